@@ -1,0 +1,27 @@
+"""Builds the optional C kernel; everything else is in pyproject.toml."""
+
+from setuptools import Extension, setup
+
+NATIVE = "src/gradient_flow/measurement/kernels/native"
+
+setup(
+    ext_modules=[
+        Extension(
+            "gradient_flow.measurement.kernels._native",
+            sources=[f"{NATIVE}/module.c", f"{NATIVE}/kernel.c"],
+            depends=[f"{NATIVE}/kernel.h"],
+            # Sums may be reordered into vector lanes. Not -ffinite-math-only: NaN must be seen.
+            extra_compile_args=[
+                "-O3",
+                "-std=gnu11",
+                "-fopenmp-simd",
+                "-fno-math-errno",
+                "-fno-trapping-math",
+                "-fno-signed-zeros",
+                "-fassociative-math",
+            ],
+            libraries=["pthread", "dl", "m"],
+            optional=True,  # without a compiler the torch and NumPy kernels serve
+        )
+    ]
+)

@@ -1,0 +1,126 @@
+"""Named gradients out of whatever holds them: a module, an optimizer, a mapping, an iterable, one array."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gradient_flow.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+ACCEPTED = "a module, an optimizer, a mapping of names to gradients, an iterable of gradients, or one tensor or array"
+
+
+class NamedGradients(NamedTuple):
+    """Gradients in order, and the names of parameters that have none (frozen, or unused in this step)."""
+
+    names: tuple[str, ...]
+    gradients: list[Any]
+    missing: tuple[str, ...]
+
+
+def named_gradients(source: Any) -> NamedGradients:
+    """Find the gradients in `source` and name them. A parameter stands for its `.grad`; nothing is copied."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if isinstance(source, torch.nn.Module):
+            return _split(module_parameters(source))
+        if isinstance(source, torch.optim.Optimizer):
+            return _split(optimizer_parameters(source))
+    if _is_array(source):
+        return _split([("0", source)])
+    if isinstance(source, Mapping):
+        return _split((str(name), value) for name, value in source.items())
+    if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
+        items = list(source)
+        if torch is not None and set(map(type, items)) == {torch.Tensor}:
+            return NamedGradients(tuple(map(str, range(len(items)))), items, ())
+        return _split(_numbered(items))
+    raise InputError(f"`source` must be {ACCEPTED}; got {_describe(source)}.")
+
+
+def module_parameters(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """Parameters by name, tied ones once. Wrappers (`torch.compile`, DDP) leave no trace in the names."""
+    import torch
+
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        module = module.module
+    return [(name.replace("_orig_mod.", ""), parameter) for name, parameter in module.named_parameters()]
+
+
+def optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.nn.Parameter]]:
+    """Parameters of all groups: by their own names where the optimizer knows them, else `group.position`."""
+    named = []
+    for group_index, group in enumerate(optimizer.param_groups):
+        names = group.get("param_names") or [f"{group_index}.{position}" for position in range(len(group["params"]))]
+        named += zip(names, group["params"], strict=True)
+    return named
+
+
+def _numbered(source: Iterable[Any]) -> Iterable[tuple[str, Any]]:
+    for position, item in enumerate(source):
+        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
+            yield item  # named_parameters() and dict.items()
+        elif item is None:
+            raise InputError(
+                f"`source[{position}]` is None. A list must hold gradients only; pass the model, or a mapping of "
+                "names to gradients, and absent gradients are listed as missing."
+            )
+        else:
+            yield str(position), item
+
+
+def _split(pairs: Iterable[tuple[str, Any]]) -> NamedGradients:
+    names, gradients, missing = [], [], []
+    parameter_types, array_types = set(), set()  # by exact type: isinstance on every parameter is slow
+    for name, value in pairs:
+        kind = type(value)
+        if kind not in array_types:
+            if kind in parameter_types or _is_parameter(value):
+                parameter_types.add(kind)
+                value = value.grad
+            elif _is_array(value):
+                array_types.add(kind)
+            elif value is not None:
+                value = _array_from_numbers(value, name)
+            if value is None:
+                missing.append(name)
+                continue
+        names.append(name)
+        gradients.append(value)
+    return NamedGradients(tuple(names), gradients, tuple(missing))
+
+
+def _is_parameter(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Parameter)
+
+
+def _is_array(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return isinstance(value, (np.ndarray, np.generic)) or (torch is not None and isinstance(value, torch.Tensor))
+
+
+def _array_from_numbers(value: Any, name: str) -> np.ndarray:
+    if isinstance(value, (str, bytes, bool)):
+        raise InputError(f"Gradient `{name}` must be a tensor, an array or numbers; got {_describe(value)}.")
+    try:
+        array = np.asarray(value)
+    except Exception as problem:  # NumPy and array-likes raise many kinds here, all meaning the same
+        raise InputError(
+            f"Gradient `{name}` cannot be read as an array: {problem}. Rows of unequal length must be passed as "
+            "separate gradients."
+        ) from problem
+    if array.dtype == object:
+        raise InputError(f"Gradient `{name}` must be a tensor, an array or numbers; got {_describe(value)}.")
+    return array
+
+
+def _describe(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,67 @@
+"""`measure`: from anything that holds gradients to a table, reading each gradient once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gradient_flow.capture.parameters import NamedGradients, named_gradients
+from gradient_flow.errors import InputError
+from gradient_flow.measurement import dense, kernels
+from gradient_flow.measurement.columns import Rows, Thresholds, merge_rows, repeat_row, zeros_row
+from gradient_flow.measurement.table import GradientTable
+
+
+def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3) -> GradientTable:
+    """Measure every gradient in `source` once and return the table of all its statistics.
+
+    `source` is a module or an optimizer (the `.grad` of its parameters), a mapping of names to gradients, an iterable
+    of gradients, or one gradient; gradients are torch tensors of any layout and device, NumPy arrays or numbers. A
+    parameter stands for its `.grad`. Gradients that are `None` are listed in `table.missing`. Nothing is changed, and
+    nothing is kept.
+
+    Elements with a magnitude below `near_zero` and above `very_large` are counted as such. Complex gradients: norms,
+    zeros and counts go by the magnitude of each element; mean, variance, min and max are those of its real and
+    imaginary parts, taken as two real numbers.
+
+    >>> import numpy as np
+    >>> measure([np.array([3.0, 4.0])]).total.norm
+    5.0
+    """
+    thresholds = Thresholds(_threshold(near_zero, "near_zero"), _threshold(very_large, "very_large"))
+    found = named_gradients(source)
+    return GradientTable(found.names, _rows(found, thresholds), missing=found.missing, thresholds=thresholds)
+
+
+def _threshold(value: float, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+        raise InputError(f"`{name}` must be a finite number, got {value!r}.")
+    return float(value)
+
+
+def _rows(found: NamedGradients, thresholds: Thresholds) -> Rows | Callable[[], Rows]:
+    rows = kernels.rows_in_place(found.gradients, thresholds)
+    if rows is not None:
+        return rows
+    plain: list[Any] = []
+    corrections: dict[int, dense.Correction] = {}
+    for position, (name, gradient) in enumerate(zip(found.names, found.gradients, strict=True)):
+        simple, correction = dense.simplify(gradient, name)
+        plain.append(simple)
+        if correction is not dense.NONE:
+            corrections[position] = correction
+    pending = kernels.rows_of(plain, thresholds)
+    if not corrections:
+        return pending
+
+    def corrected() -> Rows:
+        rows = pending() if callable(pending) else pending
+        for position, correction in corrections.items():
+            implicit = zeros_row(correction.implicit_zeros, thresholds, correction.parts)
+            rows[position] = merge_rows(np.stack([repeat_row(rows[position], correction.repeat), implicit]))
+        return rows
+
+    return corrected if callable(pending) else corrected()
