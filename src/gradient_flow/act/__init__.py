@@ -1,0 +1,1 @@
+"""What is done to gradients: decide from numbers first, then act."""

@@ -1,0 +1,1 @@
+"""Evidence in, verdicts out: pure functions of numbers, without torch."""

@@ -1,0 +1,112 @@
+"""A history of norms: falling to nothing, rising out of bounds, or neither. Ratios decide, never a level.
+
+A run that converges lets its norm fall too, by one or two orders of magnitude over its whole length, so a slow fall of
+that size is no finding. A fall or rise counts when it is large (two decades), or when it is fast: a decade or more at
+a rate that no converging run keeps up, half as large again at every step, and still going at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import Final
+
+LARGE_CHANGE: Final = 2.0
+"""Decades between the ends of a history that count whatever the pace."""
+FAST_CHANGE: Final = 1.0
+"""Decades that count when reached at `FAST_RATE`."""
+FAST_RATE: Final = math.log10(1.5)
+"""Decades per step from which on a change is fast."""
+SPIKE: Final = 1.0
+"""Decades above everything before it that make the last norm a spike."""
+
+_SLOPE_POINTS = 200
+
+
+@dataclass(frozen=True)
+class NormTrend:
+    """What a history of norms shows."""
+
+    status: str
+    """`vanishing`, `exploding`, `stable`, `nan` or `insufficient_data`."""
+    slope: float
+    """Decades per step (median of all pairwise slopes); NaN where there are no two positive norms."""
+    change: float
+    """Decades from the start to the end; -inf when the norm falls to exactly zero."""
+    indices: tuple[int, ...]
+    """The entries that made the case."""
+    message: str
+
+
+def norm_trend(norms: Sequence[float]) -> NormTrend:
+    """Classify a history of norms in the order of time."""
+    bad = tuple(i for i, norm in enumerate(norms) if not math.isfinite(norm))
+    if bad:
+        what = "NaN" if math.isnan(norms[bad[0]]) else "infinite"
+        many = f" ({len(bad)} entries in all)" if len(bad) > 1 else ""
+        message = f"The norm is {what} at entry {bad[0]}{many}: look at what happened just before it."
+        return NormTrend("nan", math.nan, math.nan, bad, message)
+    if len(norms) < 2:
+        message = f"At least two norms are needed to see a trend, got {len(norms)}."
+        return NormTrend("insufficient_data", math.nan, math.nan, (), message)
+
+    positive = [i for i, norm in enumerate(norms) if norm > 0]
+    if not positive:
+        indices = tuple(range(len(norms)))
+        return NormTrend("vanishing", math.nan, -math.inf, indices, "Every norm is exactly zero: no gradient arrives.")
+    start = positive[0]
+    run = norms[start:]  # leading zeros are a late start, not a fall
+    if len(run) < 2:
+        message = "Only the last norm is above zero: there is no trend yet."
+        return NormTrend("insufficient_data", math.nan, math.nan, (), message)
+    window = max(1, len(run) // 5)
+    first, last = median(run[:window]), median(run[-window:])
+    if last == 0:
+        since = start + max(i for i, norm in enumerate(run) if norm > 0) + 1
+        message = f"The norm falls from {first:.3g} to exactly zero at entry {since}."
+        return NormTrend("vanishing", math.nan, -math.inf, tuple(range(since, len(norms))), message)
+
+    points = [(i, math.log10(norms[i])) for i in positive]
+    slope, closing_slope = _median_slope(points), _median_slope(points[len(points) // 2 :])
+    change = math.log10(last / first) if first > 0 else math.inf
+    span = f"from {first:.3g} to {last:.3g}, {abs(change):.1f} orders of magnitude"
+    if _counts(change, slope, closing_slope):
+        rising = change > 0
+        indices = _beyond(norms, first, 1 if rising else -1, start)
+        status, word = ("exploding", "rises") if rising else ("vanishing", "falls")
+        message = f"The norm {word} {span} (a factor of {10**slope:.3g} a step), since entry {indices[0]}."
+        return NormTrend(status, slope, change, indices, message)
+    before = max(run[:-1])
+    if run[-1] > 0 and before > 0 and math.log10(run[-1] / before) >= SPIKE:
+        message = f"The last norm, {run[-1]:.3g}, is {run[-1] / before:.3g} times the largest before it."
+        return NormTrend("exploding", slope, change, (len(norms) - 1,), message)
+    moving = f"moves {span}" if abs(change) >= 0.05 else f"stays near {last:.3g}"
+    return NormTrend("stable", slope, change, (), f"The norm {moving}: no sign of vanishing or exploding.")
+
+
+def _counts(change: float, slope: float, closing_slope: float) -> bool:
+    direction = math.copysign(1.0, change)
+    closing_slope = slope if math.isnan(closing_slope) else closing_slope
+    fast = min(direction * slope, direction * closing_slope) >= FAST_RATE
+    return abs(change) >= LARGE_CHANGE or (abs(change) >= FAST_CHANGE and fast)
+
+
+def _beyond(norms: Sequence[float], first: float, sign: int, start: int) -> tuple[int, ...]:
+    """The closing stretch of entries that lie beyond a third of a decade of where the history began."""
+    limit = 10 ** (sign / 3)
+    at = len(norms)
+    while at > start + 1 and sign * (norms[at - 1] - first * limit) > 0:
+        at -= 1
+    return tuple(range(at, len(norms))) or (len(norms) - 1,)
+
+
+def _median_slope(points: Sequence[tuple[int, float]]) -> float:
+    """Theil-Sen: the median slope over all pairs of points, thinned out when there are many."""
+    if len(points) > _SLOPE_POINTS:
+        stride = len(points) / _SLOPE_POINTS
+        points = [points[int(k * stride)] for k in range(_SLOPE_POINTS)]
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)]
+    return median(slopes) if slopes else math.nan
