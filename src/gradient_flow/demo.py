@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -49,7 +50,7 @@ def sick(generator: torch.Generator) -> nn.Sequential:
     return _deep(nn.Sigmoid, lambda weight: nn.init.xavier_normal_(weight, generator=generator))
 
 
-def _deep(activation, initialise):  # type: ignore[no-untyped-def]  # local helper of two lines above
+def _deep(activation: type[nn.Module], initialise: Callable[[torch.Tensor], object]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for depth in range(DEPTH):
         linear = nn.Linear(FEATURES if depth == 0 else WIDTH, WIDTH if depth < DEPTH - 1 else CLASSES)
@@ -71,7 +72,7 @@ def train(patients: list[Patient], steps: int, seed: int, progress: Progress) ->
         for patient, optimizer, task in zip(patients, optimizers, tasks, strict=True):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(patient.model(batch), target)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch
             table = measure(patient.model)
             patient.table = table if patient.table is None else patient.table.merge(table)
             optimizer.step()
@@ -101,7 +102,7 @@ def run(steps: int, seed: int, console: Console | None = None) -> list[Patient]:
         )
     console.print(Columns(panels) if console.width >= 130 else "", *([] if console.width >= 130 else panels), sep="\n")
     console.print(
-        "Weight gradients over depth, output to input, root of the summed squares of all steps.\n"
-        "Same data, same depth, same optimizer: only what the gradient passes through differs."
+        "Norms of the weight gradients over all steps. Same data, depth and optimizer:\n"
+        "only what the gradient passes through on its way back differs."
     )
     return patients

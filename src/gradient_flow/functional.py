@@ -104,9 +104,9 @@ def clip_gradients(
     `"propagate"` a copy of the gradients as they are.
 
     >>> import numpy as np
-    >>> clipped, norm = clip_gradients([np.array([3.0, 4.0])], max_norm=1.0)
+    >>> clipped, norm = clip_gradients([np.array([3.0, 4.0])], max_norm=2.5)
     >>> clipped[0].tolist(), norm
-    ([0.6, 0.8], 5.0)
+    ([1.5, 2.0], 5.0)
     """
     limit = check_limit(max_norm)
     if nonfinite not in NONFINITE_CHOICES:

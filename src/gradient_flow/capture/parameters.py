@@ -55,7 +55,7 @@ def module_parameters(module: torch.nn.Module) -> list[tuple[str, torch.nn.Param
 
 def optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.nn.Parameter]]:
     """Parameters of all groups: by their own names where the optimizer knows them, else `group.position`."""
-    named = []
+    named: list[tuple[str, torch.nn.Parameter]] = []
     for group_index, group in enumerate(optimizer.param_groups):
         names = group.get("param_names") or [f"{group_index}.{position}" for position in range(len(group["params"]))]
         named += zip(names, group["params"], strict=True)

@@ -108,8 +108,9 @@ class GradientTable(Mapping[str, GradientStats]):
     """One row per gradient tensor: `table["layer.weight"].norm`, `table.total.norm`, `table.norms("l1")`.
 
     Statistics of all rows are NumPy arrays under the same names (`table.norm`, `table.std`), and so are the recorded
-    columns (`table.sum_sq`, `table.zeros`; all of them as `table.column(name)`). Tables merge exactly: `total` is the merge of all rows, `group` that of some, and `merge`
-    that of two tables. `missing` names parameters that had no gradient; they are not zero, they are absent.
+    columns (`table.sum_sq`, `table.zeros`; all of them as `table.column(name)`). Tables merge exactly: `total` is the
+    merge of all rows, `group` that of some, and `merge` that of two tables. `missing` names parameters that had no
+    gradient; they are not zero, they are absent.
 
     >>> import numpy as np
     >>> from gradient_flow import measure
@@ -291,9 +292,9 @@ def _group_finder(groups: Any, names: Sequence[str]) -> Callable[[str], str | No
         )
     if groups and all(name in set(names) for name in groups):
         return lambda name: groups.get(name)
-    patterns = [
-        (group, pattern) for group, given in groups.items() for pattern in ([given] if isinstance(given, str) else given)
-    ]
+    patterns: list[tuple[str, Any]] = []
+    for group, given in groups.items():
+        patterns += [(group, pattern) for pattern in (given if isinstance(given, (list, tuple)) else [given])]
     for group, pattern in patterns:
         if not isinstance(pattern, str):
             raise InputError(f"`groups[{group!r}]` must be a name pattern or a list of them; got {pattern!r}.")

@@ -91,8 +91,10 @@ def rows_of(arrays: list[Any], thresholds: Thresholds) -> Rows | Callable[[], Ro
 def _kernel_for(array: Any, name: str | None) -> Literal["torch", "numpy"] | native.Addresses:
     if _is_tensor(array) and not (array.device.type == "cpu" and _is_plain(array)):
         return "torch"
-    if name == "torch" or name == "numpy":
-        return name
+    if name == "torch":
+        return "torch"
+    if name == "numpy":
+        return "numpy"
     where = native.addresses_of([array]) if NATIVE else None
     return where or ("torch" if _is_tensor(array) else "numpy")
 

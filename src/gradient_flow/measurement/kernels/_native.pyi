@@ -1,16 +1,17 @@
 from typing import Final
 
-from typing_extensions import Buffer
+import numpy as np
+from numpy.typing import NDArray
 
 COLUMN_COUNT: Final[int]
 
 def fill(
-    addresses: Buffer,
-    counts: Buffer,
-    kinds: Buffer,
+    addresses: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    kinds: bytes,
     near_zero: float,
     very_large: float,
     threads: int,
-    rows: Buffer,
+    rows: NDArray[np.float64],
 ) -> None: ...
 def describe() -> tuple[str, str]: ...

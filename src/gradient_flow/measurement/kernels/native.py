@@ -40,9 +40,9 @@ def addresses_of(arrays: list[Any]) -> Addresses | None:
     if torch is None or not types <= {torch.Tensor, torch.nn.Parameter}:
         return None
     # Each question goes to all tensors at once, without a Python frame per tensor: ten thousand are not rare.
-    kinds = list(map(_torch_kinds().get, map(attrgetter("dtype"), arrays)))
+    kinds = [_torch_kinds().get(dtype, -1) for dtype in map(attrgetter("dtype"), arrays)]
     if (
-        None in kinds
+        -1 in kinds
         or set(map(attrgetter("layout"), arrays)) != {torch.strided}
         or not all(map(attrgetter("is_cpu"), arrays))
         or not all(map(torch.Tensor.is_contiguous, arrays))
@@ -72,5 +72,6 @@ def rows(where: Addresses, thresholds: Thresholds) -> Rows:
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0))
     result = np.empty((len(where.kinds), len(COLUMNS)))
-    _native.fill(*where, *thresholds, threads, result)
+    limits = thresholds.near_zero, thresholds.very_large
+    _native.fill(where.addresses, where.counts, where.kinds, *limits, threads, result)
     return result

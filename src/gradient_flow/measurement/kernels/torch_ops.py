@@ -9,8 +9,8 @@ import torch
 
 from gradient_flow.measurement.columns import COLUMNS, INDEX, Rows, Thresholds, merge_rows
 
-# On the CPU a block's temporaries stay in the cache; on a device only their memory is bounded.
-_BLOCK = {"cpu": 1 << 15}
+# On the CPU a block's temporaries stay near the cache; on a device only their memory is bounded.
+_BLOCK = {"cpu": 1 << 17}
 _DEVICE_BLOCK = 1 << 24
 
 
@@ -21,7 +21,8 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> Callable[[], Ro
     owners: list[int] = []
     for position, tensor in enumerate(tensors):
         flat = tensor.detach().reshape(-1)
-        for part in flat.split(_BLOCK.get(tensor.device.type, _DEVICE_BLOCK)) if flat.numel() else (flat,):
+        size = _BLOCK.get(tensor.device.type, _DEVICE_BLOCK)
+        for part in torch.split(flat, size) if flat.numel() else (flat,):
             blocks.append(_block(part, thresholds))
             owners.append(position)
     by_device: dict[torch.device, list[int]] = {}
@@ -43,35 +44,43 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> Callable[[], Ro
 def _block(block: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
     """All columns of one block as a vector on its device. Non-finite elements are masked, not branched on."""
     real = torch.float32 if block.device.type == "mps" else torch.float64  # MPS has no fp64
-    elements = block.to(torch.complex128 if block.is_complex() else real)
-    values = torch.view_as_real(elements) if block.is_complex() else elements.unsqueeze(-1)  # (n, parts)
-    sizes = elements.abs()  # (n,)
-    nan = torch.isnan(elements)
-    infinite = torch.isinf(elements) & ~nan
-    left_out = nan | infinite
-    negative = infinite & (values == -torch.inf).any(-1)
-    finite = values.masked_fill(left_out.unsqueeze(-1), 0.0)
-    finite_sizes = sizes.masked_fill(left_out, 0.0)
-    column = {
-        "count": torch.full_like(sizes[:1].sum(), block.numel()),
-        "parts": (block.numel() - left_out.sum()) * values.shape[-1],
-        "sum": finite.sum(),
-        "sum_sq": finite.square().sum(),
-        "sum_abs": finite_sizes.sum(),
-        "zeros": (sizes == 0).sum(),
-        "near_zero": (sizes < thresholds.near_zero).sum(),
-        "very_large": ((sizes > thresholds.very_large) & ~left_out).sum(),
-        "nan": nan.sum(),
-        "inf": infinite.sum(),
-        "neg_inf": negative.sum(),
-    }
-    if block.numel():
-        mask = left_out.unsqueeze(-1)
-        column["min"] = values.masked_fill(mask, torch.inf).amin()
-        column["max"] = values.masked_fill(mask, -torch.inf).amax()
-        column["max_abs"] = finite_sizes.amax()
+    if block.is_complex():
+        elements = block.to(torch.complex128)
+        nan, finite = torch.isnan(elements), torch.isfinite(elements)
+        values = torch.view_as_real(elements)  # (n, 2)
+        negative = torch.count_nonzero((values == -torch.inf).any(-1) & ~nan)
+        sizes = elements.abs().masked_fill(~finite, 0.0)
+        low = values.masked_fill(~finite.unsqueeze(-1), torch.inf)
+        high = values.masked_fill(~finite.unsqueeze(-1), -torch.inf)
+        values = values.masked_fill(~finite.unsqueeze(-1), 0.0).flatten()
+        nan_count, finite_count = torch.count_nonzero(nan), torch.count_nonzero(finite)
+        parts = 2 * finite_count
     else:
-        column["min"] = torch.full_like(column["sum"], torch.inf)
-        column["max"] = torch.full_like(column["sum"], -torch.inf)
-        column["max_abs"] = torch.zeros_like(column["sum"])
+        raw = block.to(real)
+        values = torch.nan_to_num(raw, nan=0.0, posinf=0.0, neginf=0.0)
+        sizes = values.abs()
+        low = torch.nan_to_num(raw, nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+        high = torch.nan_to_num(raw, nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
+        negative = torch.count_nonzero(raw == -torch.inf)
+        nan_count = torch.count_nonzero(raw != raw)
+        finite_count = parts = torch.count_nonzero(low != torch.inf)
+
+    count = block.numel()
+    left_out = count - finite_count  # masked to zero above, and not to be counted as zeros
+    column = {
+        "count": torch.full_like(finite_count, count),
+        "parts": parts,
+        "sum": values.sum(),
+        "sum_sq": torch.dot(values, values),
+        "sum_abs": sizes.sum(),
+        "min": low.amin() if count else torch.full((), torch.inf, device=block.device),
+        "max": high.amax() if count else torch.full((), -torch.inf, device=block.device),
+        "max_abs": sizes.amax() if count else torch.zeros((), device=block.device),
+        "zeros": count - torch.count_nonzero(sizes) - left_out,
+        "near_zero": torch.count_nonzero(sizes < thresholds.near_zero) - left_out * (thresholds.near_zero > 0),
+        "very_large": torch.count_nonzero(sizes > thresholds.very_large) - left_out * (thresholds.very_large < 0),
+        "nan": nan_count,
+        "inf": left_out - nan_count,
+        "neg_inf": negative,
+    }
     return torch.stack([column[name].to(real) for name in INDEX])

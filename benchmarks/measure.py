@@ -1,0 +1,189 @@
+"""What measuring costs, as ratios to torch calls over the same memory. `python benchmarks/measure.py [--save]`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import gradient_flow as gf
+from models import GPT, gpt_loss, transformer_gradients
+from timing import Report, interleaved_medians
+
+torch.set_num_threads(2)
+report = Report("measure")
+
+
+def with_kernel(name: str, run: Callable[[], object]) -> Callable[[], object]:
+    def forced() -> object:
+        os.environ["GRADIENT_FLOW_KERNEL"] = name
+        try:
+            return run()
+        finally:
+            del os.environ["GRADIENT_FLOW_KERNEL"]
+
+    return forced
+
+
+def flatten_and_reduce(gradients: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    return flat.var(), flat.norm(), flat.mean(), flat.max(), flat.min()
+
+
+def seven_ops(gradients: list[torch.Tensor]) -> list[list[float]]:
+    """The seven statistics of document 003, one torch expression each."""
+    rows = []
+    for g in gradients:
+        shares = (g.abs() < 1e-7).float().mean(), (g.abs() > 1e3).float().mean()
+        rows.append([x.item() for x in (g.norm(), g.mean(), g.std(), g.min(), g.max(), *shares)])
+    return rows
+
+
+def transformer_figures() -> None:
+    gradients = transformer_gradients()
+    parameters = [torch.nn.Parameter(torch.empty_like(g)) for g in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    elements = sum(g.numel() for g in gradients)
+    report.say(f"\n{elements / 1e6:.1f} M fp32 gradients in {len(gradients)} tensors")
+    seconds = interleaved_medians(
+        {
+            "full table": lambda: gf.measure(gradients),
+            "one torch.sum pass": lambda: [g.sum() for g in gradients],
+            "clip_grad_norm_": lambda: torch.nn.utils.clip_grad_norm_(parameters, 1e9),
+            "flatten, concatenate, reduce": lambda: flatten_and_reduce(gradients),
+            "seven ops per tensor": lambda: seven_ops(gradients),
+            "full table, torch ops": with_kernel("torch", lambda: gf.measure(gradients)),
+            "full table, NumPy": with_kernel("numpy", lambda: gf.measure(gradients)),
+        },
+        rounds=21,
+    )
+    ours = seconds["full table"]
+    for name, value in seconds.items():
+        report.say(f"  {name:<66} {1e3 * value:>10.2f} ms   {value / ours:>8.2f} x the full table")
+    ratio = seconds["full table, torch ops"] / seconds["one torch.sum pass"]
+    report.say(f"  {'full table by torch ops / one torch.sum pass':<66} {ratio:>10.4g}")
+    report.figure("full table / one torch.sum pass", ours / seconds["one torch.sum pass"], 1.3)
+    report.figure("full table / clip_grad_norm_", ours / seconds["clip_grad_norm_"], 0.5)
+    report.figure(
+        "flatten, concatenate, reduce / full table", seconds["flatten, concatenate, reduce"] / ours, 15, at_least=True
+    )
+    report.figure("seven ops per tensor / full table", seconds["seven ops per tensor"] / ours, 25, at_least=True)
+
+    half = [g.bfloat16() for g in gradients]
+    seconds = interleaved_medians({"table": lambda: gf.measure(half), "sum": lambda: [g.sum() for g in half]})
+    report.figure("bf16: full table / its own torch.sum pass", seconds["table"] / seconds["sum"], 2.5)
+
+
+def small_tensor_figures() -> None:
+    report.say("\n10,000 tensors of 64 elements")
+    small = [torch.randn(64) for _ in range(10_000)]
+    seconds = interleaved_medians({"table": lambda: gf.measure(small), "norm": lambda: torch._foreach_norm(small)})
+    report.figure("full table / torch._foreach_norm", seconds["table"] / seconds["norm"], 0.6)
+
+
+def accuracy_figures() -> None:
+    report.say("\nrelative error of the norm against fp64, 16 M fp32 elements")
+    for name, x in {"random": torch.randn(1 << 24), "constant 0.1": torch.full((1 << 24,), 0.1)}.items():
+        exact = x.double().norm().item()
+        report.figure(f"{name}: ours", abs(gf.measure(x).total.norm / exact - 1), 1e-7)
+        report.say(f"  {name + ': torch.linalg.vector_norm':<66} {abs(x.norm().item() / exact - 1):>10.4g}")
+
+
+def scaling_figures() -> None:
+    report.say("\none tensor or many, one thread or two")
+    large = torch.randn(1 << 26)
+    many = list(large.split(1 << 16))
+    seconds = {}
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        seconds[threads] = interleaved_medians(
+            {"one": lambda: gf.measure(large), "many": lambda: gf.measure(many)}, rounds=11
+        )
+    torch.set_num_threads(2)
+    gain = {name: seconds[1][name] / seconds[2][name] for name in ("one", "many")}
+    report.say(
+        f"  64 M elements: two threads are {gain['one']:.2f} x as fast on one tensor, {gain['many']:.2f} x on 1024"
+    )
+    report.figure("gain from threads, many tensors / one tensor", gain["many"] / gain["one"], 1.15)
+
+    sizes = [1 << shift for shift in (20, 22, 24, 26, 28)]
+    whole = torch.zeros(sizes[-1])
+    whole.normal_()
+    per_element = {}
+    for size in sizes:
+        part = whole[:size]
+        median = interleaved_medians({"m": lambda part=part: gf.measure(part)}, rounds=15 if size < 1 << 26 else 5)
+        per_element[size] = median["m"] / size * 1e9
+    line = ", ".join(f"{size >> 20} M: {nanoseconds:.3f} ns" for size, nanoseconds in per_element.items())
+    report.say(f"  per element: {line}")
+    # 1 M elements (4 MB) lie in the cache; beyond it memory sets the pace.
+    report.figure("256 M elements / 16 M elements, per element", per_element[1 << 28] / per_element[1 << 24], 1.2)
+
+
+def training_step_figures() -> None:
+    model = GPT()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    parameters = sum(p.numel() for p in model.parameters())
+    report.say(f"\ntraining step of a GPT with {parameters / 1e6:.1f} M parameters, batch 4 x 128")
+
+    def step(watched: bool) -> None:
+        optimizer.zero_grad()
+        gpt_loss(model).backward()
+        if watched:
+            _ = gf.measure(model).total.norm
+        optimizer.step()
+
+    step(False)
+    seconds = interleaved_medians(
+        {"step": lambda: step(False), "measure": lambda: gf.measure(model).total.norm}, rounds=15
+    )
+    report.figure("measuring every step / step", 100 * seconds["measure"] / seconds["step"], 1.0, unit=" %")
+    seconds = interleaved_medians({"plain": lambda: step(False), "watched": lambda: step(True)}, rounds=15)
+    report.say(
+        f"  {'step with measuring / plain step, timed whole':<66} {seconds['watched'] / seconds['plain']:>10.4f}"
+    )
+
+
+def import_figures() -> None:
+    report.say("\nimport")
+
+    def python(code: str) -> Callable[[], object]:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    seconds = interleaved_medians(
+        {"numpy": python("import numpy"), "both": python("import numpy, gradient_flow; gradient_flow.measure")},
+        rounds=9,
+    )
+    report.figure("import gradient_flow after numpy", 1e3 * (seconds["both"] - seconds["numpy"]), 50, unit=" ms")
+
+
+class CountHostReads(TorchDispatchMode):
+    reads = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.reads += func.overloadpacket.__name__ in ("_local_scalar_dense", "is_nonzero", "nonzero", "equal")
+        return func(*args, **(kwargs or {}))
+
+
+def fallback_figures() -> None:
+    report.say("\ntorch ops, the fallback and the way on devices")
+    gradients = transformer_gradients()[:12]
+    with CountHostReads() as counter:
+        with_kernel("torch", lambda: gf.measure(gradients))()
+    # On a device the one sync is the transfer of the stacked rows; scalars read one by one would each be another.
+    report.figure("scalars read one by one, beside the one transfer", counter.reads, 0)
+
+
+transformer_figures()
+small_tensor_figures()
+accuracy_figures()
+training_step_figures()
+scaling_figures()
+import_figures()
+fallback_figures()
+report.close()

@@ -1,0 +1,63 @@
+"""Candidates timed in turn, round after round, so that a noisy machine is noisy for all of them alike."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved_medians(candidates: Mapping[str, Callable[[], object]], rounds: int = 31) -> dict[str, float]:
+    """Median seconds of each candidate over `rounds` rounds; the first, unmeasured round warms up."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for round_index in range(rounds + 1):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            if round_index:
+                times[name].append(time.perf_counter() - start)
+        if sys.stderr.isatty():
+            print(f"\r  round {round_index}/{rounds} ", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print("\r" + " " * 24 + "\r", end="", file=sys.stderr)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+class Report:
+    """Lines printed as they come and, with `--save`, kept beside the benchmark."""
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        self.name = name
+        self.lines: list[str] = []
+        self.failed = 0
+        self.say(
+            f"{name}, {date.today().isoformat()}: torch {torch.__version__}, Python {platform.python_version()}, "
+            f"{torch.get_num_threads()} threads of {os.cpu_count()}"
+        )
+
+    def say(self, line: str = "") -> None:
+        self.lines.append(line)
+        print(line, flush=True)
+
+    def figure(self, what: str, value: float, goal: float, *, at_least: bool = False, unit: str = "") -> None:
+        """One figure against its goal."""
+        reached = value >= goal if at_least else value <= goal
+        self.failed += not reached
+        relation = "≥" if at_least else "≤"
+        verdict = "reached" if reached else "NOT reached"
+        self.say(f"  {what:<66} {value:>10.4g}{unit}   goal {relation} {goal:g}{unit}   {verdict}")
+
+    def close(self) -> None:
+        self.say(f"{self.failed} figures not reached" if self.failed else "all figures reached")
+        if "--save" in sys.argv:
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / f"{self.name}.txt").write_text("\n".join(self.lines) + "\n")

@@ -1,0 +1,65 @@
+"""Figures. matplotlib is imported when a figure is drawn, and never its global state: no window, no `pyplot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gradient_flow.errors import MissingExtraError
+from gradient_flow.show.profile import LayerProfile, format_norm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS: Final = {
+    "healthy": "#2a9d8f",
+    "vanishing": "#577590",
+    "exploding": "#e76f51",
+    "zero": "#8d99ae",
+    "nan": "#d62828",
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that belongs to nobody: it can be saved from any thread and needs no display."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as problem:
+        raise MissingExtraError("plots") from problem
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def clean(axes: Axes) -> None:
+    """Grid behind the data, no box around it."""
+    axes.set_axisbelow(True)
+    axes.grid(True, alpha=0.25, linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def plot_profile(profile: LayerProfile, axes: Axes | None = None, title: str | None = None) -> Figure:
+    """Norms over depth as horizontal bars on a log axis, output on top. Returns the figure; save it with `savefig`."""
+    if axes is None:
+        axes = new_figure(7.0, max(2.5, 0.32 * len(profile) + 1.2)).add_subplot()
+    positive = [layer.norm for layer in profile if 0 < layer.norm < float("inf")]
+    # At least three decades, so that a flat profile looks flat.
+    floor = min(min(positive, default=1.0) / 3, max(positive, default=1.0) / 1e3)
+    widths = [layer.norm if 0 < layer.norm < float("inf") else floor for layer in profile]
+    positions = range(len(profile))
+    axes.barh(positions, widths, color=[COLOURS[layer.status] for layer in profile], height=0.72)
+    axes.set_yticks(positions, [layer.label for layer in profile])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(floor, max(positive, default=1.0) * 12)
+    for position, width, layer in zip(positions, widths, profile, strict=True):
+        axes.annotate(format_norm(layer.norm), (width, position), (4, 0), textcoords="offset points", va="center")
+    axes.set_xlabel("gradient norm")
+    axes.set_title(f"{title}: {profile.verdict}" if title else profile.verdict)
+    clean(axes)
+    axes.grid(False, axis="y")
+    figure = axes.figure
+    while hasattr(figure, "figure") and figure.figure is not figure:
+        figure = figure.figure
+    return figure  # type: ignore[return-value]  # the loop climbs out of subfigures
