@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from gradient_flow.errors import InputError as InputError
     from gradient_flow.errors import KernelError as KernelError
     from gradient_flow.errors import MissingExtraError as MissingExtraError
+    from gradient_flow.errors import MonitorStateError as MonitorStateError
     from gradient_flow.errors import NonFiniteGradientError as NonFiniteGradientError
     from gradient_flow.functional import clip_gradients as clip_gradients
     from gradient_flow.functional import compute_gradient_norm as compute_gradient_norm
     from gradient_flow.functional import compute_gradient_stats as compute_gradient_stats
     from gradient_flow.functional import detect_gradient_issues as detect_gradient_issues
     from gradient_flow.functional import visualize_layer_gradients as visualize_layer_gradients
+    from gradient_flow.gain import GainComparison as GainComparison
+    from gradient_flow.gain import GradientGainMonitor as GradientGainMonitor
     from gradient_flow.measurement import GradientStats as GradientStats
     from gradient_flow.measurement import GradientTable as GradientTable
     from gradient_flow.measurement import measure as measure
@@ -31,11 +34,14 @@ _HOME = {
     "ConfigError": "errors",
     "GradientFlowError": "errors",
     "GradientFlowWarning": "errors",
+    "GainComparison": "gain",
+    "GradientGainMonitor": "gain",
     "GradientStats": "measurement",
     "GradientTable": "measurement",
     "InputError": "errors",
     "KernelError": "errors",
     "MissingExtraError": "errors",
+    "MonitorStateError": "errors",
     "NonFiniteGradientError": "errors",
     "clip_gradients": "functional",
     "compute_gradient_norm": "functional",

@@ -9,6 +9,7 @@ __all__ = [
     "InputError",
     "KernelError",
     "MissingExtraError",
+    "MonitorStateError",
     "NonFiniteGradientError",
 ]
 
@@ -27,6 +28,10 @@ class ConfigError(GradientFlowError, ValueError):
 
 class NonFiniteGradientError(GradientFlowError, ArithmeticError):
     """A gradient holds NaN or Inf where a finite one is needed."""
+
+
+class MonitorStateError(GradientFlowError, RuntimeError):
+    """A monitor was used in a state that does not allow it: closed, without records, or a second backward."""
 
 
 class KernelError(GradientFlowError, RuntimeError):

@@ -7,6 +7,7 @@ import numpy as np
 FRACTIONS = ("zero_fraction", "near_zero_percent", "very_large_percent")
 SUMMED = ("norm", "l1", "mean_abs")
 EXACT = ("count", "nan_count", "inf_count", "finite", "min", "max")
+STATISTICS = (*EXACT, *FRACTIONS, *SUMMED, "linf", "mean", "variance", "std")
 
 # The table holds sums of squares in fp64, so a square below the smallest normal number may be lost.
 LOST_SQUARE = float(np.finfo(np.float64).tiny)
@@ -72,61 +73,76 @@ def _of_finite(rows, near_zero, very_large):
         "finite": True,
         "norm": math.hypot(*magnitudes),  # scales inside, so it neither overflows nor underflows
         "l1": l1,
-        "linf": max(magnitudes, default=0.0),
+        "linf": float(sizes.max()) if count else 0.0,
         "mean_abs": l1 / count if count else 0.0,
         "mean": mean,
         "variance": variance,
         "std": math.sqrt(variance),
-        "min": min(numbers, default=math.nan),
-        "max": max(numbers, default=math.nan),
-        "mean_square": math.fsum((values**2).tolist()) / many if many else 0.0,
+        "min": float(values.min()) if many else math.nan,
+        "max": float(values.max()) if many else math.nan,
+        "mean_square": float(np.mean(values**2)) if many else 0.0,  # a scale for tolerances
         "zero_fraction": share(sizes == 0, 1),
         "near_zero_percent": share(sizes < near_zero, 100),
         "very_large_percent": share(sizes > very_large, 100),
     }
 
 
-def assert_matches(stats, want, of=""):
-    """`stats` has the numbers in `want`, and so has its finite part."""
-    _assert_row(stats, want, of)
-    _assert_row(stats.finite_part, want["finite_part"], f"{of}, finite part")
+def read(stats):
+    """The statistics of a row as a dict in the form of `expected`."""
+    return {**_read(stats), "finite_part": _read(stats.finite_part)}
 
 
-def assert_agree(stats, other, want, of=""):
-    """Two rows of the gradient with the statistics `want` differ no more than each may differ from them."""
-    whole, finite_part = (_as_expected(part, want["complex"]) for part in (other, other.finite_part))
-    assert_matches(stats, {**whole, "finite_part": finite_part}, of)
+def _read(stats):
+    return {name: getattr(stats, name) for name in STATISTICS}
 
 
-def _as_expected(stats, is_complex):
-    names = (*EXACT, *FRACTIONS, *SUMMED, "linf", "mean", "variance", "std")
-    want = {name: getattr(stats, name) for name in names}
-    return {**want, "complex": is_complex, "mean_square": stats.variance + stats.mean**2}
+def assert_matches(got, want, of=""):
+    """A row, or what `read` made of it, has the numbers in `want`, and so has its finite part."""
+    got = got if isinstance(got, dict) else read(got)
+    _assert_row(got, want, of)
+    _assert_row(got["finite_part"], want["finite_part"], f"{of}, finite part")
 
 
-def _assert_row(stats, want, of):
-    # sqrt(n * lost) is the largest norm that can vanish with the squares.
-    lost = {"norm": math.sqrt(want["count"] * LOST_SQUARE)}
-    slack = {
-        **dict.fromkeys(EXACT, 0.0),
-        **{name: 1e-9 * want[name] + lost.get(name, SMALLEST) for name in SUMMED},
-        # One division apart: wide enough for its rounding, far below one element in a million.
-        **{name: 1e-12 * want[name] for name in FRACTIONS},
-        "linf": 1e-12 * want["linf"] if want["complex"] else 0.0,
-        # Cancellation is bounded by what is summed up, not by what is left.
-        "mean": 1e-12 * want["mean_abs"] + 4 * SMALLEST,
-        "variance": 1e-12 * want["mean_square"] + LOST_SQUARE,
-    }
-    wrong = {
-        name: (getattr(stats, name), want[name])
-        for name, allowed in slack.items()
-        if not _close(getattr(stats, name), want[name], allowed)
-    }
+def assert_agree(got, other, want, of=""):
+    """Two readings of the gradient with the statistics `want` differ no more than each may differ from those."""
+    scale = {name: want["finite_part"][name] for name in ("complex", "mean_square")}
+    finite_part = {**other["finite_part"], **scale}
+    assert_matches(got, {**other, **scale, "finite_part": finite_part}, of)
+
+
+def _assert_row(got, want, of):
+    wrong = {}
+    for name in STATISTICS:
+        if not _close(got[name], want[name], _allowed(name, want)):
+            wrong[name] = got[name], want[name]
     # The root of a cancelled variance has no accuracy of its own: it must fit the variance beside it.
-    root = math.sqrt(stats.variance)
-    if not _close(stats.std, root, 1e-15 * root):
-        wrong["std"] = stats.std, root
+    root = math.sqrt(got["variance"])
+    if not _close(got["std"], root, 1e-15 * root):
+        wrong["std"] = got["std"], root
     assert not wrong, f"{of}: (got, expected) of {wrong}"
+
+
+def _allowed(name, want):
+    """How far a statistic may be off."""
+    if name == "norm":
+        # The largest norm that can vanish with its squares.
+        return 1e-9 * want[name] + math.sqrt(want["count"] * LOST_SQUARE)
+    if name in SUMMED:
+        return 1e-9 * want[name] + SMALLEST
+    if name in FRACTIONS:
+        # The rounding of one division, far below one element in a million.
+        return 1e-12 * want[name]
+    if name == "mean":
+        # Cancellation is bounded by what is summed up, not by what is left.
+        return 1e-12 * want["mean_abs"] + 4 * SMALLEST
+    if name == "variance":
+        return 1e-12 * want["mean_square"] + LOST_SQUARE
+    if name == "std":
+        # Half the digits when all else cancels.
+        return 1e-6 * math.sqrt(want["mean_square"]) + math.sqrt(LOST_SQUARE)
+    if name == "linf" and want["complex"]:
+        return 1e-12 * want[name]
+    return 0.0
 
 
 def _close(got, want, allowed):

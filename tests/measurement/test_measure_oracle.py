@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import assert_agree, assert_matches, expected
+from oracle import assert_agree, assert_matches, expected, read
 
 import gradient_flow as gf
 
@@ -74,9 +74,9 @@ def row(gradient, kernel=None, **thresholds):
 def check(gradient, truth=None, **thresholds):
     """Each kernel and the automatic choice match the oracle, and the kernels match one another."""
     want = expected(plain(gradient) if truth is None else truth, **thresholds)
-    rows = {kernel: row(gradient, kernel, **thresholds) for kernel in (*KERNELS, None)}
-    for kernel, stats in rows.items():
-        assert_matches(stats, want, f"kernel {kernel}")
+    rows = {kernel: read(row(gradient, kernel, **thresholds)) for kernel in (*KERNELS, None)}
+    for kernel, got in rows.items():
+        assert_matches(got, want, f"kernel {kernel}")
     assert_agree(rows["native"], rows["torch"], want, "native against torch")
     assert_agree(rows["native"], rows["numpy"], want, "native against numpy")
     assert_agree(rows["torch"], rows["numpy"], want, "torch against numpy")
@@ -188,7 +188,7 @@ def random_array(name, size, seed, shape="spread", planted=False):
     return combined(values, name)
 
 
-SHAPES = ("spread", "alike", "constant", "offset")
+SHAPES = ("alike", "spread", "constant", "offset")
 
 
 # What `random_array` needs beside the dtype: a failure then prints four values and not three thousand.
@@ -210,7 +210,7 @@ def tensors(draw, max_size=24, names=TORCH_DTYPES):
 
 @pytest.mark.parametrize("name", TORCH_DTYPES)
 def test_kernels_match_the_oracle_on_every_torch_dtype(name):
-    @examples(150)
+    @examples(120)
     @given(small_arrays(name))
     def matches(array):
         check(tensor_of(array, name))
@@ -290,6 +290,12 @@ def test_a_nan_part_beside_an_infinite_part_counts_as_nan_once():
 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
+def test_both_infinities_of_one_complex_element_are_seen(name):
+    for element in (complex(np.inf, -np.inf), complex(-np.inf, np.inf), complex(np.inf, np.inf), complex(3, -np.inf)):
+        check(np.array([1 + 2j, element], dtype=name))
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
 def test_a_complex_magnitude_on_the_threshold_is_not_above_it(name):
     part = getattr(np, part_of(name))
     beyond = np.nextafter(part(800), part(900))
@@ -345,7 +351,7 @@ TORCH_LAYOUTS = {
 def test_kernels_match_the_oracle_on_every_torch_layout(layout):
     names = TORCH_DTYPES[:4] if "real" in layout or "negated" in layout else TORCH_DTYPES
 
-    @examples(50)
+    @examples(40)
     @given(tensors(60, names))
     def matches(flat):
         check(TORCH_LAYOUTS[layout](flat))
@@ -597,16 +603,18 @@ def test_the_number_of_threads_changes_no_bit(kernel, name):
 
 
 def bits(gradient):
-    return gradient.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    copy = gradient.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+    return copy.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 @examples(150)
 @given(tensors(60), st.sampled_from(sorted(TORCH_LAYOUTS)), st.sampled_from((*KERNELS, None)))
 def test_measuring_leaves_gradients_bit_identical(flat, layout, kernel):
     gradient = TORCH_LAYOUTS[layout](flat) if not flat.is_complex() else flat
-    before, version = bits(gradient), gradient._version
+    # The tensor beneath a view as well: nothing may be written between its elements.
+    before, version = (bits(gradient), bits(flat)), gradient._version
     row(gradient, kernel)
-    assert bits(gradient) == before
+    assert (bits(gradient), bits(flat)) == before
     assert gradient._version == version
 
 

@@ -37,6 +37,7 @@ static const char *const COLUMN_NAMES[GF_COLUMNS] = {
 };
 /* 0 means the caller alone; 200 is more than the kernel has room for. */
 static const int THREADS[] = {1, 2, 3, 8, 0, 200};
+/* Calls with fewer elements are many: they are tried with two of these numbers instead of all. */
 #define SMALL_CALL (1 << 14)
 static const double NEAR_ZERO[] = {
     1e-7, 0, 0x1p-1074, 1e-320, 0x1p-149, 1e-40, 0x1p-24, 1e3, FLT_MAX, 1e300, INFINITY, NAN, -1,
@@ -104,6 +105,7 @@ static uint64_t encode(const layout *kind, double value) {
     const uint64_t sign = signbit(value) ? sign_bit(kind) : 0, infinity = infinity_bits(kind);
     if (isnan(value)) return sign | (infinity + 1);
     if (isinf(value)) return sign | infinity;
+    if (value == 0) return sign;
     int exponent;
     const double half_to_one = frexp(fabs(value), &exponent);
     const int field = exponent - 1 + bias(kind);
@@ -250,7 +252,6 @@ static void check(const gf_tensor *tensors, int64_t count, gf_limits limits) {
                 fail(tensors, i, limits, THREADS[0], column, found, expected_value(&e, column));
         }
     }
-    /* Small calls are many: they take turns with the numbers of threads. */
     int64_t size = 0;
     for (int64_t i = 0; i < count; i++) size += tensors[i].count;
     const int turn = 1 + (int)random_below(LENGTH(THREADS) - 1);

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import median
 from typing import Final
+
+from gradient_flow.diagnosis.robust import median_slope
 
 LARGE_CHANGE: Final = 2.0
 """Decades between the ends of a history that count whatever the pace."""
@@ -22,8 +23,6 @@ FAST_RATE: Final = math.log10(1.5)
 """Decades per step from which on a change is fast."""
 SPIKE: Final = 1.0
 """Decades above everything before it that make the last norm a spike."""
-
-_SLOPE_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def norm_trend(norms: Sequence[float]) -> NormTrend:
         return NormTrend("vanishing", math.nan, -math.inf, tuple(range(since, len(norms))), message)
 
     points = [(i, math.log10(norms[i])) for i in positive]
-    slope, closing_slope = _median_slope(points), _median_slope(points[len(points) // 2 :])
+    slope, closing_slope = median_slope(points), median_slope(points[len(points) // 2 :])
     change = math.log10(last / first) if first > 0 else math.inf
     span = f"from {first:.3g} to {last:.3g}, {abs(change):.1f} orders of magnitude"
     if _counts(change, slope, closing_slope):
@@ -101,12 +100,3 @@ def _beyond(norms: Sequence[float], first: float, sign: int, start: int) -> tupl
     while at > start + 1 and sign * (norms[at - 1] - first * limit) > 0:
         at -= 1
     return tuple(range(at, len(norms))) or (len(norms) - 1,)
-
-
-def _median_slope(points: Sequence[tuple[int, float]]) -> float:
-    """Theil-Sen: the median slope over all pairs of points, thinned out when there are many."""
-    if len(points) > _SLOPE_POINTS:
-        stride = len(points) / _SLOPE_POINTS
-        points = [points[int(k * stride)] for k in range(_SLOPE_POINTS)]
-    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)]
-    return median(slopes) if slopes else math.nan

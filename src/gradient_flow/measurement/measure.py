@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from gradient_flow.errors import InputError
 from gradient_flow.measurement import dense, kernels
 from gradient_flow.measurement.columns import Rows, Thresholds, merge_rows, repeat_row, zeros_row
 from gradient_flow.measurement.table import GradientTable
+
+if TYPE_CHECKING:
+    import torch
 
 
 def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3) -> GradientTable:
@@ -34,6 +37,12 @@ def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3) ->
     thresholds = Thresholds(_threshold(near_zero, "near_zero"), _threshold(very_large, "very_large"))
     found = named_gradients(source)
     return GradientTable(found.names, _rows(found, thresholds), missing=found.missing, thresholds=thresholds)
+
+
+def rows_of_tensors(tensors: list[torch.Tensor]) -> Callable[[], Rows]:
+    """The rows of tensors, measured now and handed out when called: what a hook keeps instead of a gradient."""
+    rows = _rows(NamedGradients(("output",) * len(tensors), tensors, ()), Thresholds())
+    return rows if callable(rows) else lambda: rows
 
 
 def _threshold(value: float, name: str) -> float:

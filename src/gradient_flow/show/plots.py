@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from gradient_flow.diagnosis.gains import AMPLIFYING, DAMPING, log_gain
 from gradient_flow.errors import MissingExtraError
 from gradient_flow.show.profile import LayerProfile, format_norm
 
@@ -18,6 +22,9 @@ COLOURS: Final = {
     "zero": "#8d99ae",
     "nan": "#d62828",
 }
+
+LINES: Final = ("#264653", "#e76f51", "#2a9d8f", "#8e6c8a", "#b5838d", "#577590")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P")
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -63,3 +70,39 @@ def plot_profile(profile: LayerProfile, axes: Axes | None = None, title: str | N
     while hasattr(figure, "figure") and figure.figure is not figure:
         figure = figure.figure
     return figure  # type: ignore[return-value]  # the loop climbs out of subfigures
+
+
+def plot_gains(stacks: Mapping[str, tuple[Sequence[float | None], float]], norm_type: str) -> Figure:
+    """Norms (left) and log-gains (right) over depth, for one or more stacks given as (norms, eps) by name."""
+    figure = new_figure(11, 4)
+    left, right = figure.subplots(1, 2)
+    right.axhspan(math.log(DAMPING), math.log(AMPLIFYING), color=COLOURS["healthy"], alpha=0.12, label="healthy band")
+    right.axhline(0, color="#888888", linewidth=0.8)
+    for index, (name, (norms, eps)) in enumerate(stacks.items()):
+        colour, marker = LINES[index % len(LINES)], MARKERS[index % len(MARKERS)]
+        logs = [log_gain(a, b, eps) for a, b in pairwise(norms)]
+        left.plot(range(len(norms)), _drawable(norms), color=colour, marker=marker, markersize=5, label=name)
+        right.plot([i + 0.5 for i in range(len(logs))], _drawable(logs), color=colour, marker=marker, markersize=5)
+    drawn = [norm for norms, _ in stacks.values() for norm in norms if norm is not None and 0 < norm < math.inf]
+    if drawn:
+        left.set_yscale("log")
+        # At least a decade, so that a level profile looks level.
+        middle = math.sqrt(min(drawn) * max(drawn))
+        left.set_ylim(min(min(drawn) / 1.3, middle / 3.2), max(max(drawn) * 1.3, middle * 3.2))
+    left.set_title(f"Gradient norm ({norm_type}) at each block's output")
+    left.set_xlabel("block (input → output)")
+    left.set_ylabel("norm")
+    right.set_title("Log-gain from each block to the one before")
+    right.set_xlabel("between blocks")
+    right.set_ylabel("ln γ  (above 0: grows on the way back)")
+    for axes in (left, right):
+        clean(axes)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    left.legend(frameon=False)
+    right.legend(frameon=False)
+    return figure
+
+
+def _drawable(values: Sequence[float | None]) -> list[float]:
+    """Gaps where there is nothing to draw."""
+    return [math.nan if value is None or not math.isfinite(value) else value for value in values]

@@ -16,6 +16,8 @@ from gradient_flow.measurement.kernels import _native
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
 """Codes of `enum gf_kind` by dtype."""
+_ITEM_SIZES = np.array([4, 8, 2, 2])
+"""Bytes by code."""
 
 
 class Addresses(NamedTuple):
@@ -51,7 +53,9 @@ def addresses_of(arrays: list[Any]) -> Addresses | None:
         return None
     addresses = np.array(list(map(torch.Tensor.data_ptr, arrays)), dtype=np.int64)
     counts = np.array(list(map(torch.Tensor.numel, arrays)), dtype=np.int64)
-    if np.any((addresses == 0) & (counts > 0)):  # zeros that have no memory
+    without_memory = (addresses == 0) & (counts > 0)
+    misaligned = addresses & (_ITEM_SIZES[kinds] - 1)
+    if without_memory.any() or misaligned.any():
         return None
     return Addresses(addresses, counts, bytes(kinds))
 

@@ -229,13 +229,29 @@ static size_t element_size(enum gf_kind kind) {
     return kind == GF_FLOAT64 ? 8 : kind == GF_FLOAT32 ? 4 : 2;
 }
 
-static void work(void *argument) {
-    job *j = argument;
+/* A caller that flushes subnormals (torch.set_flush_denormal) must not change what we count. Each thread has a mode of
+   its own: set on entry, given back on leaving. */
+static unsigned keep_subnormals(void) {
 #ifdef HAVE_X86
-    /* A caller that flushes subnormals (torch.set_flush_denormal) must not change what we count. */
     const unsigned float_mode = _mm_getcsr();
     _mm_setcsr(float_mode & ~0x8040u);
+    return float_mode;
+#else
+    return 0;
 #endif
+}
+
+static void restore_float_mode(unsigned float_mode) {
+#ifdef HAVE_X86
+    _mm_setcsr(float_mode);
+#else
+    (void)float_mode;
+#endif
+}
+
+static void work(void *argument) {
+    job *j = argument;
+    const unsigned float_mode = keep_subnormals();
     for (;;) {
         const int64_t first = __atomic_fetch_add(&j->next, CHUNKS_PER_GRAB, __ATOMIC_RELAXED);
         if (first >= j->chunk_count) break;
@@ -247,9 +263,7 @@ static void work(void *argument) {
             j->results[i] = j->run(data, tensor->kind, (size_t)c->length, &j->limit);
         }
     }
-#ifdef HAVE_X86
-    _mm_setcsr(float_mode);
-#endif
+    restore_float_mode(float_mode);
 }
 
 typedef void (*openmp_parallel)(void (*)(void *), void *, unsigned, unsigned);
@@ -336,6 +350,7 @@ int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limit, 
             chunks[made++] = (chunk){i, start, left < CHUNK ? left : CHUNK};
         }
 
+    const unsigned float_mode = keep_subnormals();
     job j = {
         .tensors = tensors, .chunks = chunks, .results = results, .chunk_count = chunk_count, .next = 0,
         .limit = {smallest_float_not_below(limit.near_zero), largest_float_not_above(limit.very_large),
@@ -351,6 +366,7 @@ int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limit, 
         for (; at < chunk_count && chunks[at].row == i; at++) merge(&t, &results[at]);
         write_row(&t, tensors[i].count, rows + i * GF_COLUMNS);
     }
+    restore_float_mode(float_mode);
     free(chunks);
     free(results);
     return 0;

@@ -1,0 +1,130 @@
+"""What monitoring the blocks of a 12-layer GPT costs. `python benchmarks/gain.py [--save]`."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gradient_flow import GradientGainMonitor
+from models import GPT, gpt_loss
+from timing import Report, interleaved_medians
+
+torch.set_num_threads(2)
+LAYERS, WIDTH, BATCH, LENGTH = 12, 384, 4, 128
+report = Report("gain")
+
+
+class PlainHooks:
+    """A forward hook per block that puts a gradient hook on its output, as anyone would write them."""
+
+    def __init__(self, blocks, read):
+        def attach(_module, _inputs, output):
+            output.register_hook(read)
+
+        self.handles = [block.register_forward_hook(attach) for block in blocks]
+
+    def close(self):
+        for handle in self.handles:
+            handle.remove()
+
+
+def read_once(gradient):
+    gradient.sum()
+
+
+def norm_item(gradient):
+    gradient.norm().item()
+
+
+class Identity(nn.Module):
+    def forward(self, x):
+        return x * 1.0
+
+
+def cost_of_hooks() -> dict[str, float]:
+    """Seconds per pass that each kind of hook adds to a stack of blocks that do next to nothing."""
+    blocks = nn.ModuleList(Identity() for _ in range(LAYERS))
+    x = torch.randn(BATCH, LENGTH, WIDTH, requires_grad=True)
+    gradient = torch.randn(BATCH, LENGTH, WIDTH)
+
+    def run():
+        h = x
+        for block in blocks:
+            h = block(h)
+        h.backward(gradient)
+
+    def with_hooks(make):
+        def timed():
+            hooks = make()
+            try:
+                for _ in range(5):
+                    run()
+            finally:
+                hooks.close()
+
+        return timed
+
+    monitor = GradientGainMonitor(blocks, strict_single_backward=False)
+    monitor.pause()
+
+    class Resumed:
+        def __init__(self):
+            monitor.resume()
+
+        def close(self):
+            monitor.pause()
+
+    class Nothing:
+        def close(self):
+            pass
+
+    class Paused(Nothing):
+        pass
+
+    seconds = interleaved_medians(
+        {
+            "none": with_hooks(Nothing),
+            "monitor": with_hooks(Resumed),
+            "read once": with_hooks(lambda: PlainHooks(blocks, read_once)),
+            ".norm().item()": with_hooks(lambda: PlainHooks(blocks, norm_item)),
+            "paused": with_hooks(Paused),
+        },
+        rounds=101,
+    )
+    return {name: (value - seconds["none"]) / 5 for name, value in seconds.items()}
+
+
+def step_figures(costs: dict[str, float]) -> None:
+    model = GPT(layers=LAYERS, width=WIDTH)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    parameters = sum(p.numel() for p in model.parameters())
+    report.say(f"\nGPT of {LAYERS} layers, {parameters / 1e6:.1f} M parameters, batch {BATCH} x {LENGTH}")
+    monitor = GradientGainMonitor(model.blocks, strict_single_backward=False)
+    monitor.pause()
+
+    def step():
+        optimizer.zero_grad()
+        gpt_loss(model, BATCH, LENGTH).backward()
+        optimizer.step()
+
+    def monitored():
+        monitor.resume()
+        step()
+        monitor.summary_stats()
+        monitor.pause()
+
+    seconds = interleaved_medians({"plain": step, "monitored": monitored, "paused": step}, rounds=15)
+    report.figure("cost of all hooks / step", 100 * costs["monitor"] / seconds["plain"], 1.0, unit=" %")
+    for name in ("monitored", "paused"):
+        report.say(f"  {name + ' step / plain step, timed whole':<66} {seconds[name] / seconds['plain']:>10.4f}")
+
+
+report.say("\nhooks on 12 outputs of 4 x 128 x 384, added time per pass")
+costs = cost_of_hooks()
+for name, value in costs.items():
+    if name != "none":
+        report.say(f"  {name:<66} {1e3 * value:>10.3f} ms")
+report.figure("monitor / hooks that read the gradient once", costs["monitor"] / costs["read once"], 1.5)
+report.say(f"  {'hooks calling .norm().item() / monitor':<66} {costs['.norm().item()'] / costs['monitor']:>10.4g}")
+step_figures(costs)
+report.close()

@@ -1,0 +1,48 @@
+"""Medians where means would let one outlier decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import median
+from typing import Final, NamedTuple
+
+import numpy as np
+
+MAD_TO_SIGMA: Final = 1.4826
+"""Median absolute deviation times this is the standard deviation, for normal noise."""
+_EFFICIENCY: Final = 0.955
+"""Variance of the least-squares slope over that of the Theil-Sen slope, for normal noise (Sen, 1968)."""
+_MOST_POINTS: Final = 200
+
+Points = Sequence[tuple[float, float]]
+
+
+class Slope(NamedTuple):
+    """A slope and its standard error; NaN where there are too few points."""
+
+    value: float
+    error: float
+
+
+def median_slope(points: Points) -> float:
+    """Theil-Sen: the median slope over all pairs of points, thinned out when there are many."""
+    if len(points) > _MOST_POINTS:
+        stride = len(points) / _MOST_POINTS
+        points = [points[int(k * stride)] for k in range(_MOST_POINTS)]
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)]
+    return median(slopes) if slopes else math.nan
+
+
+def slope_with_error(points: Points) -> Slope:
+    """The Theil-Sen slope, with its standard error from the spread of the residuals."""
+    value = median_slope(points)
+    if len(points) < 3:
+        return Slope(value, math.nan)
+    x, y = np.array(points, dtype=np.float64).T
+    residuals = y - value * x
+    sigma = MAD_TO_SIGMA * float(np.median(np.abs(residuals - np.median(residuals))))
+    spread = float(np.sqrt(((x - x.mean()) ** 2).sum()))
+    small_sample = math.sqrt(len(points) / (len(points) - 2))
+    return Slope(value, small_sample * sigma / (spread * math.sqrt(_EFFICIENCY)))
