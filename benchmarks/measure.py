@@ -50,32 +50,35 @@ def transformer_figures() -> None:
         parameter.grad = gradient
     elements = sum(g.numel() for g in gradients)
     report.say(f"\n{elements / 1e6:.1f} M fp32 gradients in {len(gradients)} tensors")
-    seconds = interleaved_medians(
-        {
-            "full table": lambda: gf.measure(gradients),
-            "one torch.sum pass": lambda: [g.sum() for g in gradients],
-            "clip_grad_norm_": lambda: torch.nn.utils.clip_grad_norm_(parameters, 1e9),
-            "flatten, concatenate, reduce": lambda: flatten_and_reduce(gradients),
-            "seven ops per tensor": lambda: seven_ops(gradients),
-            "full table, torch ops": with_kernel("torch", lambda: gf.measure(gradients)),
-            "full table, NumPy": with_kernel("numpy", lambda: gf.measure(gradients)),
-        },
-        rounds=21,
-    )
-    ours = seconds["full table"]
-    for name, value in seconds.items():
-        report.say(f"  {name:<66} {1e3 * value:>10.2f} ms   {value / ours:>8.2f} x the full table")
-    ratio = seconds["full table, torch ops"] / seconds["one torch.sum pass"]
-    report.say(f"  {'full table by torch ops / one torch.sum pass':<66} {ratio:>10.4g}")
-    report.figure("full table / one torch.sum pass", ours / seconds["one torch.sum pass"], 1.3)
-    report.figure("full table / clip_grad_norm_", ours / seconds["clip_grad_norm_"], 0.5)
-    report.figure(
-        "flatten, concatenate, reduce / full table", seconds["flatten, concatenate, reduce"] / ours, 15, at_least=True
-    )
-    report.figure("seven ops per tensor / full table", seconds["seven ops per tensor"] / ours, 25, at_least=True)
+    table = {"full table": lambda: gf.measure(gradients)}
+    passes = {
+        "one torch.sum pass": lambda: [g.sum() for g in gradients],
+        "clip_grad_norm_": lambda: torch.nn.utils.clip_grad_norm_(parameters, 1e9),
+    }
+    flatten = {"flatten, concatenate, reduce": lambda: flatten_and_reduce(gradients)}
+    seven = {"seven ops per tensor": lambda: seven_ops(gradients)}
+    fallbacks = {
+        "full table, torch ops": with_kernel("torch", lambda: gf.measure(gradients)),
+        "full table, NumPy": with_kernel("numpy", lambda: gf.measure(gradients)),
+    }
+    ratio = {}
+    for group in (passes, flatten, seven, fallbacks):
+        rounds = 31 if group is passes else 15
+        seconds = interleaved_medians({**table, **group}, rounds, before=passes["one torch.sum pass"])
+        for name, value in seconds.items():
+            ratio[name] = value / seconds["full table"]
+            report.say(f"  {name:<66} {1e3 * value:>10.2f} ms   {ratio[name]:>8.2f} x the full table")
+    by_torch = ratio["full table, torch ops"] / ratio["one torch.sum pass"]
+    report.say(f"  {'full table by torch ops / one torch.sum pass':<66} {by_torch:>10.4g}")
+    report.figure("full table / one torch.sum pass", 1 / ratio["one torch.sum pass"], 1.3)
+    report.figure("full table / clip_grad_norm_", 1 / ratio["clip_grad_norm_"], 0.5)
+    name = "flatten, concatenate, reduce"
+    report.figure(f"{name} / full table", ratio[name], 15, at_least=True)
+    report.figure("seven ops per tensor / full table", ratio["seven ops per tensor"], 25, at_least=True)
 
     half = [g.bfloat16() for g in gradients]
-    seconds = interleaved_medians({"table": lambda: gf.measure(half), "sum": lambda: [g.sum() for g in half]})
+    half_sum = {"sum": lambda: [g.sum() for g in half]}
+    seconds = interleaved_medians({"table": lambda: gf.measure(half), **half_sum}, before=half_sum["sum"])
     report.figure("bf16: full table / its own torch.sum pass", seconds["table"] / seconds["sum"], 2.5)
 
 

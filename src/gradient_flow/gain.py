@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from gradient_flow.diagnosis.gains import GainOverDepth
 from gradient_flow.errors import InputError, MonitorStateError
 from gradient_flow.measurement import GradientTable
 from gradient_flow.measurement.columns import NORM_KINDS, Rows, merge_rows
-from gradient_flow.measurement.measure import rows_of_tensors
+from gradient_flow.measurement.measure import PendingRows, reader_for_hooks
 from gradient_flow.show.gain_report import comparison_table, gain_report
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class GradientGainMonitor:
         self._scale = 1.0
         self.names = tuple(str(index) for index in range(len(self.blocks)))
         self.source = f"{len(self.blocks)} blocks"
-        self._rows: list[list[Callable[[], Rows]]] = [[] for _ in self.blocks]
+        self._rows: list[list[PendingRows]] = [[] for _ in self.blocks]
+        self._read = reader_for_hooks()
         self._recorded = False
         self._closed = False
         self._outputs = BlockOutputs(self.blocks, self._record, self._begin_pass)
@@ -139,7 +140,7 @@ class GradientGainMonitor:
             raise InputError("`table` is about whole output gradients; this monitor was created with per_sample=True.")
         self._require_records()
         found = [index for index, rows in enumerate(self._rows) if rows]
-        matrix = np.array([merge_rows(np.concatenate([row() for row in self._rows[index]])) for index in found])
+        matrix = np.array([merge_rows(self._rows_of(index)) for index in found])
         missing = [self.names[index] for index, rows in enumerate(self._rows) if not rows]
         return GradientTable([self.names[index] for index in found], matrix, missing=missing)
 
@@ -206,20 +207,23 @@ class GradientGainMonitor:
 
     def _record(self, block: int, gradient: torch.Tensor) -> None:
         pieces = list(gradient.flatten(1)) if self.per_sample and gradient.dim() > 1 else [gradient]
-        self._rows[block].append(rows_of_tensors(pieces))
+        self._rows[block].append(self._read(pieces))
         self._recorded = True
 
     def _forget_records(self) -> None:
         self._rows = [[] for _ in self.blocks]
         self._recorded = False
 
+    def _rows_of(self, block: int) -> Rows:
+        return np.concatenate([rows() if callable(rows) else rows for rows in self._rows[block]])
+
     def _norms(self, kind: str) -> list[float | None]:
         norms: list[float | None] = []
-        for rows in self._rows:
+        for block, rows in enumerate(self._rows):
             if not rows:
                 norms.append(None)
                 continue
-            matrix = np.concatenate([row() for row in rows])
+            matrix = self._rows_of(block)
             of_rows = NORM_KINDS[kind](matrix if self.per_sample else merge_rows(matrix)[None])
             norms.append(float(of_rows.mean()) / self._scale)
         return norms

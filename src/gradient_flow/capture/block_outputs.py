@@ -29,6 +29,7 @@ class BlockOutputs:
         self._begin = begin
         self._forward_handles: list[Any] = []
         self._tensor_handles: list[Any] = []
+        self._most_handles = 8 * len(blocks)
         self._in_pass = False
         self.forget()
 
@@ -99,8 +100,9 @@ class BlockOutputs:
 
     def _drop_dead_handles(self) -> None:
         """Outputs that are gone took their hooks with them; forget our ends of those."""
-        if len(self._tensor_handles) > 4 * len(self._blocks):
+        if len(self._tensor_handles) > self._most_handles:
             self._tensor_handles = [handle for handle in self._tensor_handles if handle.hooks_dict_ref() is not None]
+            self._most_handles = 2 * len(self._tensor_handles) + 8 * len(self._blocks)
 
 
 def main_tensor(output: Any) -> torch.Tensor | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ def named_gradients(source: Any) -> NamedGradients:
     if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
         items = list(source)
         if torch is not None and set(map(type, items)) == {torch.Tensor}:
-            return NamedGradients(tuple(map(str, range(len(items)))), items, ())
+            return NamedGradients(_numbers(len(items)), items, ())
         return _split(_numbered(items))
     raise InputError(f"`source` must be {ACCEPTED}; got {_describe(source)}.")
 
@@ -60,6 +61,11 @@ def optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[tuple[str, to
         names = group.get("param_names") or [f"{group_index}.{position}" for position in range(len(group["params"]))]
         named += zip(names, group["params"], strict=True)
     return named
+
+
+@lru_cache(maxsize=4)
+def _numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
 
 
 def _numbered(source: Iterable[Any]) -> Iterable[tuple[str, Any]]:

@@ -30,7 +30,7 @@ COLUMNS: Final = (
     "very_large",
     "nan",
     "inf",
-    "neg_inf",  # those of `inf` that are negative
+    "neg_inf",  # those of `inf` that are negative; a complex element that is infinite both ways counts half
 )
 INDEX: Final = {name: position for position, name in enumerate(COLUMNS)}
 _MIN, _MAX, _MAX_ABS = INDEX["min"], INDEX["max"], INDEX["max_abs"]

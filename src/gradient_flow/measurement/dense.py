@@ -32,19 +32,21 @@ def simplify(gradient: Any, name: str) -> tuple[Any, Correction]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(gradient, torch.Tensor):
         return _simplify_tensor(gradient.detach(), name)
-    return _simplify_array(np.asarray(gradient), name)
+    return _simplify_array(np.asanyarray(gradient), name)
 
 
 def _simplify_array(array: np.ndarray, name: str) -> tuple[np.ndarray, Correction]:
     if array.dtype.kind not in "fciu":
         raise InputError(f"Gradient `{name}` must hold real or complex numbers, got an array of {array.dtype}.")
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError(f"Gradient `{name}` is a masked array. Pass `.compressed()`, or `.filled(0)`.")
     repeat = 1
     if array.size and 0 in array.strides:
         repeat = int(np.prod([n for n, stride in zip(array.shape, array.strides, strict=True) if stride == 0]))
         array = array[tuple(slice(1) if stride == 0 else slice(None) for stride in array.strides)]
     if array.dtype not in (np.float64, np.float32, np.float16, np.complex128):
-        wide = np.complex128 if array.dtype.kind == "c" else np.float64
-        array = array.astype(wide)
+        with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN or a longdouble out of range is data
+            array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     # Order "K" keeps transposed and Fortran-ordered arrays as they lie; only gaps and misalignment cost a copy.
     array = np.require(array.ravel(order="K"), requirements="A")
     return array, Correction(repeat=repeat) if repeat != 1 else NONE
@@ -76,6 +78,8 @@ def _simplify_tensor(tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Cor
         tensor = tensor.resolve_conj().resolve_neg().clone()
     if not (tensor.is_complex() or tensor.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)):
         tensor = tensor.to(torch.float64 if tensor.device.type == "cpu" else torch.float32)
+    if tensor.dtype == torch.complex32:
+        tensor = tensor.to(torch.complex64)
     parts = 2 if tensor.is_complex() else 1
     correction = Correction(repeat, implicit, parts) if repeat != 1 or implicit else NONE
     return _in_memory_order(tensor), correction

@@ -39,10 +39,20 @@ def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3) ->
     return GradientTable(found.names, _rows(found, thresholds), missing=found.missing, thresholds=thresholds)
 
 
-def rows_of_tensors(tensors: list[torch.Tensor]) -> Callable[[], Rows]:
-    """The rows of tensors, measured now and handed out when called: what a hook keeps instead of a gradient."""
-    rows = _rows(NamedGradients(("output",) * len(tensors), tensors, ()), Thresholds())
-    return rows if callable(rows) else lambda: rows
+PendingRows = Rows | Callable[[], Rows]
+"""Rows, or a function that waits for them where they are computed on a device."""
+
+
+def reader_for_hooks() -> Callable[[list[torch.Tensor]], PendingRows]:
+    """A function that measures tensors inside a hook, where each microsecond counts: what can be settled before is."""
+    thresholds = Thresholds()
+    in_place = kernels.NATIVE and kernels.forced() is None
+
+    def read(tensors: list[torch.Tensor]) -> PendingRows:
+        rows = kernels.native_rows(tensors, thresholds) if in_place else None
+        return _rows(NamedGradients(("output",) * len(tensors), tensors, ()), thresholds) if rows is None else rows
+
+    return read
 
 
 def _threshold(value: float, name: str) -> float:
@@ -51,8 +61,8 @@ def _threshold(value: float, name: str) -> float:
     return float(value)
 
 
-def _rows(found: NamedGradients, thresholds: Thresholds) -> Rows | Callable[[], Rows]:
-    rows = kernels.rows_in_place(found.gradients, thresholds)
+def _rows(found: NamedGradients, thresholds: Thresholds) -> PendingRows:
+    rows = kernels.native_rows(found.gradients, thresholds) if kernels.NATIVE and kernels.forced() is None else None
     if rows is not None:
         return rows
     plain: list[Any] = []

@@ -52,10 +52,8 @@ def describe() -> str:
     return f"native C ({_native.describe()[0]})"
 
 
-def rows_in_place(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
+def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
     """One row per array if the C kernel can read all of them where they lie, which is nearly always so."""
-    if not NATIVE or forced() is not None:
-        return None
     where = native.addresses_of(arrays)
     return None if where is None else native.rows(where, thresholds)
 

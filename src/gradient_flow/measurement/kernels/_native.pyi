@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 COLUMN_COUNT: Final[int]
 
 def fill(
-    addresses: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    addresses: NDArray[np.int64] | bytes,
+    counts: NDArray[np.int64] | bytes,
     kinds: bytes,
     near_zero: float,
     very_large: float,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from gradient_flow.measurement.kernels import _native
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
 """Codes of `enum gf_kind` by dtype."""
+_UNKNOWN = 255
 _ITEM_SIZES = np.array([4, 8, 2, 2])
 """Bytes by code."""
 
@@ -23,13 +25,16 @@ _ITEM_SIZES = np.array([4, 8, 2, 2])
 class Addresses(NamedTuple):
     """Where dense arrays lie in host memory. Whoever holds this keeps the arrays alive."""
 
-    addresses: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    addresses: NDArray[np.int64] | bytes
+    counts: NDArray[np.int64] | bytes
     kinds: bytes
 
 
 def addresses_of(arrays: list[Any]) -> Addresses | None:
     """Where the elements lie, or None if any array is not a dense block in host memory of a known kind."""
+    torch = sys.modules.get("torch")
+    if len(arrays) == 1 and torch is not None and type(arrays[0]) in (torch.Tensor, torch.nn.Parameter):
+        return _address_of_tensor(arrays[0], torch.strided)
     types = set(map(type, arrays))
     if types <= {np.ndarray}:
         if not all(map(_readable, arrays)):
@@ -38,13 +43,12 @@ def addresses_of(arrays: list[Any]) -> Addresses | None:
         counts = np.array([array.size for array in arrays], dtype=np.int64)
         return Addresses(addresses, counts, bytes([_NUMPY_KINDS[array.dtype] for array in arrays]))
 
-    torch = sys.modules.get("torch")
     if torch is None or not types <= {torch.Tensor, torch.nn.Parameter}:
         return None
     # Each question goes to all tensors at once, without a Python frame per tensor: ten thousand are not rare.
-    kinds = [_torch_kinds().get(dtype, -1) for dtype in map(attrgetter("dtype"), arrays)]
+    kinds = bytes(map(_torch_kinds().get, map(attrgetter("dtype"), arrays), repeat(_UNKNOWN)))
     if (
-        -1 in kinds
+        _UNKNOWN in kinds
         or set(map(attrgetter("layout"), arrays)) != {torch.strided}
         or not all(map(attrgetter("is_cpu"), arrays))
         or not all(map(torch.Tensor.is_contiguous, arrays))
@@ -54,10 +58,21 @@ def addresses_of(arrays: list[Any]) -> Addresses | None:
     addresses = np.array(list(map(torch.Tensor.data_ptr, arrays)), dtype=np.int64)
     counts = np.array(list(map(torch.Tensor.numel, arrays)), dtype=np.int64)
     without_memory = (addresses == 0) & (counts > 0)
-    misaligned = addresses & (_ITEM_SIZES[kinds] - 1)
+    misaligned = addresses & (_ITEM_SIZES[np.frombuffer(kinds, dtype=np.uint8)] - 1)
     if without_memory.any() or misaligned.any():
         return None
-    return Addresses(addresses, counts, bytes(kinds))
+    return Addresses(addresses, counts, kinds)
+
+
+def _address_of_tensor(tensor: Any, strided: Any) -> Addresses | None:
+    """The same for one tensor, which is what a hook has: there, microseconds count."""
+    kind = _torch_kinds().get(tensor.dtype, -1)
+    if kind < 0 or tensor.layout is not strided or not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
+        return None
+    address, count = tensor.data_ptr(), tensor.numel()
+    if (address == 0 and count > 0) or address % tensor.element_size():
+        return None
+    return Addresses(address.to_bytes(8, sys.byteorder), count.to_bytes(8, sys.byteorder), bytes([kind]))
 
 
 def _readable(array: np.ndarray) -> bool:

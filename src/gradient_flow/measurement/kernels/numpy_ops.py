@@ -18,16 +18,17 @@ def row(array: np.ndarray, thresholds: Thresholds) -> Rows:
 
 def _block(block: np.ndarray, thresholds: Thresholds) -> Rows:
     is_complex = block.dtype.kind == "c"
-    elements = block.astype(np.complex128 if is_complex else np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
+        elements = block.astype(np.complex128 if is_complex else np.float64)
         sizes = np.abs(elements)
         total = sizes.sum()
-    is_nan = is_inf = is_negative_inf = 0
+    is_nan, is_inf, is_negative_inf = 0, 0, 0.0
     if not np.isfinite(total):
         finite, nan = np.isfinite(elements), np.isnan(elements)
         infinite = elements[~finite & ~nan].view(np.float64).reshape(-1, 2 if is_complex else 1)  # (inf, parts)
         is_nan, is_inf = int(nan.sum()), len(infinite)
-        is_negative_inf = int((infinite == -np.inf).any(axis=1).sum())
+        downwards, upwards = (infinite == -np.inf).any(axis=1), (infinite == np.inf).any(axis=1)
+        is_negative_inf = float(downwards.sum()) - 0.5 * float((downwards & upwards).sum())
         elements, sizes = elements[finite], sizes[finite]
 
     values = elements.view(np.float64)

@@ -48,7 +48,9 @@ def _block(block: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
         elements = block.to(torch.complex128)
         nan, finite = torch.isnan(elements), torch.isfinite(elements)
         values = torch.view_as_real(elements)  # (n, 2)
-        negative = torch.count_nonzero((values == -torch.inf).any(-1) & ~nan)
+        downwards = (values == -torch.inf).any(-1) & ~nan
+        upwards = (values == torch.inf).any(-1) & ~nan
+        negative = torch.count_nonzero(downwards) - 0.5 * torch.count_nonzero(downwards & upwards)
         sizes = elements.abs().masked_fill(~finite, 0.0)
         low = values.masked_fill(~finite.unsqueeze(-1), torch.inf)
         high = values.masked_fill(~finite.unsqueeze(-1), -torch.inf)

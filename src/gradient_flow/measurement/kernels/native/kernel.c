@@ -16,10 +16,11 @@
 #endif
 
 /* A block stays in the first-level cache, so that looking at it twice reads memory once. */
-#define BLOCK 1024
+#define BLOCK 2048
 /* The unit of work of a thread. Fixed, so that sums are added in the same order for any number of threads. */
-#define CHUNK (1 << 16)
-#define CHUNKS_PER_GRAB 8
+#define CHUNK (1 << 14)
+/* Chunks that a thread takes at once: many when there are many, so that tiny tensors do not queue for the counter. */
+#define MOST_CHUNKS_PER_GRAB 16
 /* Below this many elements a thread costs more than it brings. */
 #define ELEMENTS_PER_THREAD (1 << 15)
 
@@ -33,6 +34,10 @@ typedef struct {
     float near32, large32;
     double near64, large64;
 } limits;
+
+static size_t element_size(enum gf_kind kind) {
+    return kind == GF_FLOAT64 ? 8 : kind == GF_FLOAT32 ? 4 : 2;
+}
 
 static totals nothing(void) {
     totals t;
@@ -221,13 +226,10 @@ typedef struct {
     totals *results; /* one per chunk */
     int64_t chunk_count;
     int64_t next; /* first chunk that nobody has taken */
+    int64_t grab; /* chunks to take at once */
     limits limit;
     chunk_function run;
 } job;
-
-static size_t element_size(enum gf_kind kind) {
-    return kind == GF_FLOAT64 ? 8 : kind == GF_FLOAT32 ? 4 : 2;
-}
 
 /* A caller that flushes subnormals (torch.set_flush_denormal) must not change what we count. Each thread has a mode of
    its own: set on entry, given back on leaving. */
@@ -253,9 +255,9 @@ static void work(void *argument) {
     job *j = argument;
     const unsigned float_mode = keep_subnormals();
     for (;;) {
-        const int64_t first = __atomic_fetch_add(&j->next, CHUNKS_PER_GRAB, __ATOMIC_RELAXED);
+        const int64_t first = __atomic_fetch_add(&j->next, j->grab, __ATOMIC_RELAXED);
         if (first >= j->chunk_count) break;
-        const int64_t last = first + CHUNKS_PER_GRAB < j->chunk_count ? first + CHUNKS_PER_GRAB : j->chunk_count;
+        const int64_t last = first + j->grab < j->chunk_count ? first + j->grab : j->chunk_count;
         for (int64_t i = first; i < last; i++) {
             const chunk *c = &j->chunks[i];
             const gf_tensor *tensor = &j->tensors[c->row];
@@ -358,7 +360,10 @@ int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limit, 
         .run = best_instruction_set().run,
     };
     const int64_t useful = elements / ELEMENTS_PER_THREAD + 1;
-    run_on_threads(&j, threads < useful ? threads : (int)useful);
+    const int used = threads < useful ? threads : (int)useful;
+    const int64_t share = chunk_count / (8 * (used > 0 ? used : 1)) + 1;
+    j.grab = share < MOST_CHUNKS_PER_GRAB ? share : MOST_CHUNKS_PER_GRAB;
+    run_on_threads(&j, used);
 
     int64_t at = 0;
     for (int64_t i = 0; i < tensor_count; i++) {
