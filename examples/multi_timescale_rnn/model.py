@@ -59,7 +59,7 @@ class PathIntegration(lightning.LightningModule):
 
     def validation_step(self, batch, batch_idx):
         velocity, start, position = batch
-        self.log("val/position_error", position_error(self(velocity, start), position), prog_bar=True)
+        self.log("val/error", position_error(self(velocity, start), position), prog_bar=True)
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=self.learning_rate)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gradient_flow.errors import MissingExtraError as MissingExtraError
     from gradient_flow.errors import MonitorStateError as MonitorStateError
     from gradient_flow.errors import NonFiniteGradientError as NonFiniteGradientError
+    from gradient_flow.errors import RunFileError as RunFileError
+    from gradient_flow.flow import Flow as Flow
+    from gradient_flow.flow import watch as watch
     from gradient_flow.functional import clip_gradients as clip_gradients
     from gradient_flow.functional import compute_gradient_norm as compute_gradient_norm
     from gradient_flow.functional import compute_gradient_stats as compute_gradient_stats
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from gradient_flow.functional import visualize_layer_gradients as visualize_layer_gradients
     from gradient_flow.gain import GainComparison as GainComparison
     from gradient_flow.gain import GradientGainMonitor as GradientGainMonitor
+    from gradient_flow.history.run_reader import Run as Run
+    from gradient_flow.history.run_reader import load_run as load_run
+    from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
     from gradient_flow.measurement import GradientStats as GradientStats
     from gradient_flow.measurement import GradientTable as GradientTable
     from gradient_flow.measurement import measure as measure
@@ -34,8 +40,10 @@ _HOME = {
     "ConfigError": "errors",
     "GradientFlowError": "errors",
     "GradientFlowWarning": "errors",
+    "Flow": "flow",
     "GainComparison": "gain",
     "GradientGainMonitor": "gain",
+    "GradientStatisticsCallback": "integrations.lightning",
     "GradientStats": "measurement",
     "GradientTable": "measurement",
     "InputError": "errors",
@@ -43,12 +51,16 @@ _HOME = {
     "MissingExtraError": "errors",
     "MonitorStateError": "errors",
     "NonFiniteGradientError": "errors",
+    "Run": "history.run_reader",
+    "RunFileError": "errors",
     "clip_gradients": "functional",
     "compute_gradient_norm": "functional",
     "compute_gradient_stats": "functional",
     "detect_gradient_issues": "functional",
+    "load_run": "history.run_reader",
     "measure": "measurement",
     "visualize_layer_gradients": "functional",
+    "watch": "flow",
 }
 """Public name → module that defines it."""
 

@@ -11,6 +11,7 @@ __all__ = [
     "MissingExtraError",
     "MonitorStateError",
     "NonFiniteGradientError",
+    "RunFileError",
 ]
 
 
@@ -32,6 +33,10 @@ class NonFiniteGradientError(GradientFlowError, ArithmeticError):
 
 class MonitorStateError(GradientFlowError, RuntimeError):
     """A monitor was used in a state that does not allow it: closed, without records, or a second backward."""
+
+
+class RunFileError(GradientFlowError, ValueError):
+    """A run folder cannot be read."""
 
 
 class KernelError(GradientFlowError, RuntimeError):

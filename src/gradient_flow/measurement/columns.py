@@ -68,6 +68,15 @@ def repeat_row(row: Rows, times: int) -> Rows:
     return repeated
 
 
+def scale_rows(rows: Rows, factor: float) -> Rows:
+    """The rows of the same elements times a positive factor. Threshold counts stay as they were taken."""
+    scaled = rows.copy()
+    for name in ("sum", "sum_abs", "min", "max", "max_abs"):
+        scaled[..., INDEX[name]] *= factor
+    scaled[..., INDEX["sum_sq"]] *= factor**2
+    return scaled
+
+
 def zeros_row(count: int, thresholds: Thresholds, parts: int = 1) -> Rows:
     """The row of `count` zeros, each of `parts` real numbers."""
     row = EMPTY.copy()

@@ -106,3 +106,44 @@ def plot_gains(stacks: Mapping[str, tuple[Sequence[float | None], float]], norm_
 def _drawable(values: Sequence[float | None]) -> list[float]:
     """Gaps where there is nothing to draw."""
     return [math.nan if value is None or not math.isfinite(value) else value for value in values]
+
+
+def plot_statistics(statistics: Mapping[str, Sequence[float | None]]) -> Figure:
+    """Variance, norm, absolute mean and range over training steps, each on a log axis; from the documented lists."""
+    figure = new_figure(11, 7)
+    steps = statistics["step"]
+    panels: dict[str, dict[str, Sequence[float | None]]] = {
+        "Gradient Variance": {"variance": statistics["grad_variance"]},
+        "Gradient Norm": {"L2 norm": statistics["grad_norm"]},
+        "Absolute Gradient Mean": {"|mean|": _magnitudes(statistics["grad_mean"])},
+        "Gradient Range": {"max": statistics["grad_max"], "|min|": _magnitudes(statistics["grad_min"])},
+    }
+    for axes, (title, lines) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
+        drawn: list[float] = []
+        for (name, values), colour in zip(lines.items(), LINES, strict=False):
+            marker = "o" if len(values) <= 50 else None
+            axes.plot(steps, _drawable(values), color=colour, marker=marker, markersize=3.5, linewidth=1.5, label=name)
+            drawn += [value for value in _drawable(values) if not math.isnan(value)]
+        _log_axis(axes, drawn)
+        axes.set_title(title)
+        axes.set_xlabel("training step")
+        clean(axes)
+        if len(lines) > 1:
+            axes.legend(frameon=False)
+        if not drawn:
+            axes.text(0.5, 0.5, "nothing recorded", transform=axes.transAxes, ha="center", color="#888888")
+    return figure
+
+
+def _log_axis(axes: Axes, drawn: Sequence[float]) -> None:
+    positive = [value for value in drawn if value > 0]
+    if not positive:
+        return
+    if len(positive) == len(drawn):
+        axes.set_yscale("log")
+    else:
+        axes.set_yscale("symlog", linthresh=min(positive))  # zeros and negatives would vanish from a log axis
+
+
+def _magnitudes(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else abs(value) for value in values]

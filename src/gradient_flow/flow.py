@@ -1,0 +1,462 @@
+"""`watch`: every optimizer step of a training loop measured, remembered, logged and written down."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gradient_flow._version import __version__
+from gradient_flow.capture import clipping
+from gradient_flow.capture.parameters import module_parameters, optimizer_parameters
+from gradient_flow.capture.roles import parameter_roles
+from gradient_flow.capture.updates import sample_weights, weight_changes
+from gradient_flow.diagnosis.verdict import NonFinite, Verdict, judge
+from gradient_flow.errors import GradientFlowWarning, InputError, MonitorStateError
+from gradient_flow.history.export import logged_metrics
+from gradient_flow.history.run_writer import RunWriter, layers_record
+from gradient_flow.history.window import History
+from gradient_flow.integrations.loggers import make_loggers
+from gradient_flow.measurement import GradientTable, measure
+from gradient_flow.measurement.columns import Thresholds, scale_rows
+
+TOTALS = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
+"""Statistics of all gradients together that every step record holds."""
+
+
+def watch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+    *,
+    run: str | Path | None = None,
+    every: int = 1,
+    layers_every: int = 10,
+    groups: Callable[[str], str | None] | Mapping[str, str | Sequence[str]] | None = None,
+    log: Any = None,
+    scaler: Any = None,
+    history: int = 10_000,
+    near_zero: float = 1e-7,
+    very_large: float = 1e3,
+) -> Flow:
+    """Watch every optimizer step of a model; nothing else in the training loop has to change.
+
+    Args:
+        optimizer: one or several, whose steps are watched; without one call `flow.step()` before each of your own.
+        run: a folder for the run file, which survives a crash; `None` writes nothing.
+        every: record every so many steps; the others cost nothing.
+        layers_every: with every so many steps also the table of all tensors and their update-to-weight ratios.
+        groups: parameters to merge for loggers: a function of the name, or patterns (`{"encoder": "encoder.*"}`).
+            By default they are grouped by role.
+        log: `"wandb"`, `"tensorboard"`, `"mlflow"`, a function `(metrics, step)`, or a list of these.
+        scaler: the `GradScaler`, if there is one: its scale and the steps it skipped are recorded.
+        history: how many steps are remembered in `flow.history`.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with watch(model, optimizer) as flow:
+    ...     for _ in range(3):
+    ...         optimizer.zero_grad(); model(torch.ones(1, 2)).sum().backward(); optimizer.step()
+    >>> len(flow.history), round(flow.table.total.norm, 3)
+    (3, 1.732)
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"`model` must be a module, got {type(model).__name__}.")
+    flow = Flow(
+        module_parameters(model),
+        parameter_roles(model),
+        run=run,
+        every=every,
+        layers_every=layers_every,
+        groups=groups,
+        log=log,
+        scaler=scaler,
+        history=history,
+        near_zero=near_zero,
+        very_large=very_large,
+    )
+    optimizers: list[Any] = [] if optimizer is None else [optimizer]
+    if isinstance(optimizer, (list, tuple)):
+        optimizers = list(optimizer)
+    try:
+        for position, each in enumerate(optimizers):
+            if not isinstance(each, torch.optim.Optimizer):
+                what = "optimizer" if len(optimizers) == 1 else f"optimizer[{position}]"
+                raise InputError(f"`{what}` must be a torch optimizer, got {type(each).__name__}.")
+            flow.add_optimizer(each)
+    except BaseException:
+        flow.close()
+        raise
+    return flow
+
+
+class Flow:
+    """One training run under watch: `table`, `history`, `diagnose()`. Made by `watch`; a context manager."""
+
+    def __init__(
+        self,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        roles: Mapping[str, str],
+        *,
+        run: str | Path | None,
+        every: int,
+        layers_every: int,
+        groups: Any,
+        log: Any,
+        scaler: Any,
+        history: int,
+        near_zero: float,
+        very_large: float,
+    ) -> None:
+        self.every, self.layers_every = _count(every, "every"), _count(layers_every, "layers_every")
+        self._settings = {
+            "every": every,
+            "layers_every": layers_every,
+            "near_zero": near_zero,
+            "very_large": very_large,
+        }
+        self._names = {id(parameter): name for name, parameter in parameters}
+        self._parameters = list(parameters)
+        self._roles = dict(roles)
+        self._groups = groups
+        self._scaler = scaler
+        self.history = History(_count(history, "history"))
+        self.table: GradientTable | None = None
+        """The gradients of the last recorded step, as backward left them."""
+        self.clipped_table: GradientTable | None = None
+        """The same after clipping, if the step was clipped by `clip_grad_norm_`."""
+        self.steps = 0
+        """Optimizer steps so far, recorded or not."""
+        self.skipped_steps = 0
+        """Steps that the `GradScaler` skipped."""
+        self.first_nonfinite: NonFinite | None = None
+        self._last_scale: float | None = None
+        self._optimizers: list[torch.optim.Optimizer] = []
+        self._handles: list[Any] = []
+        self._told: dict[str, Any] = {}
+        self._before_clip: dict[int, GradientTable] = {}
+        self._sample: tuple[list[tuple[str, torch.Tensor]], list[torch.Tensor]] | None = None
+        self._pending: tuple[dict[str, Any], GradientTable, bool] | None = None
+        self._start = time.time()
+        self._closed = self._failed = False
+        writes = run is not None and _is_first_rank()
+        self._run: RunWriter | None = RunWriter(run, self._header()) if writes and run is not None else None
+        self._loggers = make_loggers(log, Path(run) if run is not None else None) if _is_first_rank() else []
+        self._stop_listening = clipping.listen(self._on_clip)
+
+    # ---- what a user calls ----------------------------------------------------------------------------------------
+
+    def log(self, **values: Any) -> None:
+        """Tell what belongs to the coming step: `flow.log(loss=loss, epoch=epoch)`. Call it before the step."""
+        self._told.update(values)
+
+    def step(self, optimizer: torch.optim.Optimizer | None = None, **values: Any) -> None:
+        """Record a step by hand, before the weights change: for loops without a torch optimizer."""
+        if self._closed:
+            raise MonitorStateError("Cannot record a step after close(). Create a new watch().")
+        self.log(**values)
+        self._guarded(lambda: self._before_step(optimizer))
+        self._guarded(self._finish)
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
+        """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
+        new = [(name, p) for name, p in optimizer_parameters(optimizer) if id(p) not in self._names]
+        if new:
+            prefix = f"optimizer{len(self._optimizers)}."
+            known = names or {}
+            named = [(known.get(id(p), prefix + name if name[0].isdigit() else name), p) for name, p in new]
+            self._names |= {id(p): name for name, p in named}
+            self._parameters += named
+            if self._run is not None:
+                self._run.write({"kind": "parameters", "parameters": [_described(*item) for item in named]})
+        self._optimizers.append(optimizer)
+        self._handles += [
+            optimizer.register_step_pre_hook(self._on_step_begins),
+            optimizer.register_step_post_hook(self._on_step_ended),
+        ]
+
+    def diagnose(self) -> Verdict:
+        """What can be said of the run so far."""
+        if not len(self.history):
+            return judge([], [], self.first_nonfinite)
+        finite = np.isfinite(self.history["norm"])
+        steps, norms = self.history["step"][finite], self.history["norm"][finite]
+        return judge([int(step) for step in steps], norms.tolist(), self.first_nonfinite)
+
+    def close(self) -> None:
+        """Take every hook away and finish the files."""
+        if self._closed:
+            return
+        self._closed = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._stop_listening()
+        self._guarded(self._finish)
+        for logger in self._loggers:
+            logger.close()
+        if self._run is not None:
+            verdict = self.diagnose()
+            self._run.write({"kind": "end", "steps": self.steps, "status": verdict.status, "message": verdict.message})
+            self._run.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on counting and remembering."""
+        return {
+            "steps": self.steps,
+            "skipped_steps": self.skipped_steps,
+            "last_scale": self._last_scale,
+            "history": self.history.state_dict(),
+            "first_nonfinite": None if self.first_nonfinite is None else vars(self.first_nonfinite).copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.steps, self.skipped_steps = state["steps"], state["skipped_steps"]
+        self._last_scale = state["last_scale"]
+        self.history.load_state_dict(state["history"])
+        first = state["first_nonfinite"]
+        self.first_nonfinite = None if first is None else NonFinite(**first)
+        if self._run is not None:
+            self._run.write({"kind": "resumed", "step": self.steps})
+
+    @property
+    def path(self) -> Path | None:
+        """The run file, where there is one."""
+        return None if self._run is None else self._run.path
+
+    def __enter__(self) -> Flow:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Flow({self.steps} steps, {len(self._parameters)} tensors{', closed' if self._closed else ''})"
+
+    # ---- one step -------------------------------------------------------------------------------------------------
+
+    def _on_step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        arguments = args[1:] if args and args[0] is optimizer else args
+        closure = kwargs.get("closure", arguments[0] if arguments else None)
+        if not callable(closure):
+            self._guarded(lambda: self._before_step(optimizer))
+            return None
+        return self._with_closure(optimizer, closure, args, kwargs)
+
+    def _with_closure(self, optimizer: torch.optim.Optimizer, closure: Any, args: Any, kwargs: Any) -> Any:
+        """Gradients come to be inside the closure: measure after its first call, which is where the step starts."""
+        measured = False
+
+        def measuring(*closure_args: Any, **closure_kwargs: Any) -> Any:
+            nonlocal measured
+            loss = closure(*closure_args, **closure_kwargs)
+            if not measured:
+                measured = True
+                if loss is not None:
+                    self._told.setdefault("loss", loss)
+                self._guarded(lambda: self._before_step(optimizer))
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": measuring}
+        return tuple(measuring if argument is closure else argument for argument in args), kwargs
+
+    def _on_step_ended(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self._pending is not None:
+            self._guarded(self._finish)
+
+    def _is_recorded(self, step: int) -> bool:
+        return step % self.every == 0
+
+    def _on_clip(self, parameters: list[torch.Tensor]) -> None:
+        if self._closed or not self._is_recorded(self.steps + 1):
+            return
+
+        def measure_before() -> None:
+            ours = [(self._names[id(p)], p) for p in parameters if id(p) in self._names]
+            if ours:
+                table = self._measure(ours, 1.0)
+                self._before_clip |= dict.fromkeys((id(p) for _, p in ours), table)
+
+        self._guarded(measure_before)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        self.steps += 1
+        told, self._told = self._told, {}
+        before_clip, self._before_clip = self._before_clip, {}
+        self._count_skipped()
+        if not self._is_recorded(self.steps):
+            return
+        ours = self._parameters if optimizer is None else self._parameters_of(optimizer)
+        now = self._measure(ours, _pending_scale(optimizer))
+        was_clipped = bool(before_clip)
+        if was_clipped:
+            self.table, self.clipped_table = _before(now, before_clip, ours), now
+        else:
+            self.table, self.clipped_table = now, None
+        record = self._record(told, optimizer)
+        with_layers = (self.steps // self.every) % self.layers_every == 0 or self.steps == self.every
+        if with_layers:
+            weights = [(name, parameter) for name, parameter in ours if parameter.grad is not None]
+            self._sample = weights, sample_weights([parameter for _, parameter in weights])
+        self._pending = record, self.table, with_layers
+
+    def _finish(self) -> None:
+        if self._pending is None:
+            return
+        (record, table, with_layers), self._pending = self._pending, None
+        ratios = self._update_ratios(table) if with_layers and self._sample is not None else {}
+        self.history.append(dict(_numbers(record)))
+        if self._run is not None:
+            self._run.write(record)
+            if with_layers:
+                known = [name for name, _ in self._parameters]
+                self._run.write(layers_record(record["step"], table, known, ratios))
+        if self._loggers:
+            groups = self.grouped(table) if with_layers else None
+            metrics = logged_metrics(table.total, groups)
+            for logger in self._loggers:
+                logger(metrics, record["step"])
+
+    def grouped(self, table: GradientTable) -> GradientTable:
+        """The table by groups, or by role where no groups were given."""
+        return table.group(self._groups if self._groups is not None else self._roles.get)
+
+    def _measure(self, parameters: Sequence[tuple[str, torch.Tensor]], scale: float) -> GradientTable:
+        limits = {name: limit * scale for name, limit in self._limits.items()}
+        table = measure({name: parameter.grad for name, parameter in parameters}, **limits)
+        if scale == 1.0:
+            return table
+        rows = scale_rows(table.rows, 1.0 / scale)
+        return GradientTable(table.names, rows, missing=table.missing, thresholds=Thresholds(**self._limits))
+
+    def _record(self, told: Mapping[str, Any], optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+        assert self.table is not None
+        total = self.table.total
+        record: dict[str, Any] = {"kind": "step", "step": self.steps, "time": round(time.time() - self._start, 4)}
+        record |= {name: getattr(total, name) for name in TOTALS}
+        record |= {name: _scalar(value) for name, value in told.items() if name not in record}
+        if self.clipped_table is not None:
+            record["clipped_norm"] = self.clipped_table.total.norm
+        if optimizer is not None:
+            record["lr"] = [_scalar(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            if len(self._optimizers) > 1:
+                record["optimizer"] = self._optimizers.index(optimizer)
+        if self._scaler is not None:
+            record |= {"amp_scale": self._last_scale, "skipped_steps": self.skipped_steps}
+        if not total.finite:
+            self._note_nonfinite(record, self.table)
+        return record
+
+    def _note_nonfinite(self, record: dict[str, Any], table: GradientTable) -> None:
+        bad = [name for name, finite in zip(table.names, table.finite, strict=True) if not finite]
+        record["finite_norm"] = table.total.finite_part.norm
+        record["nonfinite_layers"] = bad[:20]
+        if self.first_nonfinite is None:
+            total = table.total
+            self.first_nonfinite = NonFinite(self.steps, tuple(bad), total.nan_count, total.inf_count)
+
+    def _update_ratios(self, table: GradientTable) -> dict[str, Any]:
+        assert self._sample is not None
+        (weights, before), self._sample = self._sample, None
+        changes = measure(weight_changes([parameter for _, parameter in weights], before)).norm
+        sizes = measure(before).norm
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = dict(zip((name for name, _ in weights), changes / sizes, strict=True))
+        return {"update_ratio": np.array([ratios.get(name, math.nan) for name in table.names])}
+
+    def _count_skipped(self) -> None:
+        if self._scaler is None:
+            return
+        scale = float(self._scaler.get_scale())
+        if self._last_scale is not None and scale < self._last_scale:
+            backoff = math.log(self._scaler.get_backoff_factor())
+            self.skipped_steps += max(1, round(math.log(scale / self._last_scale) / backoff))
+        self._last_scale = scale
+
+    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
+        inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return [(name, parameter) for name, parameter in self._parameters if id(parameter) in inside]
+
+    def _header(self) -> dict[str, Any]:
+        groups = {name: self._roles.get(name, name) for name, _ in self._parameters}
+        return {
+            "version": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "settings": self._settings,
+            "parameters": [_described(*item) for item in self._parameters],
+            "groups": groups,
+        }
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Whatever fails in here must not stop the training that is being watched."""
+        if self._failed:
+            return
+        try:
+            action()
+        except Exception as problem:
+            self._failed = True
+            warnings.warn(
+                f"Watching failed ({type(problem).__name__}: {problem}) and has stopped. Training goes on.",
+                GradientFlowWarning,
+                stacklevel=4,
+            )
+
+
+def _before(now: GradientTable, before: Mapping[int, GradientTable], ours: Sequence[tuple[str, Any]]) -> GradientTable:
+    """The table before clipping, for the parameters of this step; those that were not clipped are as they are now."""
+    names = {name for name, _ in ours}
+    merged = GradientTable((), np.empty((0, now.rows.shape[1])), thresholds=now.thresholds)
+    for table in {id(table): table for table in before.values()}.values():
+        keep = [i for i, name in enumerate(table.names) if name in names and name not in merged]
+        merged = merged.merge(
+            GradientTable([table.names[i] for i in keep], table.rows[keep], thresholds=now.thresholds)
+        )
+    rows = [merged.rows[merged.names.index(n)] if n in merged else now.rows[i] for i, n in enumerate(now.names)]
+    return GradientTable(now.names, np.array(rows), missing=now.missing, thresholds=now.thresholds)
+
+
+def _pending_scale(optimizer: torch.optim.Optimizer | None) -> float:
+    """The loss scale still in the gradients: fused optimizers are handed it and divide inside the step."""
+    scale = getattr(optimizer, "grad_scale", None)
+    return 1.0 if scale is None else float(scale)
+
+
+def _described(name: str, parameter: torch.Tensor) -> dict[str, Any]:
+    return {"name": name, "shape": list(parameter.shape), "dtype": str(parameter.dtype).removeprefix("torch.")}
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _numbers(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+    numbers = [(k, float(v)) for k, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    rates = record.get("lr") or []
+    return numbers + [("lr" if i == 0 else f"lr{i}", float(rate)) for i, rate in enumerate(rates)]
+
+
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+    return value
+
+
+def _is_first_rank() -> bool:
+    return os.environ.get("RANK", "0") == "0"

@@ -1,0 +1,43 @@
+"""The documented names of statistics, for loggers and for JSON files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from gradient_flow.measurement import GradientStats, GradientTable
+
+GLOBAL: Final = {
+    "grad_variance": "variance",
+    "grad_mean": "mean",
+    "grad_norm": "norm",
+    "grad_max": "max",
+    "grad_min": "min",
+}
+"""Documented key → statistic, over all gradient elements."""
+PER_MATRIX: Final = ("variance", "norm", "mean")
+
+
+def global_metrics(total: GradientStats) -> dict[str, float]:
+    """`grad_variance`, `grad_norm`, … of all gradient elements."""
+    return {key: getattr(total, statistic) for key, statistic in GLOBAL.items()}
+
+
+def logged_metrics(total: GradientStats, groups: GradientTable | None) -> dict[str, float]:
+    """What a logger gets: `train/grad_norm` and, with groups, `train/grad_norm/W_in` and the like."""
+    metrics = {f"train/{key}": value for key, value in global_metrics(total).items()}
+    for name, stats in groups.items() if groups is not None else ():
+        metrics |= {f"train/grad_{statistic}/{name}": getattr(stats, statistic) for statistic in PER_MATRIX}
+    return metrics
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Strict, indented JSON, whole or not at all: written beside the target and moved over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+    os.replace(unfinished, path)

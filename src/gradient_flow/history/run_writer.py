@@ -1,0 +1,115 @@
+"""Writing a run: a folder with `run.jsonl`, one JSON line per record, each handed to the system at once.
+
+`docs/run_file.md` describes the format. A record that reached the system survives the death of this process; a line
+torn by the death of the machine is skipped on reading. Whatever goes wrong with the disk costs one warning and the rest
+of the record, never the training.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from gradient_flow.errors import GradientFlowWarning
+from gradient_flow.measurement import GradientTable
+from gradient_flow.measurement.columns import INDEX
+
+FORMAT_VERSION: Final = 1
+FILE_NAME: Final = "run.jsonl"
+
+FLOAT_COLUMNS: Final = ("norm", "sum", "sum_abs", "min", "max")
+"""Kept per tensor as fp32: seven digits, a quarter of the space. `norm` stands for the sum of squares, which would
+leave the range of fp32 first."""
+COUNT_COLUMNS: Final = ("zeros", "near_zero", "very_large", "nan", "inf")
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """One record as strict JSON: NaN and Inf become null, arrays lists."""
+    return orjson.dumps(record, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (tuple, set)):
+        return list(value)
+    return str(value)
+
+
+class RunWriter:
+    """Appends records to the run file of a folder, which is created if need be."""
+
+    def __init__(self, folder: str | Path, header: Mapping[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / FILE_NAME
+        self._file: int | None = None
+        self._guarded(self._open)
+        self.write({"kind": "header", "format": FORMAT_VERSION, **header})
+
+    @property
+    def active(self) -> bool:
+        """Whether records still reach the disk."""
+        return self._file is not None
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one record as one line."""
+        if self._file is not None:
+            self._guarded(lambda: self._append(encode(record) + b"\n"))
+
+    def close(self) -> None:
+        """Release the file; nothing is pending."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            self._guarded(lambda: os.close(file))
+
+    def _open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            self._append(b"\n")  # an earlier process died within a line: ours must not be glued to it
+
+    def _append(self, line: bytes) -> None:
+        assert self._file is not None
+        if os.fstat(self._file).st_nlink == 0:
+            raise FileNotFoundError(f"{self.path} was removed")
+        while line:
+            line = line[os.write(self._file, line) :]
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (OSError, ValueError, TypeError) as problem:
+            file, self._file = self._file, None
+            if file is not None:
+                os.close(file)
+            warnings.warn(
+                f"The run file {self.path} cannot be written any more ({problem}). Training goes on without it.",
+                GradientFlowWarning,
+                stacklevel=4,
+            )
+
+
+def layers_record(
+    step: int, table: GradientTable, known: Sequence[str], extra: Mapping[str, NDArray[Any]]
+) -> dict[str, Any]:
+    """The per-tensor record of a step. Names and sizes stand once in the file (`known`); `rows` tells which are here,
+    null for all of them."""
+    rows = table.rows
+    with np.errstate(over="ignore"):
+        floats = {
+            name: (np.sqrt(rows[:, INDEX["sum_sq"]]) if name == "norm" else rows[:, INDEX[name]]).astype(np.float32)
+            for name in FLOAT_COLUMNS
+        }
+        arrays = {name: np.asarray(values, dtype=np.float32) for name, values in extra.items()}
+    counts = {name: rows[:, INDEX[name]].astype(np.int64) for name in COUNT_COLUMNS}
+    place = {name: position for position, name in enumerate(known)}
+    present = None if table.names == tuple(known) else [place[name] for name in table.names]
+    return {"kind": "layers", "step": step, "rows": present, **floats, **counts, **arrays}

@@ -1,0 +1,46 @@
+"""A bounded memory of numbers by name, one entry per step, that a NaN cannot poison: it is kept as a gap."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class History:
+    """The last steps of a run: `history["norm"]` is an array, as long as `history["step"]`."""
+
+    def __init__(self, length: int = 10_000) -> None:
+        self._records: deque[dict[str, float]] = deque(maxlen=length)
+
+    def append(self, values: Mapping[str, float]) -> None:
+        """Remember one step."""
+        self._records.append(dict(values))
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        if self._records and name not in self.names:
+            raise KeyError(f"no {name!r} in the history: it has {', '.join(self.names)}")
+        return np.array([record.get(name, np.nan) for record in self._records], dtype=np.float64)
+
+    @property
+    def names(self) -> list[str]:
+        """Everything that was recorded at some step."""
+        return list(dict.fromkeys(name for record in self._records for name in record))
+
+    def finite(self, name: str) -> list[float]:
+        """The finite values of a name: what running statistics may be taken over."""
+        return [value for value in self[name].tolist() if np.isfinite(value)]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, for a checkpoint."""
+        return {"length": self._records.maxlen, "records": list(self._records)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what a checkpoint holds."""
+        self._records = deque(state["records"], maxlen=state["length"])

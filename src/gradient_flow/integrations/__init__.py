@@ -1,0 +1,1 @@
+"""Where other people's frameworks and loggers meet this one."""

@@ -1,0 +1,180 @@
+"""`GradientStatisticsCallback`: gradient statistics of a Lightning run, to its loggers, two JSON files and a plot."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradient_flow.capture.parameters import module_parameters
+from gradient_flow.capture.roles import parameter_roles
+from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
+from gradient_flow.history.export import GLOBAL, PER_MATRIX, global_metrics, logged_metrics, write_json
+from gradient_flow.measurement import GradientTable, measure
+from gradient_flow.measurement.columns import scale_rows
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError as problem:
+    raise MissingExtraError("lightning") from problem
+
+if TYPE_CHECKING:
+    import torch
+
+STATISTICS_FILE = "gradient_statistics.json"
+MATRICES_FILE = "gradient_statistics_weight_matrices.json"
+PLOT_FILE = "gradient_statistics.png"
+
+
+class GradientStatisticsCallback(Callback):
+    """Tracks gradient statistics every N optimizer steps: all elements together, and by weight matrix.
+
+    Gradients are taken after backward, unscaled and before the Trainer clips them. Every logger of the Trainer gets
+    `train/grad_norm` and the other documented keys; at the end, and also after an exception or an interrupt, two JSON
+    files and a plot are left in `save_dir`: by default the logger's directory, else the Trainer's root.
+    """
+
+    def __init__(
+        self,
+        grad_log_every_n_steps: int = 100,
+        grad_track_per_weight_matrix: bool = True,
+        save_dir: str | Path | None = None,
+    ) -> None:
+        super().__init__()
+        every = grad_log_every_n_steps
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise InputError(f"`grad_log_every_n_steps` must be a whole number of at least 1, got {every!r}.")
+        self.grad_log_every_n_steps = every
+        self.grad_track_per_weight_matrix = bool(grad_track_per_weight_matrix)
+        self.save_dir = None if save_dir is None else Path(save_dir)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.statistics: dict[str, list[Any]] = {name: [] for name in ("step", "epoch", *GLOBAL)}
+        self.matrix_statistics: dict[str, dict[str, list[Any]]] = {}
+        self._steps: dict[int, int] = {}
+        self._open: tuple[int, int, GradientTable] | None = None
+        self._roles: dict[str, str] = {}
+
+    # ---- what Lightning calls -------------------------------------------------------------------------------------
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Begin anew with each fit."""
+        if stage == "fit":
+            self._forget()
+            self._roles = parameter_roles(pl_module)
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
+        """Measure, if this is one of the steps to measure."""
+        which = trainer.optimizers.index(optimizer) if optimizer in trainer.optimizers else 0
+        step = self._steps[which] = self._steps.get(which, 0) + 1
+        if step % self.grad_log_every_n_steps:
+            return
+        inside = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        gradients = {name: p.grad for name, p in module_parameters(pl_module) if id(p) in inside}
+        table = measure(gradients)
+        scale = _scale_left_in(trainer, optimizer)
+        if scale != 1.0:
+            table = GradientTable(table.names, scale_rows(table.rows, 1 / scale), missing=table.missing)
+        # Several optimizers that stand at the same step make one entry together.
+        if self._open is not None and self._open[0] == step:
+            table = self._open[2].merge(table)
+        elif self._open is not None:
+            self._close_entry(trainer)
+        self._open = step, trainer.current_epoch, table
+        if len(trainer.optimizers) == 1 or which == len(trainer.optimizers) - 1:
+            self._close_entry(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Leave the files."""
+        self._save(trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Leave the files also after an error or an interrupt."""
+        self._save(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs for the lists to go on."""
+        return {
+            "statistics": self.statistics,
+            "matrix_statistics": self.matrix_statistics,
+            "steps": dict(self._steps),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.statistics = {name: list(values) for name, values in state_dict["statistics"].items()}
+        self.matrix_statistics = {
+            group: {name: list(values) for name, values in lists.items()}
+            for group, lists in state_dict["matrix_statistics"].items()
+        }
+        self._steps = dict(state_dict["steps"])
+
+    # ---- entries and files ----------------------------------------------------------------------------------------
+
+    def _close_entry(self, trainer: Any) -> None:
+        if self._open is None:
+            return
+        (step, epoch, table), self._open = self._open, None
+        groups = table.group(self._roles.get) if self.grad_track_per_weight_matrix else None
+        self.statistics["step"].append(step)
+        self.statistics["epoch"].append(epoch)
+        for name, value in global_metrics(table.total).items():
+            self.statistics[name].append(value)
+        for name, stats in groups.items() if groups is not None else ():
+            lists = self.matrix_statistics.setdefault(name, {key: [] for key in ("step", *PER_MATRIX)})
+            lists["step"].append(step)
+            for key in PER_MATRIX:
+                lists[key].append(getattr(stats, key))
+        if trainer.is_global_zero:
+            self._tell_loggers(trainer, logged_metrics(table.total, groups), step)
+
+    def _tell_loggers(self, trainer: Any, metrics: Mapping[str, float], step: int) -> None:
+        # Straight to the loggers: `self.log` would be gated by the Trainer's own `log_every_n_steps`.
+        for logger in trainer.loggers:
+            try:
+                logger.log_metrics(dict(metrics), step=step)
+            except Exception as problem:  # no logger is worth the training
+                _warn(f"{type(logger).__name__} refused the gradient statistics of step {step}: {problem}")
+
+    def _save(self, trainer: Any) -> None:
+        self._close_entry(trainer)
+        if not trainer.is_global_zero:
+            return
+        folder = self.save_dir or Path(trainer.log_dir or trainer.default_root_dir)
+        try:
+            write_json(folder / STATISTICS_FILE, _strict(self.statistics))
+            if self.grad_track_per_weight_matrix:
+                write_json(folder / MATRICES_FILE, {n: _strict(lists) for n, lists in self.matrix_statistics.items()})
+            self._plot(folder / PLOT_FILE)
+        except OSError as problem:
+            _warn(f"The gradient statistics cannot be written to {folder}: {problem}")
+
+    def _plot(self, path: Path) -> None:
+        from gradient_flow.show.plots import plot_statistics
+
+        try:
+            plot_statistics(self.statistics).savefig(path, dpi=120)
+        except MissingExtraError as problem:
+            _warn(f"The plot of the gradient statistics was left out. {problem}")
+
+
+def _scale_left_in(trainer: Any, optimizer: Any) -> float:
+    """Fused optimizers unscale inside their step, so under fp16 their gradients still carry the loss scale here."""
+    scaler = getattr(trainer.precision_plugin, "scaler", None)
+    if scaler is None or not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return 1.0
+    return float(scaler.get_scale())
+
+
+def _strict(lists: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    return {
+        name: [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
+        for name, values in lists.items()
+    }
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, GradientFlowWarning, stacklevel=4)
