@@ -62,6 +62,10 @@ def train(config: RunConfig, run_dir: Path) -> None:
 
     from gradient_flow import GradientStatisticsCallback
 
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # after the import, which sets it to INFO
+    # Matrices this small gain nothing from a second thread, and threads that wait for each other
+    # make the run four times slower as soon as another process needs the core.
+    torch.set_num_threads(1)
     lightning.seed_everything(config.seed, verbose=False)
     # Even and odd seeds: training walks of one run are never the validation walks of another.
     training = make_walks(config.train_size, config.sequence_length, 2 * config.seed)
@@ -119,7 +123,6 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     # The walks are in memory already: worker processes would only add to the time.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # between Lightning and torch, nothing to do here

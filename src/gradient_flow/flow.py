@@ -120,12 +120,8 @@ class Flow:
         very_large: float,
     ) -> None:
         self.every, self.layers_every = _count(every, "every"), _count(layers_every, "layers_every")
-        self._settings = {
-            "every": every,
-            "layers_every": layers_every,
-            "near_zero": near_zero,
-            "very_large": very_large,
-        }
+        self._limits = {"near_zero": near_zero, "very_large": very_large}
+        self._settings = {"every": every, "layers_every": layers_every, **self._limits}
         self._names = {id(parameter): name for name, parameter in parameters}
         self._parameters = list(parameters)
         self._roles = dict(roles)

@@ -1,8 +1,8 @@
 """How far a step moved each weight, from a sample of its elements instead of a copy of all weights.
 
 Before the step up to `SAMPLE` evenly spaced elements of each tensor are copied; after it the same elements are
-compared. The ratio ||ΔW|| / ||W|| over the sample is exact for tensors of at most `SAMPLE` elements and an estimate for larger
-ones, with a relative error of about 1 / sqrt(2 * SAMPLE), that is one percent.
+compared. The ratio ||ΔW|| / ||W|| over the sample is exact for tensors of at most `SAMPLE` elements and an estimate for
+larger ones, with a relative error of about 1 / sqrt(2 * SAMPLE), that is one percent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Reading a run back: without torch, also while it is being written and after it was killed."""
+"""Reading a run back: without torch, also while it is being written and after it was killed.
+
+The file is read once, line by line. Step records are kept; of per-tensor records, which are nearly all of it, only the
+place, and they are read when asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import math
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -15,37 +19,42 @@ from numpy.typing import NDArray
 from gradient_flow.errors import RunFileError
 from gradient_flow.history.run_writer import COUNT_COLUMNS, FILE_NAME, FLOAT_COLUMNS, FORMAT_VERSION
 from gradient_flow.measurement import GradientTable
-from gradient_flow.measurement.columns import COLUMNS, INDEX, Thresholds
+from gradient_flow.measurement.columns import COLUMNS, EMPTY, INDEX, Thresholds
 
-_LAYERS = b'{"kind":"layers"'
-_STEP = b'{"kind":"step"'
+_HEADER = b'{"kind":"header"'
+_LAYERS = b'{"kind":"layers","step":'
+
+
+class _Layers(NamedTuple):
+    """Where a per-tensor record stands, and what held there: a resumed run may know other parameters."""
+
+    step: int
+    start: int
+    length: int
+    parameters: list[dict[str, Any]]
+    settings: dict[str, Any]
 
 
 class Run:
     """A recorded run: `len(run)` steps, `run.series("norm")`, `run.table(step)`, `run.records`."""
 
-    def __init__(self, path: Path, lines: list[bytes], notes: list[str]) -> None:
+    def __init__(self, path: Path, entries: list[dict[str, Any] | _Layers], notes: list[str]) -> None:
         self.path = path
-        self._lines = lines
+        self._entries = entries
         self.notes = notes
         """What was noticed on reading, such as a torn last line."""
-        self.header: dict[str, Any] = orjson.loads(lines[0])
-
-    @cached_property
-    def steps(self) -> list[dict[str, Any]]:
+        short = [entry for entry in entries if not isinstance(entry, _Layers)]
+        self.header = short[0]
+        self.steps = [record for record in short if record.get("kind") == "step"]
         """The step records, without the per-tensor ones."""
-        return [orjson.loads(line) for line in self._lines if line.startswith(_STEP)]
+        self.events = [record for record in short[1:] if record.get("kind") != "step"]
+        """Records that are neither steps nor tables: headers of resumed parts, later parameters, the end."""
+        self._layers = {entry.step: entry for entry in entries if isinstance(entry, _Layers)}
 
     @property
     def records(self) -> Iterator[dict[str, Any]]:
         """Every record in the order it was written, headers and per-tensor records included."""
-        return (orjson.loads(line) for line in self._lines)
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """Records that are neither steps nor tables: headers of resumed parts, clips, the end."""
-        short = (line for line in self._lines[1:] if not line.startswith((_STEP, _LAYERS)))
-        return [orjson.loads(line) for line in short]
+        return (self._read(entry) if isinstance(entry, _Layers) else entry for entry in self._entries)
 
     @cached_property
     def names(self) -> list[str]:
@@ -56,15 +65,14 @@ class Run:
         return list(found)
 
     def series(self, name: str) -> NDArray[np.float64]:
-        """One value per step record; NaN where a record does not have it or has null."""
-        values = [_number(_lookup(record, name)) for record in self.steps]
-        if name not in self.names:
-            raise KeyError(f"no series {name!r} in {self.path}: it has {', '.join(self.names)}")
-        return np.array(values, dtype=np.float64)
+        """One value per step record; NaN where a record does not have it or has null.
 
-    @cached_property
-    def _layers(self) -> dict[int, bytes]:
-        return {_step_of(line): line for line in self._lines if line.startswith(_LAYERS)}
+        Nested values are named `outer/inner`; of a list `name` is the first number, `name1` the second.
+        """
+        values = np.array([_number(_lookup(record, name)) for record in self.steps], dtype=np.float64)
+        if np.isnan(values).all() and name not in self.names:
+            raise KeyError(f"no series {name!r} in {self.path}: it has {', '.join(self.names) or 'no steps yet'}")
+        return values
 
     @property
     def table_steps(self) -> list[int]:
@@ -72,41 +80,60 @@ class Run:
         return sorted(self._layers)
 
     def layers(self, step: int) -> dict[str, Any]:
-        """The per-tensor record of a step as written, with `names` filled in."""
-        if step not in self._layers:
-            raise KeyError(f"step {step} has no per-tensor table: {self._table_steps_in_words()}")
-        record: dict[str, Any] = orjson.loads(self._layers[step])
-        names = [parameter["name"] for parameter in self.parameters]
+        """The per-tensor record of a step, every column a list and `names` filled in."""
+        place = self._place(step)
+        record = self._read(place)
+        names = [parameter["name"] for parameter in place.parameters]
         record["names"] = names if record["rows"] is None else [names[row] for row in record["rows"]]
+        for name in COUNT_COLUMNS:
+            record[name] = record[name] or [0] * len(record["names"])
         return record
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
         """Name and shape of every parameter, also of those that joined later."""
-        later = (event["parameters"] for event in self.events if event["kind"] == "parameters")
-        return [*self.header["parameters"], *(parameter for more in later for parameter in more)]
+        told = [record.get("parameters", []) for record in [self.header, *self.events]]
+        return list({parameter["name"]: parameter for part in told for parameter in part}.values())
 
     def table(self, step: int) -> GradientTable:
         """The table of a step. Its sums carry the seven digits that are kept per tensor."""
-        record = self.layers(step)
-        sizes = {parameter["name"]: math.prod(parameter["shape"]) for parameter in self.parameters}
-        rows = np.zeros((len(record["names"]), len(COLUMNS)))
-        for name in FLOAT_COLUMNS:
-            values = np.array([_number(x) for x in record[name]], dtype=np.float64)
-            rows[:, INDEX["sum_sq" if name == "norm" else name]] = values**2 if name == "norm" else values
-        for name in COUNT_COLUMNS:
-            rows[:, INDEX[name]] = record[name]
-        rows[:, INDEX["count"]] = [sizes[name] for name in record["names"]]
-        rows[:, INDEX["parts"]] = rows[:, INDEX["count"]] - rows[:, INDEX["nan"]] - rows[:, INDEX["inf"]]
-        rows[:, INDEX["max_abs"]] = np.maximum(np.abs(rows[:, INDEX["min"]]), np.abs(rows[:, INDEX["max"]]))
-        settings = self.header.get("settings", {})
-        thresholds = Thresholds(settings.get("near_zero", 1e-7), settings.get("very_large", 1e3))
-        missing = [name for name in sizes if name not in set(record["names"])]
-        return GradientTable(record["names"], rows, missing=missing, thresholds=thresholds)
+        place, record = self._place(step), self.layers(step)
+        known = {parameter["name"]: parameter for parameter in place.parameters}
+        here = [known[name] for name in record["names"]]
+        column = {name: np.array(record[name], dtype=np.float64) for name in (*FLOAT_COLUMNS, *COUNT_COLUMNS)}
+        column["sum_sq"] = column.pop("norm") ** 2
+        column["count"] = np.array([math.prod(parameter["shape"]) for parameter in here], dtype=np.float64)
+        width = np.array([1 + parameter.get("dtype", "").startswith("complex") for parameter in here])
+        column["parts"] = (column["count"] - column["nan"] - column["inf"]) * width
+        if "max_abs" in record:
+            column["max_abs"] = np.array(record["max_abs"], dtype=np.float64)
+        else:
+            column["max_abs"] = np.maximum(np.abs(column["min"]), np.abs(column["max"]))
+        rows = np.stack([column[name] for name in COLUMNS], axis=1)
+        extremes = [INDEX[name] for name in ("min", "max", "max_abs")]
+        rows[np.ix_(column["parts"] == 0, extremes)] = EMPTY[extremes]  # infinite there, which the file holds as null
+        limits = {name: place.settings[name] for name in Thresholds._fields if name in place.settings}
+        missing = [name for name in known if name not in set(record["names"])]
+        return GradientTable(record["names"], rows, missing=missing, thresholds=Thresholds(**limits))
 
-    def _table_steps_in_words(self) -> str:
-        steps = self.table_steps
-        return f"there are {len(steps)}, from {steps[0]} to {steps[-1]}" if steps else "there are none"
+    def _place(self, step: int) -> _Layers:
+        if step not in self._layers:
+            steps = self.table_steps
+            which = f"there are {len(steps)}, from {steps[0]} to {steps[-1]}" if steps else "there are none"
+            raise KeyError(f"step {step} has no per-tensor table: {which}")
+        return self._layers[step]
+
+    def _read(self, place: _Layers) -> dict[str, Any]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(place.start)
+                record: dict[str, Any] = orjson.loads(file.read(place.length))
+        except (OSError, ValueError) as problem:
+            raise RunFileError(
+                f"The table of step {place.step} cannot be read from {str(self.path)!r} any more ({problem}). "
+                "If the file was moved or replaced, load the run again."
+            ) from problem
+        return record
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -121,37 +148,85 @@ def load_run(path: str | Path) -> Run:
     if file.is_dir():
         file = file / FILE_NAME
     try:
-        content = file.read_bytes()
+        entries, notes = _scan(file)
     except OSError as problem:
         raise RunFileError(
-            f"`path` must be a run folder or a {FILE_NAME}; {str(path)!r} cannot be read ({problem.strerror})."
+            f"`path` must be a run folder or a {FILE_NAME}; {str(file)!r} cannot be read ({problem.strerror})."
         ) from problem
-    lines = content.split(b"\n")
-    notes = []
-    torn = lines.pop()
-    if torn:
-        notes.append(f"The last line was torn ({len(torn)} bytes) and left out: the run was cut off while writing it.")
-    whole = [line for line in lines if line]
-    broken = [line for line in whole if not (line.startswith(b"{") and line.endswith(b"}"))]
-    if broken:
-        notes.append(f"{len(broken)} torn lines within the file were left out: the run was cut off and resumed.")
-        whole = [line for line in whole if line.startswith(b"{") and line.endswith(b"}")]
-    if not whole:
-        raise RunFileError(f"{str(file)!r} holds no complete record yet.")
-    header = orjson.loads(whole[0])
-    if header.get("kind") != "header":
-        raise RunFileError(f"{str(file)!r} is not a run file: its first line is no header.")
-    if header["format"] > FORMAT_VERSION:
+    if not entries:
         raise RunFileError(
-            f"{str(file)!r} has format {header['format']}, this version of gradient-flow reads up to {FORMAT_VERSION}. "
+            f"{str(file)!r} holds no complete record yet: the run has just begun or was cut off at its very start, or "
+            "this is not a run file."
+        )
+    if isinstance(entries[0], _Layers) or entries[0].get("kind") != "header":
+        raise _not_a_run_file(file)
+    return Run(file, entries, notes)
+
+
+def _scan(file: Path) -> tuple[list[dict[str, Any] | _Layers], list[str]]:
+    """Every whole record, in order, and what was noticed about the others."""
+    entries: list[dict[str, Any] | _Layers] = []
+    parameters: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {}
+    position = torn_within = torn_at_end = 0
+    with file.open("rb", buffering=1 << 20) as lines:
+        if not _HEADER.startswith(lines.readline(len(_HEADER)).rstrip(b"\n")):  # a torn header is a beginning of it
+            raise _not_a_run_file(file)
+        lines.seek(0)
+        for line in lines:
+            start, position = position, position + len(line)
+            if not line.endswith(b"\n"):
+                torn_at_end = len(line)
+            elif line.startswith(_LAYERS) and line.endswith(b"}\n"):  # holds no inner }, so this one is its end
+                entries.append(_Layers(_step_of(line), start, len(line), parameters, settings))
+            elif record := _whole(line):
+                if record.get("kind") == "header":
+                    _check_format(file, record.get("format"))
+                    parameters, settings = record.get("parameters", []), record.get("settings", {})
+                elif record.get("kind") == "parameters":
+                    parameters = [*parameters, *record["parameters"]]
+                entries.append(record)
+            else:
+                torn_within += line != b"\n"
+    notes = []
+    if torn_at_end:
+        notes.append(
+            f"The last line was torn ({torn_at_end} bytes) and left out: the run was cut off while writing it."
+        )
+    if torn_within:
+        notes.append(f"{torn_within} torn lines within the file were left out: the run was cut off and resumed.")
+    return entries, notes
+
+
+def _whole(line: bytes) -> dict[str, Any] | None:
+    """The record of a line; none if the line is torn."""
+    if not line.startswith(b"{"):
+        return None
+    try:
+        record: dict[str, Any] = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return record
+
+
+def _check_format(file: Path, version: Any) -> None:
+    if not isinstance(version, int):
+        raise _not_a_run_file(file)
+    if version > FORMAT_VERSION:
+        raise RunFileError(
+            f"{str(file)!r} has format {version}, this version of gradient-flow reads up to {FORMAT_VERSION}. "
             "Upgrade gradient-flow to read it."
         )
-    return Run(file, whole, notes)
+
+
+def _not_a_run_file(file: Path) -> RunFileError:
+    return RunFileError(
+        f"{str(file)!r} is not a run file: it does not begin with a header. Pass the folder given to `watch(run=...)`."
+    )
 
 
 def _step_of(line: bytes) -> int:
-    start = line.index(b'"step":') + 7
-    return int(line[start : line.index(b",", start)])
+    return int(line[len(_LAYERS) : line.index(b",", len(_LAYERS))])
 
 
 def _number(value: Any) -> float:
@@ -162,14 +237,22 @@ def _flat(record: dict[str, Any]) -> Iterator[str]:
     for key, value in record.items():
         if isinstance(value, dict):
             yield from (f"{key}/{inner}" for inner in _flat(value))
-        elif key != "kind" and not isinstance(value, (str, list)):
+        elif isinstance(value, list):
+            numbers = [place for place, item in enumerate(value) if isinstance(item, (int, float))]
+            yield from (f"{key}{place or ''}" for place in numbers)
+        elif key != "kind" and not isinstance(value, str):
             yield key
 
 
 def _lookup(record: dict[str, Any], name: str) -> Any:
     if name in record:
-        return record[name]
-    for key, value in record.items():
-        if isinstance(value, dict) and name.startswith(f"{key}/"):
-            return _lookup(value, name[len(key) + 1 :])
-    return None
+        value = record[name]
+        return value[0] if isinstance(value, list) and value else value
+    if "/" in name:
+        for key, value in record.items():
+            if isinstance(value, dict) and name.startswith(f"{key}/"):
+                return _lookup(value, name[len(key) + 1 :])
+    key = name.rstrip("0123456789")
+    items = record.get(key) if key != name else None
+    place = int(name[len(key) :]) if isinstance(items, list) else 0
+    return items[place] if isinstance(items, list) and place < len(items) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,9 @@ FILE_NAME: Final = "run.jsonl"
 FLOAT_COLUMNS: Final = ("norm", "sum", "sum_abs", "min", "max")
 """Kept per tensor as fp32: seven digits, a quarter of the space. `norm` stands for the sum of squares, which would
 leave the range of fp32 first."""
-COUNT_COLUMNS: Final = ("zeros", "near_zero", "very_large", "nan", "inf")
+COUNT_COLUMNS: Final = ("zeros", "near_zero", "very_large", "nan", "inf", "neg_inf")
+"""Whole numbers per tensor. One that is 0 for all tensors, as most are, stands as a single 0."""
+_COUNTS: Final = [INDEX[name] for name in COUNT_COLUMNS]
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -36,8 +39,8 @@ def encode(record: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, (np.generic, np.ndarray)):  # those that orjson does not take: strided, of other types
+        return value.tolist()
     if isinstance(value, (tuple, set)):
         return list(value)
     return str(value)
@@ -89,7 +92,8 @@ class RunWriter:
         except (OSError, ValueError, TypeError) as problem:
             file, self._file = self._file, None
             if file is not None:
-                os.close(file)
+                with suppress(OSError):  # a full network disk may say so once more
+                    os.close(file)
             warnings.warn(
                 f"The run file {self.path} cannot be written any more ({problem}). Training goes on without it.",
                 GradientFlowWarning,
@@ -103,13 +107,28 @@ def layers_record(
     """The per-tensor record of a step. Names and sizes stand once in the file (`known`); `rows` tells which are here,
     null for all of them."""
     rows = table.rows
+    record: dict[str, Any] = {"kind": "layers", "step": step, "rows": _places(table.names, known)}
     with np.errstate(over="ignore"):
-        floats = {
-            name: (np.sqrt(rows[:, INDEX["sum_sq"]]) if name == "norm" else rows[:, INDEX[name]]).astype(np.float32)
-            for name in FLOAT_COLUMNS
-        }
-        arrays = {name: np.asarray(values, dtype=np.float32) for name, values in extra.items()}
-    counts = {name: rows[:, INDEX[name]].astype(np.int64) for name in COUNT_COLUMNS}
+        columns = rows.T.astype(np.float32, order="C")  # all at once: one by one they cost several times that
+        record["norm"] = np.sqrt(rows[:, INDEX["sum_sq"]]).astype(np.float32)
+        record |= {name: columns[INDEX[name]] for name in FLOAT_COLUMNS[1:]}
+        record |= {name: np.asarray(values, dtype=np.float32) for name, values in extra.items()}
+    low, high, magnitude = (columns[INDEX[name]] for name in ("min", "max", "max_abs"))
+    if (magnitude > np.maximum(np.abs(low), high)).any():  # complex: it does not follow from the extremes
+        record["max_abs"] = magnitude
+    for name, most in zip(COUNT_COLUMNS, columns[_COUNTS].max(axis=1, initial=0), strict=True):
+        record[name] = _counts(rows[:, INDEX[name]]) if most else 0
+    return record
+
+
+def _counts(values: NDArray[np.float64]) -> NDArray[Any]:
+    """As integers, which are shorter, unless a complex infinity counts half."""
+    whole = values.astype(np.int64)
+    return whole if (whole == values).all() else np.ascontiguousarray(values)
+
+
+def _places(names: tuple[str, ...], known: Sequence[str]) -> list[int] | None:
+    if names == tuple(known):
+        return None
     place = {name: position for position, name in enumerate(known)}
-    present = None if table.names == tuple(known) else [place[name] for name in table.names]
-    return {"kind": "layers", "step": step, "rows": present, **floats, **counts, **arrays}
+    return [place[name] for name in names]

@@ -21,7 +21,7 @@ class History:
         self._records.append(dict(values))
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
-        if self._records and name not in self.names:
+        if self._records and not any(name in record for record in self._records):
             raise KeyError(f"no {name!r} in the history: it has {', '.join(self.names)}")
         return np.array([record.get(name, np.nan) for record in self._records], dtype=np.float64)
 

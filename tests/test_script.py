@@ -1,0 +1,186 @@
+"""`gradient-flow run`: as the script alone, and watched."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gradient_flow as gf
+
+SCRIPT = """
+import sys, torch
+from torch import nn
+import neighbour
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.head = nn.Linear(8, 1)
+    def forward(self, x):
+        for block in self.blocks:
+            x = torch.tanh(block(x))
+        return self.head(x)
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    print("arguments", sys.argv[1:])
+    if "stdin" in sys.argv:
+        print("read", sys.stdin.read())
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    for step in range(100000 if "forever" in sys.argv else 30):
+        optimizer.zero_grad()
+        loss = net(torch.randn(16, 8)).square().mean()
+        if step == 20 and "nan" in sys.argv:
+            loss = loss * float("nan")
+        loss.backward()
+        optimizer.step()
+        if "forever" in sys.argv:
+            print("step", step, flush=True)
+    print("weights", sum(p.double().sum().item() for p in net.parameters()))
+    if "crash" in sys.argv:
+        raise ValueError("from the script")
+    if "exit" in sys.argv:
+        sys.exit(7)
+    if "message" in sys.argv:
+        sys.exit("a message")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "neighbour.py").write_text("")
+    return tmp_path
+
+
+def plain(folder, *arguments, **settings):
+    command = [sys.executable, "train.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, **settings)
+
+
+def watched(folder, *arguments, options=(), target=("train.py",), **settings):
+    command = [sys.executable, "-m", "gradient_flow", "run", "--out", "out", *options, *target, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, **settings)
+
+
+def test_the_script_behaves_as_without_us_and_the_run_is_there(folder):
+    alone, ours = plain(folder, "--lr", "3", "-m", "x"), watched(folder, "--lr", "3", "-m", "x")
+    assert ours.returncode == alone.returncode == 0
+    assert ours.stdout == alone.stdout  # also the weights, to the last digit
+    assert "30 steps watched" in ours.stderr
+    assert "verdict: stable" in ours.stderr
+    assert "run folder: out" in ours.stderr
+    run = gf.load_run(folder / "out")
+    assert len(run) == 30
+    assert run.table(10).names[0] == "blocks.0.weight"
+    assert run.header["groups"]["blocks.1.weight"] == "blocks.1"
+
+
+@pytest.mark.parametrize("how", ["exit", "message", "crash"])
+def test_exit_status_and_error_output_are_the_scripts_own(folder, how):
+    alone, ours = plain(folder, how), watched(folder, how)
+    assert ours.returncode == alone.returncode != 0
+    assert "30 steps watched" in ours.stderr
+    assert alone.stderr.strip().rpartition("\n")[2] in ours.stderr
+    assert "runpy" not in ours.stderr
+    assert "gradient_flow/" not in ours.stderr
+    assert len(gf.load_run(folder / "out")) == 30
+
+
+def test_a_nan_is_reported_with_layer_and_step(folder):
+    ours = watched(folder, "nan")
+    assert "first bad layer: blocks.0.weight, at step 21" in ours.stderr
+    assert max(map(len, ours.stderr.splitlines())) < 130
+
+
+def test_standard_input_reaches_the_script(folder):
+    assert "read hello" in watched(folder, "stdin", input="hello").stdout
+
+
+def test_as_a_module_and_quietly_and_every_n(folder):
+    ours = watched(folder, "x", options=("--quiet", "--every", "10", "-m"), target=("train",))
+    assert "arguments ['x']" in ours.stdout
+    assert ours.stderr == ""
+    assert gf.load_run(folder / "out").series("step").tolist() == [10, 20, 30]
+
+
+def test_ctrl_c_ends_by_signal_after_the_summary(folder):
+    command = [sys.executable, "-m", "gradient_flow", "run", "--out", "out", "train.py", "forever"]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        for line in process.stdout:
+            if line.startswith("step 20"):
+                break
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.1)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    assert "steps watched" in errors
+    assert len(gf.load_run(folder / "out")) >= 20
+
+
+def test_a_script_that_is_not_there_is_a_usage_error(folder):
+    ours = watched(folder, target=("nothing.py",))
+    assert ours.returncode == 2
+    assert "there is no script 'nothing.py'" in ours.stderr
+
+
+def test_a_script_without_training_says_so(folder):
+    (folder / "empty.py").write_text("print('hello')")
+    ours = watched(folder, target=("empty.py",))
+    assert ours.returncode == 0
+    assert "no optimizer took a step" in ours.stderr
+
+
+def test_without_out_the_folder_is_named_after_time_and_script(folder):
+    command = [sys.executable, "-m", "gradient_flow", "run", "train.py"]
+    subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=True)
+    (made,) = (folder / "runs").iterdir()
+    assert made.name.endswith("_train")
+
+
+def test_under_torchrun_one_rank_writes(folder):
+    (folder / "parallel.py").write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "torch.set_num_threads(1)\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(6):\n"
+        "    optimizer.zero_grad(); model(torch.randn(3, 4)).sum().backward(); optimizer.step()\n"
+        "dist.destroy_process_group()\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += [
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        port,
+        "-m",
+        "gradient_flow",
+        "run",
+        "--out",
+        "out",
+        "parallel.py",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("6 steps watched") == 1
+    run = gf.load_run(folder / "out")
+    assert len(run) == 6
+    assert [parameter["name"] for parameter in run.parameters] == ["weight", "bias"]

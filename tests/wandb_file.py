@@ -1,0 +1,38 @@
+"""Reads W&B's offline files: a LevelDB log of protocol buffers behind a seven-byte header."""
+
+import json
+import struct
+
+BLOCK, HEADER, PREAMBLE = 32768, 7, 7
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+def _records(data):
+    at, parts = PREAMBLE, []
+    while at + HEADER <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < HEADER:
+            at += left
+            continue
+        _checksum, length, kind = struct.unpack("<IHB", data[at : at + HEADER])
+        if kind == 0:
+            break
+        parts.append(data[at + HEADER : at + HEADER + length])
+        at += HEADER + length
+        if kind in (FULL, LAST):
+            yield b"".join(parts)
+            parts = []
+
+
+def wandb_history(file, key):
+    """Every value that was logged under a key, in order."""
+    from wandb.proto import wandb_internal_pb2
+
+    values = []
+    for data in _records(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        for item in record.history.item:
+            if key in (item.key, "/".join(item.nested_key)):
+                values.append(json.loads(item.value_json))
+    return values
