@@ -439,6 +439,8 @@ def _described(name: str, parameter: torch.Tensor) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
+    if hasattr(value, "numel") and value.numel() != 1:
+        return value.tolist()
     return value.item() if hasattr(value, "item") else value
 
 

@@ -123,7 +123,7 @@ def _execute(target: str, arguments: list[str], as_module: bool) -> int:
         except SystemExit as leaving:
             if leaving.code is None or isinstance(leaving.code, int):
                 return leaving.code or 0
-            print(leaving.code, file=sys.stderr)  # as the interpreter does
+            sys.stderr.write(f"{leaving.code}\n")  # as the interpreter does
             return 1
         except KeyboardInterrupt:
             raise  # ends the process by signal, after the summary

@@ -240,11 +240,13 @@ def test_every_line_is_strict_json_and_nonfinite_is_null(tmp_path):
         (np.bool_(True), True),
         (torch.float32, "torch.float32"),
         ({1: (2, 3)}, {"1": [2, 3]}),
+        (2**70, str(2**70)),
+        ("\udc80", r"'\udc80'"),
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_whatever_a_record_holds_becomes_json(value, written):
-    assert strict(encode({"x": value})) == {"x": written}
+    assert strict(encode({"x": value, "norm": 1.5})) == {"x": written, "norm": 1.5}
 
 
 # ---- without torch ----------------------------------------------------------------------------------------------
@@ -340,10 +342,10 @@ for life in range(int(sys.argv[2])):
             os.write(tell, b"%d " % step)
         os._exit(1)
     os.close(tell)
-    time.sleep(random.uniform(0, 0.004))
+    acknowledged = os.read(told, 1 << 16) if life % 3 else b""  # every third may die before its first record
+    time.sleep(random.uniform(0, 0.003))
     os.kill(child, 9)
     assert os.waitpid(child, 0)[1] == 9
-    acknowledged = b""
     while more := os.read(told, 1 << 16):
         acknowledged += more
     os.close(told)
@@ -358,7 +360,7 @@ def test_every_acknowledged_record_survives_sigkill(tmp_path):
     output = subprocess.run(helper, check=True, capture_output=True, text=True).stdout
     acknowledged = {int(life): int(rest[0]) if rest else 0 for life, *rest in map(str.split, output.splitlines())}
     assert len(acknowledged) == kills
-    assert sum(count > 0 for count in acknowledged.values()) > kills / 4
+    assert sum(count > 0 for count in acknowledged.values()) > kills / 2
     read_back = dict.fromkeys(acknowledged, 0)
     for folder in {life // 2 for life in acknowledged}:
         file = tmp_path / str(folder) / FILE_NAME

@@ -22,16 +22,13 @@ GLOBAL: Final = {
 PER_MATRIX: Final = ("variance", "norm", "mean")
 
 
-def global_metrics(total: GradientStats) -> dict[str, float]:
-    """`grad_variance`, `grad_norm`, … of all gradient elements."""
-    return {key: getattr(total, statistic) for key, statistic in GLOBAL.items()}
-
-
 def logged_metrics(total: GradientStats, groups: GradientTable | None) -> dict[str, float]:
     """What a logger gets: `train/grad_norm` and, with groups, `train/grad_norm/W_in` and the like."""
-    metrics = {f"train/{key}": value for key, value in global_metrics(total).items()}
-    for name, stats in groups.items() if groups is not None else ():
-        metrics |= {f"train/grad_{statistic}/{name}": getattr(stats, statistic) for statistic in PER_MATRIX}
+    metrics: dict[str, float] = {f"train/{key}": getattr(total, statistic) for key, statistic in GLOBAL.items()}
+    for statistic in PER_MATRIX if groups is not None else ():
+        assert groups is not None
+        values = getattr(groups, statistic).tolist()
+        metrics |= {f"train/grad_{statistic}/{name}": value for name, value in zip(groups.names, values, strict=True)}
     return metrics
 
 

@@ -34,8 +34,23 @@ _COUNTS: Final = [INDEX[name] for name in COUNT_COLUMNS]
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
-    """One record as strict JSON: NaN and Inf become null, arrays lists."""
-    return orjson.dumps(record, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    """One record as strict JSON: NaN and Inf become null, arrays lists, and what JSON cannot hold its text."""
+    try:
+        return _json(record)
+    except TypeError:  # one odd value, such as an integer beyond 64 bits, must not cost the record
+        return _json({key: value if _is_json(value) else ascii(value) for key, value in record.items()})
+
+
+def _json(value: Any) -> bytes:
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        _json(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.roles import parameter_roles
 from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
-from gradient_flow.history.export import GLOBAL, PER_MATRIX, global_metrics, logged_metrics, write_json
+from gradient_flow.history.export import GLOBAL, PER_MATRIX, logged_metrics, write_json
 from gradient_flow.measurement import GradientTable, measure
 from gradient_flow.measurement.columns import scale_rows
 
@@ -57,6 +57,7 @@ class GradientStatisticsCallback(Callback):
         self._steps: dict[int, int] = {}
         self._open: tuple[int, int, GradientTable] | None = None
         self._roles: dict[str, str] = {}
+        self._parameters: dict[int, list[tuple[str, torch.Tensor]]] = {}
 
     # ---- what Lightning calls -------------------------------------------------------------------------------------
 
@@ -72,9 +73,7 @@ class GradientStatisticsCallback(Callback):
         step = self._steps[which] = self._steps.get(which, 0) + 1
         if step % self.grad_log_every_n_steps:
             return
-        inside = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        gradients = {name: p.grad for name, p in module_parameters(pl_module) if id(p) in inside}
-        table = measure(gradients)
+        table = measure({name: p.grad for name, p in self._parameters_of(optimizer, pl_module)})
         scale = _scale_left_in(trainer, optimizer)
         if scale != 1.0:
             table = GradientTable(table.names, scale_rows(table.rows, 1 / scale), missing=table.missing)
@@ -112,6 +111,12 @@ class GradientStatisticsCallback(Callback):
         }
         self._steps = dict(state_dict["steps"])
 
+    def _parameters_of(self, optimizer: torch.optim.Optimizer, pl_module: Any) -> list[tuple[str, torch.Tensor]]:
+        if id(optimizer) not in self._parameters:
+            inside = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            self._parameters[id(optimizer)] = [(n, p) for n, p in module_parameters(pl_module) if id(p) in inside]
+        return self._parameters[id(optimizer)]
+
     # ---- entries and files ----------------------------------------------------------------------------------------
 
     def _close_entry(self, trainer: Any) -> None:
@@ -121,15 +126,16 @@ class GradientStatisticsCallback(Callback):
         groups = table.group(self._roles.get) if self.grad_track_per_weight_matrix else None
         self.statistics["step"].append(step)
         self.statistics["epoch"].append(epoch)
-        for name, value in global_metrics(table.total).items():
-            self.statistics[name].append(value)
-        for name, stats in groups.items() if groups is not None else ():
-            lists = self.matrix_statistics.setdefault(name, {key: [] for key in ("step", *PER_MATRIX)})
+        metrics = logged_metrics(table.total, groups)
+        for name in GLOBAL:
+            self.statistics[name].append(metrics[f"train/{name}"])
+        for group in groups or ():
+            lists = self.matrix_statistics.setdefault(group, {key: [] for key in ("step", *PER_MATRIX)})
             lists["step"].append(step)
             for key in PER_MATRIX:
-                lists[key].append(getattr(stats, key))
+                lists[key].append(metrics[f"train/grad_{key}/{group}"])
         if trainer.is_global_zero:
-            self._tell_loggers(trainer, logged_metrics(table.total, groups), step)
+            self._tell_loggers(trainer, metrics, step)
 
     def _tell_loggers(self, trainer: Any, metrics: Mapping[str, float], step: int) -> None:
         # Straight to the loggers: `self.log` would be gated by the Trainer's own `log_every_n_steps`.

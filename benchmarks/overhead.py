@@ -1,0 +1,145 @@
+"""What watching a training run costs per step, beside what others cost. `python benchmarks/overhead.py [--save]`."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+import gradient_flow as gf
+from models import GPT, gpt_loss
+from timing import Report, interleaved_medians
+
+os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true")
+torch.set_num_threads(2)
+report = Report("overhead")
+ROUNDS = 20
+
+
+class Trainee:
+    """A GPT with its own optimizer; `extra` runs between backward and step."""
+
+    def __init__(self, state, extra=lambda model, optimizer: None):
+        self.model = GPT()
+        self.model.load_state_dict(state)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.extra = extra
+
+    def step(self):
+        self.optimizer.zero_grad()
+        gpt_loss(self.model).backward()
+        self.extra(self.model, self.optimizer)
+        self.optimizer.step()
+
+
+def lightning_grad_norm(model, _optimizer):
+    from lightning.pytorch.utilities import grad_norm
+
+    {name: float(value) for name, value in grad_norm(model, 2).items()}
+
+
+def flatten_and_concatenate(model, _optimizer):
+    flat = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    [x.item() for x in (flat.var(), flat.norm(), flat.mean(), flat.max(), flat.min())]
+
+
+def callback_action():
+    callback = gf.GradientStatisticsCallback(grad_log_every_n_steps=1)
+
+    def act(model, optimizer):
+        trainer = SimpleNamespace(
+            optimizers=[optimizer], loggers=[], is_global_zero=True, current_epoch=0, precision_plugin=None
+        )
+        if not callback._roles:
+            callback.setup(trainer, model, "fit")
+        callback.on_before_optimizer_step(trainer, model, optimizer)
+
+    return act
+
+
+def wandb_watched(trainee, folder):
+    import wandb
+
+    run = wandb.init(dir=folder)
+    run.watch(trainee.model, log="gradients", log_freq=1)
+    step = trainee.step
+
+    def logged():
+        step()
+        run.log({"loss": 0.0})
+
+    trainee.step = logged
+    return run
+
+
+def bit_identical(state) -> bool:
+    weights = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        trainee = Trainee(state)
+        flow = gf.watch(trainee.model, trainee.optimizer) if watched else None
+        for _ in range(50):
+            trainee.step()
+        if flow:
+            flow.close()
+        weights.append([p.detach() for p in trainee.model.parameters()])
+    return all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def main() -> None:
+    state = copy.deepcopy(GPT().state_dict())
+    parameters = sum(p.numel() for p in GPT().parameters())
+    report.say(f"\ntraining step of a GPT with {parameters / 1e6:.1f} M parameters, batch 4 x 128, every step watched")
+    with tempfile.TemporaryDirectory() as folder:
+        trainees = {
+            "plain": Trainee(state),
+            "gf.watch, run file, tables, update ratios": Trainee(state),
+            "GradientStatisticsCallback, per matrix": Trainee(state, callback_action()),
+            "wandb.watch(log_freq=1), offline": Trainee(state),
+            "Lightning grad_norm": Trainee(state, lightning_grad_norm),
+            "flatten and concatenate (document 000)": Trainee(state, flatten_and_concatenate),
+        }
+        watched = trainees["gf.watch, run file, tables, update ratios"]
+        flow = gf.watch(watched.model, watched.optimizer, run=Path(folder) / "run")
+        wandb_run = wandb_watched(trainees["wandb.watch(log_freq=1), offline"], folder)
+        seconds = interleaved_medians({name: t.step for name, t in trainees.items()}, rounds=ROUNDS)
+        report.say("  whole steps, medians of interleaved rounds")
+        for name, value in seconds.items():
+            report.say(f"    {name:<64} {1e3 * value:>10.1f} ms   {100 * (value / seconds['plain'] - 1):>+7.2f} %")
+
+        # A percent of a step is within the noise of a step: time what is added by itself as well.
+        model, optimizer = watched.model, watched.optimizer
+
+        def watch_step():
+            flow._on_step_begins(optimizer, (optimizer,), {})
+            flow._on_step_ended(optimizer, (), {})
+
+        act = callback_action()
+        added = interleaved_medians(
+            {
+                "gf.watch": lambda: [watch_step() for _ in range(10)],
+                "callback": lambda: [act(model, optimizer) for _ in range(10)],
+                "Lightning grad_norm": lambda: [lightning_grad_norm(model, None) for _ in range(10)],
+                "flatten and concatenate": lambda: [flatten_and_concatenate(model, None) for _ in range(10)],
+            },
+            rounds=15,
+        )
+        flow.close()
+        wandb_run.finish()
+    report.say("  what is added to a step, timed by itself (ten steps, one of them with a table of all tensors)")
+    for name, value in added.items():
+        share = 100 * value / 10 / seconds["plain"]
+        if name in ("gf.watch", "callback"):
+            report.figure(f"  {name}", share, 1.0, unit=" %")
+        else:
+            report.say(f"    {name:<64} {share:>10.2f} %")
+    report.say(f"  weights after 50 steps bit-identical to the unwatched run: {bit_identical(state)}")
+    report.close()
+
+
+if __name__ == "__main__":
+    main()
