@@ -442,11 +442,12 @@ def test_tensorboard_event_files_hold_the_norms(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # the package's own deprecations
-def test_an_mlflow_file_store_holds_the_norms(tmp_path, monkeypatch):
+@pytest.mark.parametrize("store", ["file://{}/mlruns", "sqlite:///{}/mlflow.db"])
+def test_mlflow_stores_hold_the_norms(tmp_path, monkeypatch, store):
     import mlflow
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_tracking_uri(store.format(tmp_path))
     mlflow.set_experiment("gradients")
     norms = run_with("mlflow", tmp_path)
     client = mlflow.tracking.MlflowClient()

@@ -26,10 +26,11 @@ from gradient_flow.diagnosis.verdict import NonFinite, Verdict, judge
 from gradient_flow.errors import GradientFlowWarning, InputError, MonitorStateError
 from gradient_flow.history.export import logged_metrics
 from gradient_flow.history.run_writer import RunWriter, layers_record
+from gradient_flow.history.step_record import describe_parameter, numbers_in, plain_value
 from gradient_flow.history.window import History
 from gradient_flow.integrations.loggers import make_loggers
 from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import Thresholds, scale_rows
+from gradient_flow.measurement.columns import Rows, Thresholds, scale_rows
 
 TOTALS = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
 """Statistics of all gradients together that every step record holds."""
@@ -141,7 +142,7 @@ class Flow:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._handles: list[Any] = []
         self._told: dict[str, Any] = {}
-        self._before_clip: dict[int, GradientTable] = {}
+        self._before_clip: dict[str, Rows] = {}
         self._sample: tuple[list[tuple[str, torch.Tensor]], list[torch.Tensor]] | None = None
         self._pending: tuple[dict[str, Any], GradientTable, bool] | None = None
         self._start = time.time()
@@ -175,7 +176,7 @@ class Flow:
             self._names |= {id(p): name for name, p in named}
             self._parameters += named
             if self._run is not None:
-                self._run.write({"kind": "parameters", "parameters": [_described(*item) for item in named]})
+                self._run.write({"kind": "parameters", "parameters": [describe_parameter(*item) for item in named]})
         self._optimizers.append(optimizer)
         self._handles += [
             optimizer.register_step_pre_hook(self._on_step_begins),
@@ -286,7 +287,8 @@ class Flow:
             ours = [(self._names[id(p)], p) for p in parameters if id(p) in self._names]
             if ours:
                 table = self._measure(ours, 1.0)
-                self._before_clip |= dict.fromkeys((id(p) for _, p in ours), table)
+                for name, row in zip(table.names, table.rows, strict=True):
+                    self._before_clip.setdefault(name, row)  # clipped twice, it came as it was before the first
 
         self._guarded(measure_before)
 
@@ -299,11 +301,11 @@ class Flow:
             return
         ours = self._parameters if optimizer is None else self._parameters_of(optimizer)
         now = self._measure(ours, _pending_scale(optimizer))
-        was_clipped = bool(before_clip)
-        if was_clipped:
-            self.table, self.clipped_table = _before(now, before_clip, ours), now
-        else:
-            self.table, self.clipped_table = now, None
+        self.table, self.clipped_table = now, None
+        if before_clip:
+            rows = np.array([before_clip.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
+            self.table = GradientTable(now.names, rows, missing=now.missing, thresholds=now.thresholds)
+            self.clipped_table = now
         record = self._record(told, optimizer)
         with_layers = (self.steps // self.every) % self.layers_every == 0 or self.steps == self.every
         if with_layers:
@@ -316,7 +318,7 @@ class Flow:
             return
         (record, table, with_layers), self._pending = self._pending, None
         ratios = self._update_ratios(table) if with_layers and self._sample is not None else {}
-        self.history.append(dict(_numbers(record)))
+        self.history.append(dict(numbers_in(record)))
         if self._run is not None:
             self._run.write(record)
             if with_layers:
@@ -345,11 +347,11 @@ class Flow:
         total = self.table.total
         record: dict[str, Any] = {"kind": "step", "step": self.steps, "time": round(time.time() - self._start, 4)}
         record |= {name: getattr(total, name) for name in TOTALS}
-        record |= {name: _scalar(value) for name, value in told.items() if name not in record}
+        record |= {name: plain_value(value) for name, value in told.items() if name not in record}
         if self.clipped_table is not None:
             record["clipped_norm"] = self.clipped_table.total.norm
         if optimizer is not None:
-            record["lr"] = [_scalar(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            record["lr"] = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
             if len(self._optimizers) > 1:
                 record["optimizer"] = self._optimizers.index(optimizer)
         if self._scaler is not None:
@@ -396,7 +398,7 @@ class Flow:
             "python": platform.python_version(),
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "settings": self._settings,
-            "parameters": [_described(*item) for item in self._parameters],
+            "parameters": [describe_parameter(*item) for item in self._parameters],
             "groups": groups,
         }
 
@@ -415,39 +417,10 @@ class Flow:
             )
 
 
-def _before(now: GradientTable, before: Mapping[int, GradientTable], ours: Sequence[tuple[str, Any]]) -> GradientTable:
-    """The table before clipping, for the parameters of this step; those that were not clipped are as they are now."""
-    names = {name for name, _ in ours}
-    merged = GradientTable((), np.empty((0, now.rows.shape[1])), thresholds=now.thresholds)
-    for table in {id(table): table for table in before.values()}.values():
-        keep = [i for i, name in enumerate(table.names) if name in names and name not in merged]
-        merged = merged.merge(
-            GradientTable([table.names[i] for i in keep], table.rows[keep], thresholds=now.thresholds)
-        )
-    rows = [merged.rows[merged.names.index(n)] if n in merged else now.rows[i] for i, n in enumerate(now.names)]
-    return GradientTable(now.names, np.array(rows), missing=now.missing, thresholds=now.thresholds)
-
-
 def _pending_scale(optimizer: torch.optim.Optimizer | None) -> float:
     """The loss scale still in the gradients: fused optimizers are handed it and divide inside the step."""
     scale = getattr(optimizer, "grad_scale", None)
     return 1.0 if scale is None else float(scale)
-
-
-def _described(name: str, parameter: torch.Tensor) -> dict[str, Any]:
-    return {"name": name, "shape": list(parameter.shape), "dtype": str(parameter.dtype).removeprefix("torch.")}
-
-
-def _scalar(value: Any) -> Any:
-    if hasattr(value, "numel") and value.numel() != 1:
-        return value.tolist()
-    return value.item() if hasattr(value, "item") else value
-
-
-def _numbers(record: Mapping[str, Any]) -> list[tuple[str, float]]:
-    numbers = [(k, float(v)) for k, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    rates = record.get("lr") or []
-    return numbers + [("lr" if i == 0 else f"lr{i}", float(rate)) for i, rate in enumerate(rates)]
 
 
 def _count(value: Any, name: str) -> int:
