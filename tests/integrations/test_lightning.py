@@ -258,6 +258,20 @@ def test_wandb_gets_them_too(tmp_path, monkeypatch):
     assert len(wandb_history(file, "train/grad_mean/W_in")) == 6
 
 
+@pytest.mark.parametrize(("store", "key"), [("file", "train/grad_norm.W_rec"), ("sqlite", "train/grad_norm/W_rec")])
+def test_mlflow_gets_them_too(tmp_path, monkeypatch, store, key):
+    from lightning.pytorch.loggers import MLFlowLogger
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    address = f"file://{tmp_path}/mlruns" if store == "file" else f"sqlite:///{tmp_path}/mlflow.db"
+    logger = MLFlowLogger(tracking_uri=address)
+    module = Recurrent()
+    fit(tmp_path, module, gf.GradientStatisticsCallback(10), logger=logger)
+    norms = logger.experiment.get_metric_history(logger.run_id, "train/grad_norm")
+    assert [metric.value for metric in norms] == pytest.approx(module.norms[9::10], rel=1e-6)
+    assert len(logger.experiment.get_metric_history(logger.run_id, key)) == 6
+
+
 def test_save_dir_and_bad_settings(tmp_path):
     fit(tmp_path, Recurrent(), gf.GradientStatisticsCallback(10, save_dir=tmp_path / "mine"))
     assert load(tmp_path / "mine")["step"]

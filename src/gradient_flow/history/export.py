@@ -32,6 +32,24 @@ def logged_metrics(total: GradientStats, groups: GradientTable | None) -> dict[s
     return metrics
 
 
+def is_file_store(tracking_uri: str | None) -> bool:
+    """Whether MLflow keeps its metrics as files there."""
+    return tracking_uri is not None and (tracking_uri.startswith("file:") or "://" not in tracking_uri)
+
+
+def without_nesting(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Keys for a store of files, where `grad_norm` cannot be a file and the folder of `grad_norm/W_in` at once.
+
+    >>> without_nesting({"train/grad_norm": 1.0, "train/grad_norm/W_in": 0.5})
+    {'train/grad_norm': 1.0, 'train/grad_norm.W_in': 0.5}
+    """
+    flat = {}
+    for name, value in metrics.items():
+        parent, _, leaf = name.rpartition("/")
+        flat[f"{parent}.{leaf}" if parent in metrics else name] = value
+    return flat
+
+
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Strict, indented JSON, whole or not at all: written beside the target and moved over it."""
     path.parent.mkdir(parents=True, exist_ok=True)

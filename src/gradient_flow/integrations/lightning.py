@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.roles import parameter_roles
 from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
-from gradient_flow.history.export import GLOBAL, PER_MATRIX, logged_metrics, write_json
+from gradient_flow.history.export import (
+    GLOBAL,
+    PER_MATRIX,
+    is_file_store,
+    logged_metrics,
+    without_nesting,
+    write_json,
+)
 from gradient_flow.measurement import GradientTable, measure
 from gradient_flow.measurement.columns import scale_rows
 
@@ -140,8 +147,10 @@ class GradientStatisticsCallback(Callback):
     def _tell_loggers(self, trainer: Any, metrics: Mapping[str, float], step: int) -> None:
         # Straight to the loggers: `self.log` would be gated by the Trainer's own `log_every_n_steps`.
         for logger in trainer.loggers:
+            # MLflow's logger keeps the address of its store to itself.
+            in_files = is_file_store(getattr(logger, "_tracking_uri", None))
             try:
-                logger.log_metrics(dict(metrics), step=step)
+                logger.log_metrics(without_nesting(metrics) if in_files else dict(metrics), step=step)
             except Exception as problem:  # no logger is worth the training
                 _warn(f"{type(logger).__name__} refused the gradient statistics of step {step}: {problem}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
+from gradient_flow.history.export import is_file_store, without_nesting
 
 Logger = Callable[[Mapping[str, float], int], object]
 CHOICES = ("wandb", "tensorboard", "mlflow")
@@ -22,18 +23,19 @@ class SafeLogger:
 
     def __call__(self, metrics: Mapping[str, float], step: int) -> None:
         """Hand the metrics on."""
-        self._try(lambda: self._log(metrics, step))
+        if not self._failed:
+            self._try(lambda: self._log(metrics, step))
 
     def close(self) -> None:
         """Flush and release what was opened here."""
         self._try(self._close)
 
     def _try(self, action: Callable[[], object]) -> None:
-        if self._failed:
-            return
         try:
             action()
         except Exception as problem:  # a logger may fail in any way, and none is worth the training
+            if self._failed:
+                return
             self._failed = True
             warnings.warn(
                 f"The {self._name} logger failed ({type(problem).__name__}: {problem}) and is not used any more. "
@@ -91,8 +93,9 @@ def _mlflow(_folder: Path | None) -> SafeLogger:
     import mlflow
 
     started = mlflow.start_run() if mlflow.active_run() is None else None
+    in_files = is_file_store(mlflow.get_tracking_uri())
 
     def log(metrics: Mapping[str, float], step: int) -> None:
-        mlflow.log_metrics(dict(metrics), step=step)
+        mlflow.log_metrics(without_nesting(metrics) if in_files else dict(metrics), step=step)
 
     return SafeLogger("mlflow", log, mlflow.end_run if started is not None else lambda: None)
