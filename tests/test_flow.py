@@ -328,6 +328,22 @@ def test_a_resumed_watch_goes_on_counting(tmp_path):
     assert gf.load_run(tmp_path).series("step").tolist() == list(range(1, 9))
 
 
+def test_steps_repeated_after_a_checkpoint_take_the_place_of_the_first_ones(tmp_path):
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gf.watch(model, optimizer, run=tmp_path, layers_every=2) as flow:
+        train(model, optimizer, count=3)
+        checkpoint = flow.state_dict()
+        train(model, optimizer, count=4)
+    with gf.watch(model, optimizer, run=tmp_path, layers_every=2) as flow:
+        flow.load_state_dict(checkpoint)
+        train(model, optimizer, count=2)
+    run = gf.load_run(tmp_path)
+    assert run.series("step").tolist() == [1, 2, 3, 4, 5]
+    assert run.table_steps == [1, 2, 4]
+    assert sum(record["kind"] == "step" for record in run.records) == 9
+
+
 def test_the_history_is_bounded():
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -371,7 +371,7 @@ def test_every_acknowledged_record_survives_sigkill(tmp_path):
         run = gf.load_run(file)
         assert bool(run.notes) == (not content.endswith(b"\n") or len(list(run.records)) < content.count(b"\n"))
         for life in (2 * folder, 2 * folder + 1):
-            steps = [record for record in run.steps if record["life"] == life]
+            steps = [record for record in run.records if record["kind"] == "step" and record["life"] == life]
             assert [record["step"] for record in steps] == [record["last"] for record in steps]
             assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
             read_back[life] = len(steps)

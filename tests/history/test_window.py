@@ -71,12 +71,18 @@ def test_what_was_appended_does_not_change_with_its_source():
 
 def test_state_goes_through_a_checkpoint_and_on():
     saved = filled(25, length=10)
-    restored = History(3)
+    restored = History(10)
     restored.load_state_dict(json.loads(json.dumps(saved.state_dict())))
     for history in (saved, restored):
         history.append({"step": 26, "norm": 7.0})
     assert len(restored) == 10
     assert all(np.array_equal(restored[name], saved[name]) for name in ("step", "norm"))
+
+
+def test_a_restored_history_keeps_its_own_length():
+    restored = History(3)
+    restored.load_state_dict(filled(25, length=10).state_dict())
+    assert restored["step"].tolist() == [23, 24, 25]
 
 
 def test_a_restored_history_does_not_share_its_records():

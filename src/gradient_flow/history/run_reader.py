@@ -7,10 +7,10 @@ place, and they are read when asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -20,6 +20,8 @@ from gradient_flow.errors import RunFileError
 from gradient_flow.history.run_writer import COUNT_COLUMNS, FILE_NAME, FLOAT_COLUMNS, FORMAT_VERSION
 from gradient_flow.measurement import GradientTable
 from gradient_flow.measurement.columns import COLUMNS, EMPTY, INDEX, Thresholds
+
+Item = TypeVar("Item")
 
 _HEADER = b'{"kind":"header"'
 _LAYERS = b'{"kind":"layers","step":'
@@ -45,11 +47,12 @@ class Run:
         """What was noticed on reading, such as a torn last line."""
         short = [entry for entry in entries if not isinstance(entry, _Layers)]
         self.header = short[0]
-        self.steps = [record for record in short if record.get("kind") == "step"]
-        """The step records, without the per-tensor ones."""
+        self.steps = _newest([record for record in short if record.get("kind") == "step"], lambda step: step["step"])
+        """The step records, without the per-tensor ones. Where a resumed run repeats steps, the repetition counts."""
         self.events = [record for record in short[1:] if record.get("kind") != "step"]
         """Records that are neither steps nor tables: headers of resumed parts, later parameters, the end."""
-        self._layers = {entry.step: entry for entry in entries if isinstance(entry, _Layers)}
+        tables = _newest([entry for entry in entries if isinstance(entry, _Layers)], lambda entry: entry.step)
+        self._layers = {entry.step: entry for entry in tables}
 
     @property
     def records(self) -> Iterator[dict[str, Any]]:
@@ -140,6 +143,16 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {len(self)} steps, {len(self._layers)} tables)"
+
+
+def _newest(items: list[Item], step_of: Callable[[Item], int]) -> list[Item]:
+    """Items with growing steps: one that goes back in time takes the place of all from its step on."""
+    kept: list[Item] = []
+    for item in items:
+        while kept and step_of(kept[-1]) >= step_of(item):
+            kept.pop()
+        kept.append(item)
+    return kept
 
 
 def load_run(path: str | Path) -> Run:

@@ -39,8 +39,8 @@ class History:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, for a checkpoint."""
-        return {"length": self._records.maxlen, "records": list(self._records)}
+        return {"records": list(self._records)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint holds."""
-        self._records = deque(state["records"], maxlen=state["length"])
+        """Take up what a checkpoint holds, as much of it as fits."""
+        self._records = deque(state["records"], maxlen=self._records.maxlen)
