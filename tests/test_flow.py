@@ -1,6 +1,8 @@
+import gc
 import math
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -176,7 +178,7 @@ def test_without_an_optimizer_steps_are_recorded_by_hand():
         model.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
-        flow.step(loss=loss, epoch=2)
+        flow.step(loss=loss, epoch=2, lr=0.5)
     flow.close()
     assert len(flow.history) == 3
     assert flow.history["epoch"].tolist() == [2, 2, 2]
@@ -237,6 +239,77 @@ def test_a_fused_optimizer_is_measured_unscaled():
             scaler.step(optimizer)
             scaler.update()
     assert flow.history["norm"] == pytest.approx(reference_norms()[:3], rel=1e-5)
+
+
+def test_a_step_skipped_after_its_clip_leaves_nothing_behind():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with gf.watch(model, optimizer) as flow:
+        for scale in (1.0, math.nan, 1.0, 1.0):
+            optimizer.zero_grad(set_to_none=False)
+            (scale * model(batches(1)[0]).square().mean()).backward()
+            if torch.isfinite(torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)):
+                optimizer.step()
+    assert len(flow.history) == 3
+    assert flow.history["norm"] == pytest.approx([flow.history["norm"][0]] * 3)
+    assert flow.diagnose().status == "stable"
+
+
+def test_two_optimizers_clipped_before_either_steps_keep_both_raw_norms():
+    first, second = make_model(0), make_model(1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.0) for model in (first, second)]
+    with gf.watch(nn.ModuleList([first, second]), optimizers) as flow:
+        norms = []
+        for model in (first, second):
+            (100 * model(batches(1)[0]).square().mean()).backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01).item())
+        for optimizer in optimizers:
+            optimizer.step()
+    assert flow.history["norm"] == pytest.approx(norms, rel=1e-5)
+    assert flow.history["clipped_norm"] == pytest.approx([0.01, 0.01], rel=1e-3)
+
+
+def test_steps_are_counted_per_optimizer():
+    first, second = make_model(0), make_model(1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second)]
+    with gf.watch(nn.ModuleList([first, second]), optimizers, every=2) as flow:
+        for x in batches(6):
+            for model, optimizer in zip((first, second), optimizers, strict=True):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+    assert flow.history["optimizer"].tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_parameter_group_added_later_is_measured():
+    model, late = make_model(), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with gf.watch(model, optimizer) as flow:
+        optimizer.add_param_group({"params": [late]})
+        late.grad = torch.full((3,), 100.0)
+        optimizer.step()
+    assert flow.table.total.norm == pytest.approx(100 * math.sqrt(3))
+
+
+def test_models_are_not_kept_alive():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    flow = gf.watch(model, optimizer)
+    train(model, optimizer, count=2)
+    weight, model, optimizer = weakref.ref(model[0].weight), None, None
+    gc.collect()
+    assert weight() is None
+    flow.close()
+
+
+def test_a_forked_child_leaves_its_parents_run_alone(tmp_path):
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gf.watch(model, optimizer, run=tmp_path) as flow:
+        flow._pid += 1  # as if this were another process
+        train(model, optimizer, count=2)
+        flow._pid -= 1
+    assert len(gf.load_run(tmp_path)) == 0
 
 
 # ---- verdicts -----------------------------------------------------------------------------------------------------
@@ -359,6 +432,7 @@ def test_the_history_is_bounded():
         ({"layers_every": -1}, "`layers_every`"),
         ({"every": 1.5}, "`every`"),
         ({"history": 0}, "`history`"),
+        ({"groups": 3}, "`groups`"),
         ({"log": "webhook"}, "`log` must be one of wandb, tensorboard, mlflow"),
         ({"optimizer": "adam"}, "`optimizer`"),
         ({"optimizer": [torch.optim.SGD([torch.ones(1)]), 3]}, r"`optimizer\[1\]`"),
@@ -369,6 +443,8 @@ def test_bad_settings_are_refused_by_name(settings, named):
         gf.watch(make_model(), **settings)
     with pytest.raises(gf.InputError, match="`model`"):
         gf.watch("model")
+    with gf.watch(make_model()) as flow, pytest.raises(gf.InputError, match="`norm` is recorded"):
+        flow.log(norm=3.0)
 
 
 # ---- groups and roles ---------------------------------------------------------------------------------------------

@@ -195,6 +195,21 @@ def test_a_bad_policy_is_refused_with_the_choices():
         gf.clip_gradients([np.ones(1)], 1.0, nonfinite="ignore")
 
 
+def test_parameters_stand_for_their_gradients_when_clipped():
+    model = torch.nn.Linear(4, 4)
+    (100 * model(torch.ones(1, 4)).sum()).backward()
+    expected = model.weight.grad / gf.compute_gradient_norm(model)
+    for given in (list(model.parameters()), dict(model.named_parameters()), model.named_parameters()):
+        clipped, norm = gf.clip_gradients(given, 1.0)
+        weight = clipped["weight"] if isinstance(clipped, dict) else clipped[0]
+        torch.testing.assert_close(weight, expected)
+        assert norm == gf.compute_gradient_norm(model)
+
+
+def test_norms_per_parameter_keep_keys_and_gaps():
+    assert gf.compute_gradient_norm({0: np.array([3.0]), "b": None}, per_parameter=True) == {0: 3.0, "b": None}
+
+
 def test_a_module_cannot_be_clipped_into_a_copy():
     with pytest.raises(gf.InputError, match="got Linear"):
         gf.clip_gradients(torch.nn.Linear(1, 1), 1.0)

@@ -1,5 +1,7 @@
+import copy
 import gc
 import math
+import pickle
 import weakref
 from itertools import pairwise
 
@@ -548,6 +550,18 @@ def test_forwards_without_backward_do_not_pile_up(blocks, x):
         assert len(monitor._outputs._tensor_handles) <= 12 * len(blocks)
 
 
+def test_copies_of_the_blocks_take_no_working_hook_along(blocks, x):
+    with GradientGainMonitor(blocks) as monitor:
+        copied, loaded = copy.deepcopy(blocks), pickle.loads(pickle.dumps(blocks))
+        through(blocks, x).sum().backward()
+        norms = monitor.norms()
+        for other in (copied, loaded):
+            (100 * through(other, x).sum()).backward()
+        assert monitor.norms() == norms
+    for other in (copied, loaded):
+        through(other, x).sum().backward()
+
+
 # ---- states and errors --------------------------------------------------------------------------------------------
 
 
@@ -696,6 +710,8 @@ def test_compare_is_a_table_and_a_figure(tmp_path):
 def test_compare_refuses_what_cannot_be_compared():
     with pytest.raises(gf.InputError, match="monitors"):
         GradientGainMonitor.compare({})
+    with pytest.raises(gf.InputError, match="monitors"):
+        GradientGainMonitor.compare({"a": 1})
     other = monitored(3, 1.0)
     other.norm_type = "l1"
     with pytest.raises(gf.InputError, match="different norms"):

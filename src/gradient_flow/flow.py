@@ -7,6 +7,7 @@ import os
 import platform
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,6 +22,7 @@ from gradient_flow._version import __version__
 from gradient_flow.capture import clipping
 from gradient_flow.capture.parameters import module_parameters, optimizer_parameters
 from gradient_flow.capture.roles import parameter_roles
+from gradient_flow.capture.tracking import ClippedRow, KnownParameter
 from gradient_flow.capture.updates import sample_weights, weight_changes
 from gradient_flow.diagnosis.verdict import NonFinite, Verdict, judge
 from gradient_flow.errors import GradientFlowWarning, InputError, MonitorStateError
@@ -30,7 +32,7 @@ from gradient_flow.history.step_record import describe_parameter, numbers_in, pl
 from gradient_flow.history.window import History
 from gradient_flow.integrations.loggers import make_loggers
 from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import Rows, Thresholds, scale_rows
+from gradient_flow.measurement.columns import COLUMNS, Thresholds, scale_rows
 
 TOTALS = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
 """Statistics of all gradients together that every step record holds."""
@@ -123,9 +125,12 @@ class Flow:
         self.every, self.layers_every = _count(every, "every"), _count(layers_every, "layers_every")
         self._limits = {"near_zero": near_zero, "very_large": very_large}
         self._settings = {"every": every, "layers_every": layers_every, **self._limits}
-        self._names = {id(parameter): name for name, parameter in parameters}
-        self._parameters = list(parameters)
+        self._known: dict[int, KnownParameter] = {}
+        self._all: list[dict[str, Any]] = []
+        self._learn(parameters)
         self._roles = dict(roles)
+        if groups is not None:
+            GradientTable((), np.empty((0, len(COLUMNS)))).group(groups)  # refused now rather than at the first step
         self._groups = groups
         self._scaler = scaler
         self.history = History(_count(history, "history"))
@@ -139,10 +144,12 @@ class Flow:
         """Steps that the `GradScaler` skipped."""
         self.first_nonfinite: NonFinite | None = None
         self._last_scale: float | None = None
-        self._optimizers: list[torch.optim.Optimizer] = []
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._own_steps: dict[int, int] = {}
+        self._pid = os.getpid()
         self._handles: list[Any] = []
         self._told: dict[str, Any] = {}
-        self._before_clip: dict[str, Rows] = {}
+        self._before_clip: dict[str, ClippedRow] = {}
         self._sample: tuple[list[tuple[str, torch.Tensor]], list[torch.Tensor]] | None = None
         self._pending: tuple[dict[str, Any], GradientTable, bool] | None = None
         self._start = time.time()
@@ -156,6 +163,9 @@ class Flow:
 
     def log(self, **values: Any) -> None:
         """Tell what belongs to the coming step: `flow.log(loss=loss, epoch=epoch)`. Call it before the step."""
+        reserved = sorted({"kind", "step", "time", *TOTALS} & values.keys())
+        if reserved:
+            raise InputError(f"`{reserved[0]}` is recorded by the watch itself. Log your value under another name.")
         self._told.update(values)
 
     def step(self, optimizer: torch.optim.Optimizer | None = None, **values: Any) -> None:
@@ -168,16 +178,9 @@ class Flow:
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
         """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
-        new = [(name, p) for name, p in optimizer_parameters(optimizer) if id(p) not in self._names]
-        if new:
-            prefix = f"optimizer{len(self._optimizers)}."
-            known = names or {}
-            named = [(known.get(id(p), prefix + name if name[0].isdigit() else name), p) for name, p in new]
-            self._names |= {id(p): name for name, p in named}
-            self._parameters += named
-            if self._run is not None:
-                self._run.write({"kind": "parameters", "parameters": [describe_parameter(*item) for item in named]})
-        self._optimizers.append(optimizer)
+        self._optimizers.append(weakref.ref(optimizer))
+        self._own_steps.setdefault(id(optimizer), 0)
+        self._learn_from(optimizer, names or {})
         self._handles += [
             optimizer.register_step_pre_hook(self._on_step_begins),
             optimizer.register_step_post_hook(self._on_step_ended),
@@ -187,14 +190,19 @@ class Flow:
         """What can be said of the run so far."""
         if not len(self.history):
             return judge([], [], self.first_nonfinite)
-        finite = np.isfinite(self.history["norm"])
-        steps, norms = self.history["step"][finite], self.history["norm"][finite]
-        return judge([int(step) for step in steps], norms.tolist(), self.first_nonfinite)
+        steps, norms = self.history["step"], self.history["norm"]
+        who = self.history["optimizer"] if "optimizer" in self.history.names else np.zeros(len(steps))
+        verdicts = []
+        for which in np.unique(who):
+            mine = np.isfinite(norms) & (who == which)
+            verdicts.append(judge([int(step) for step in steps[mine]], norms[mine].tolist(), self.first_nonfinite))
+        return next((verdict for verdict in verdicts if not verdict.healthy), verdicts[0])
 
     def close(self) -> None:
         """Take every hook away and finish the files."""
         if self._closed:
             return
+        self._guarded(self._count_skipped)
         self._closed = True
         for handle in self._handles:
             handle.remove()
@@ -212,6 +220,7 @@ class Flow:
         """What a checkpoint needs to go on counting and remembering."""
         return {
             "steps": self.steps,
+            "own_steps": list(self._own_steps.values()),
             "skipped_steps": self.skipped_steps,
             "last_scale": self._last_scale,
             "history": self.history.state_dict(),
@@ -221,6 +230,8 @@ class Flow:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.steps, self.skipped_steps = state["steps"], state["skipped_steps"]
+        keys = list(self._own_steps) or [id(None)]  # without an optimizer, steps are counted by hand
+        self._own_steps |= dict(zip(keys, state["own_steps"], strict=False))
         self._last_scale = state["last_scale"]
         self.history.load_state_dict(state["history"])
         first = state["first_nonfinite"]
@@ -242,7 +253,7 @@ class Flow:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Flow({self.steps} steps, {len(self._parameters)} tensors{', closed' if self._closed else ''})"
+        return f"Flow({self.steps} steps, {len(self._all)} tensors{', closed' if self._closed else ''})"
 
     # ---- one step -------------------------------------------------------------------------------------------------
 
@@ -276,30 +287,42 @@ class Flow:
         if self._pending is not None:
             self._guarded(self._finish)
 
-    def _is_recorded(self, step: int) -> bool:
-        return step % self.every == 0
+    def _is_recorded(self, own_step: int) -> bool:
+        """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
+        return own_step % self.every == 0
 
-    def _on_clip(self, parameters: list[torch.Tensor]) -> None:
-        if self._closed or not self._is_recorded(self.steps + 1):
-            return
+    def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
+        ours = [(known.name, p) for p in parameters if (known := self._known.get(id(p))) is not None and known.is_(p)]
+        ours = [(name, p) for name, p in ours if p.grad is not None]
+        if self._closed or not ours or not any(self._is_recorded(own + 1) for own in self._own_steps.values()):
+            return lambda: None
 
         def measure_before() -> None:
-            ours = [(self._names[id(p)], p) for p in parameters if id(p) in self._names]
-            if ours:
-                table = self._measure(ours, 1.0)
-                for name, row in zip(table.names, table.rows, strict=True):
-                    self._before_clip.setdefault(name, row)  # clipped twice, it came as it was before the first
+            table = self._measure(ours, 1.0)
+            for (name, p), row in zip(ours, table.rows, strict=True):
+                earlier = self._before_clip.get(name)
+                # Clipped twice, it came as it was before the first.
+                self._before_clip[name] = earlier if earlier is not None and earlier.is_of(p) else ClippedRow(row)
+
+        def remember_which() -> None:
+            for name, p in ours:
+                if name in self._before_clip:
+                    self._before_clip[name].mark(p)
 
         self._guarded(measure_before)
+        return lambda: self._guarded(remember_which)
 
     def _before_step(self, optimizer: torch.optim.Optimizer | None) -> None:
         self.steps += 1
+        own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
         told, self._told = self._told, {}
-        before_clip, self._before_clip = self._before_clip, {}
         self._count_skipped()
-        if not self._is_recorded(self.steps):
+        if not self._is_recorded(own):
             return
-        ours = self._parameters if optimizer is None else self._parameters_of(optimizer)
+        ours = self._live_parameters() if optimizer is None else self._parameters_of(optimizer)
+        clipped = {name: self._before_clip.pop(name) for name, _ in ours if name in self._before_clip}
+        # A step that was skipped after its clip left rows behind that are not of these gradients.
+        before_clip = {name: clipped[name].row for name, p in ours if name in clipped and clipped[name].is_of(p)}
         now = self._measure(ours, _pending_scale(optimizer))
         self.table, self.clipped_table = now, None
         if before_clip:
@@ -307,7 +330,7 @@ class Flow:
             self.table = GradientTable(now.names, rows, missing=now.missing, thresholds=now.thresholds)
             self.clipped_table = now
         record = self._record(told, optimizer)
-        with_layers = (self.steps // self.every) % self.layers_every == 0 or self.steps == self.every
+        with_layers = (own // self.every) % self.layers_every == 0 or own == self.every
         if with_layers:
             weights = [(name, parameter) for name, parameter in ours if parameter.grad is not None]
             self._sample = weights, sample_weights([parameter for _, parameter in weights])
@@ -322,7 +345,7 @@ class Flow:
         if self._run is not None:
             self._run.write(record)
             if with_layers:
-                known = [name for name, _ in self._parameters]
+                known = [parameter["name"] for parameter in self._all]
                 self._run.write(layers_record(record["step"], table, known, ratios))
         if self._loggers:
             groups = self.grouped(table) if with_layers else None
@@ -353,7 +376,7 @@ class Flow:
         if optimizer is not None:
             record["lr"] = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
             if len(self._optimizers) > 1:
-                record["optimizer"] = self._optimizers.index(optimizer)
+                record["optimizer"] = next(i for i, each in enumerate(self._optimizers) if each() is optimizer)
         if self._scaler is not None:
             record |= {"amp_scale": self._last_scale, "skipped_steps": self.skipped_steps}
         if not total.finite:
@@ -388,23 +411,49 @@ class Flow:
 
     def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
         inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        return [(name, parameter) for name, parameter in self._parameters if id(parameter) in inside]
+        if not inside <= self._known.keys():
+            self._learn_from(optimizer, {})  # a parameter group was added meanwhile
+        return [(name, parameter) for name, parameter in self._live_parameters() if id(parameter) in inside]
+
+    def _live_parameters(self) -> list[tuple[str, torch.Tensor]]:
+        live = [(known.name, known.parameter()) for known in self._known.values()]
+        return [(name, parameter) for name, parameter in live if parameter is not None]
+
+    def _learn_from(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
+        new = []
+        taken = {parameter["name"] for parameter in self._all}
+        for name, p in optimizer_parameters(optimizer):
+            known = self._known.get(id(p))
+            if known is None or not known.is_(p):
+                name = names.get(id(p), name)
+                unique = (name not in taken and not name[0].isdigit()) or (id(p) in names and name not in taken)
+                new.append((name if unique else f"optimizer{len(self._optimizers) - 1}.{name}", p))
+        if new:
+            self._learn(new)
+            if self._run is not None:
+                self._run.write({"kind": "parameters", "parameters": [describe_parameter(*item) for item in new]})
+
+    def _learn(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """Know parameters by name without keeping them alive: the model may go before we do."""
+        for name, parameter in parameters:
+            self._known[id(parameter)] = KnownParameter(name, weakref.ref(parameter))
+            self._all.append(describe_parameter(name, parameter))
 
     def _header(self) -> dict[str, Any]:
-        groups = {name: self._roles.get(name, name) for name, _ in self._parameters}
+        groups = {parameter["name"]: self._roles.get(parameter["name"], parameter["name"]) for parameter in self._all}
         return {
             "version": __version__,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "settings": self._settings,
-            "parameters": [describe_parameter(*item) for item in self._parameters],
+            "parameters": self._all,
             "groups": groups,
         }
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Whatever fails in here must not stop the training that is being watched."""
-        if self._failed:
+        if self._failed or os.getpid() != self._pid:  # a forked child must not write into its parent's run
             return
         try:
             action()

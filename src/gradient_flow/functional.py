@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gradient_flow.act.clip import check_limit, clip_factor_by_norm, scaled
+from gradient_flow.capture.parameters import is_parameter
 from gradient_flow.diagnosis.trend import norm_trend
 from gradient_flow.errors import InputError, NonFiniteGradientError
 from gradient_flow.measurement import GradientTable, measure
@@ -42,7 +43,10 @@ def compute_gradient_norm(gradients: Any, *, per_parameter: bool = False) -> Any
     norms = table.norm.tolist()
     if _is_single(gradients):
         return norms[0]
-    if isinstance(gradients, Mapping) or _has_parameter_names(gradients):
+    if isinstance(gradients, Mapping):
+        by_name = dict(zip(table.names, norms, strict=True))
+        return {name: by_name.get(str(name)) for name in gradients}
+    if _has_parameter_names(gradients):
         return dict(zip(table.names, norms, strict=True))
     return norms
 
@@ -113,6 +117,8 @@ def clip_gradients(
         raise InputError(f"`nonfinite` must be one of {', '.join(NONFINITE_CHOICES)}; got {nonfinite!r}.")
     if isinstance(gradients, Iterable) and not _is_single(gradients) and not isinstance(gradients, Mapping):
         gradients = gradients if isinstance(gradients, (list, tuple)) else list(gradients)
+        if gradients and all(isinstance(item, tuple) and isinstance(item[0], str) for item in gradients):
+            gradients = dict(gradients)  # named_parameters() and the like
     table = measure(gradients)
     norm = table.total.norm
     if math.isfinite(norm):
@@ -121,7 +127,12 @@ def clip_gradients(
         raise NonFiniteGradientError(_nonfinite_message(table, norm))
     else:
         factor = 0.0 if nonfinite == "zero" else 1.0
-    return _map_container(gradients, lambda gradient: scaled(gradient, factor)), norm
+
+    def clipped(gradient: Any) -> Any:
+        gradient = gradient.grad if is_parameter(gradient) else gradient
+        return None if gradient is None else scaled(gradient, factor)
+
+    return _map_container(gradients, clipped), norm
 
 
 def visualize_layer_gradients(layer_gradients: Any) -> LayerProfile:

@@ -151,7 +151,8 @@ class GradientGainMonitor:
     @staticmethod
     def compare(monitors: Mapping[str, GradientGainMonitor], norm_type: str | None = None) -> GainComparison:
         """Several monitors side by side: `print` the result for a table, `.plot(path)` for a figure."""
-        if not isinstance(monitors, Mapping) or not monitors:
+        is_mapping = isinstance(monitors, Mapping) and bool(monitors)
+        if not is_mapping or not all(isinstance(each, GradientGainMonitor) for each in monitors.values()):
             raise InputError(f"`monitors` must map names to monitors, got {monitors!r}.")
         kinds = {norm_type or monitor.norm_type for monitor in monitors.values()}
         if len(kinds) > 1:
@@ -245,13 +246,13 @@ class GradientGainMonitor:
                 "the outputs of all blocks were computed without grad: they are frozen, or ran under no_grad. Unfreeze "
                 "a block or let the input require grad."
             )
-        if self._closed:
-            return "the monitor was closed before a backward pass. Call backward() inside the `with` block."
         if not self._outputs.ran:
             return (
                 "no block has run since the monitor was attached (or reset), so this forward pass cannot be seen. "
                 "Create the monitor before the forward pass, then call backward()."
             )
+        if self._closed:
+            return "the monitor was closed before a backward pass. Call backward() inside the `with` block."
         return "the blocks ran, but no backward pass has reached them. Call backward() on a loss that depends on them."
 
     @property
@@ -319,7 +320,7 @@ def _checked_blocks(blocks: Any) -> list[nn.Module]:
 
 
 def _checked_norm_type(norm_type: Any) -> str:
-    if norm_type not in NORM_KINDS:
+    if not isinstance(norm_type, str) or norm_type not in NORM_KINDS:
         raise InputError(f"`norm_type` must be one of {', '.join(NORM_KINDS)}; got {norm_type!r}.")
     return str(norm_type)
 

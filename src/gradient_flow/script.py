@@ -7,6 +7,7 @@ import runpy
 import signal
 import sys
 import traceback
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.roles import parameter_roles
+from gradient_flow.errors import GradientFlowWarning
 from gradient_flow.flow import Flow
 
 
@@ -32,7 +34,8 @@ class ScriptWatch:
         self.flow: Flow | None = None
         self._every = every
         self._seen: dict[int, weakref.ref[nn.Module]] = {}
-        self._known: set[int] = set()
+        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._pid = os.getpid()
         self._forward_handle: Any = register_module_forward_pre_hook(self._on_forward)
         self._step_handle = register_optimizer_step_pre_hook(self._on_step)
 
@@ -44,13 +47,20 @@ class ScriptWatch:
             self.flow.close()
 
     def _on_forward(self, module: nn.Module, _inputs: Any) -> None:
-        if id(module) not in self._seen:
+        seen = self._seen.get(id(module))
+        if seen is None or seen() is None:  # an address that a dead module left is free for another
             self._seen[id(module)] = weakref.ref(module)
 
     def _on_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if id(optimizer) in self._known:
+        if optimizer in self._known or os.getpid() != self._pid:
             return
-        self._known.add(id(optimizer))
+        self._known.add(optimizer)
+        try:
+            self._adopt(optimizer)
+        except Exception as problem:  # nothing that fails here may stop the script
+            warnings.warn(f"This optimizer is not watched ({problem}).", GradientFlowWarning, stacklevel=3)
+
+    def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         alive = [module for reference in self._seen.values() if (module := reference()) is not None]
         named, roles = _names_and_roles(_roots(alive))
         if self.flow is None:
@@ -155,7 +165,7 @@ def _print_traceback() -> None:
 
 def end_by_interrupt() -> None:
     """End as Python ends after an unhandled Ctrl-C: by the signal itself."""
-    traceback.print_exc()
+    _print_traceback()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
 

@@ -195,6 +195,29 @@ def test_several_optimizers_make_one_entry_per_step(tmp_path):
     assert {len(lists["step"]) for lists in matrices.values()} == {15}
 
 
+def test_a_second_fit_of_the_same_trainer_goes_on(tmp_path):
+    callback, module = gf.GradientStatisticsCallback(10), Recurrent()
+    trainer = fit(tmp_path, module, callback, max_epochs=1)
+    trainer.fit_loop.max_epochs += 1
+    trainer.fit(module, data())
+    assert load(tmp_path)["step"] == [10, 20, 30, 40, 50, 60]
+    assert load(tmp_path)["epoch"] == [0, 0, 0, 1, 1, 1]
+
+
+def test_lbfgs_is_one_entry_per_step(tmp_path):
+    module = Recurrent(make=torch.optim.LBFGS, max_iter=3)
+    fit(tmp_path, module, gf.GradientStatisticsCallback(1), max_steps=8)
+    assert load(tmp_path)["step"] == list(range(1, 9))
+
+
+def test_a_failure_of_ours_does_not_stop_the_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradient_flow.integrations.lightning.measure", lambda *a: 1 / 0)
+    module = Recurrent()
+    with pytest.warns(gf.GradientFlowWarning, match="Training goes on"):
+        fit(tmp_path, module, gf.GradientStatisticsCallback(1), max_steps=5)
+    assert len(module.norms) == 5
+
+
 def test_a_resumed_run_goes_on_with_the_lists(tmp_path):
     callback = gf.GradientStatisticsCallback(10)
     trainer = fit(tmp_path, Recurrent(), callback, max_epochs=1)
@@ -278,6 +301,8 @@ def test_save_dir_and_bad_settings(tmp_path):
     for bad in (0, -1, 1.5, True, "100"):
         with pytest.raises(gf.InputError, match="`grad_log_every_n_steps`"):
             gf.GradientStatisticsCallback(grad_log_every_n_steps=bad)
+    with pytest.raises(gf.InputError, match="`grad_track_per_weight_matrix`"):
+        gf.GradientStatisticsCallback(grad_track_per_weight_matrix="false")
 
 
 def test_a_logger_that_fails_and_a_folder_that_cannot_be_written_stop_nothing(tmp_path):

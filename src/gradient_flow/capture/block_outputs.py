@@ -60,8 +60,9 @@ class BlockOutputs:
         self._in_pass = False
 
     def _forward_hook(self, index: int) -> Callable[[nn.Module, Any, Any], None]:
-        @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled model breaks its graph here
-        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
+            if module is not self._blocks[index] or not self._forward_handles:
+                return  # a deep copy of the block, which took our hook along
             if torch._C._current_graph_task_id() == -1:
                 self._in_pass = False  # a pass that ended in an exception never said so
             else:
@@ -78,7 +79,7 @@ class BlockOutputs:
                 handle = tensor.register_hook(self._gradient_hook(index))  # type: ignore[no-untyped-call]
                 self._tensor_handles.append(handle)
 
-        return hook  # type: ignore[no-any-return]
+        return _ForwardHook(hook)
 
     def _gradient_hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def hook(gradient: torch.Tensor) -> None:
@@ -103,6 +104,27 @@ class BlockOutputs:
         if len(self._tensor_handles) > self._most_handles:
             self._tensor_handles = [handle for handle in self._tensor_handles if handle.hooks_dict_ref() is not None]
             self._most_handles = 2 * len(self._tensor_handles) + 8 * len(self._blocks)
+
+
+class _ForwardHook:
+    """A hook that can be pickled along with its block, and then does nothing."""
+
+    def __init__(self, call: Callable[[nn.Module, Any, Any], None]) -> None:
+        self._call = call
+
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled model breaks its graph here
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._call(module, inputs, output)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _ForwardHook:
+        return _ForwardHook(_ignore)
+
+    def __reduce__(self) -> tuple[type[_ForwardHook], tuple[Callable[..., None]]]:
+        return _ForwardHook, (_ignore,)
+
+
+def _ignore(_module: nn.Module, _inputs: Any, _output: Any) -> None:
+    """What a copied hook does."""
 
 
 def main_tensor(output: Any) -> torch.Tensor | str:

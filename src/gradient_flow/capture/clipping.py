@@ -12,12 +12,16 @@ from typing import Any
 import torch
 
 _HELPER = "_clip_grads_with_norm_"
-_listeners: list[Callable[[list[torch.Tensor]], None]] = []
+Listener = Callable[[list[torch.Tensor]], Callable[[], None]]
+_listeners: list[Listener] = []
 _original: Callable[..., Any] | None = None
 
 
-def listen(listener: Callable[[list[torch.Tensor]], None]) -> Callable[[], None]:
-    """Call `listener(parameters)` before they are clipped by norm; returns a function that ends it."""
+def listen(listener: Listener) -> Callable[[], None]:
+    """Call `listener(parameters)` before they are clipped by norm, and what it returns afterwards.
+
+    Returns a function that ends it.
+    """
     global _original
     module = torch.nn.utils.clip_grad
     if not _listeners and hasattr(module, _HELPER):
@@ -38,7 +42,9 @@ def listen(listener: Callable[[list[torch.Tensor]], None]) -> Callable[[], None]
 
 def _tell_then_clip(parameters: Any, *arguments: Any, **settings: Any) -> Any:
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    for listener in list(_listeners):
-        listener(parameters)
+    afterwards = [listener(parameters) for listener in list(_listeners)]
     assert _original is not None
-    return _original(parameters, *arguments, **settings)
+    result = _original(parameters, *arguments, **settings)
+    for after in afterwards:
+        after()
+    return result

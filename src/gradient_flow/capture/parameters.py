@@ -87,7 +87,7 @@ def _split(pairs: Iterable[tuple[str, Any]]) -> NamedGradients:
     for name, value in pairs:
         kind = type(value)
         if kind not in array_types:
-            if kind in parameter_types or _is_parameter(value):
+            if kind in parameter_types or is_parameter(value):
                 parameter_types.add(kind)
                 value = value.grad
             elif _is_array(value):
@@ -102,7 +102,8 @@ def _split(pairs: Iterable[tuple[str, Any]]) -> NamedGradients:
     return NamedGradients(tuple(names), gradients, tuple(missing))
 
 
-def _is_parameter(value: Any) -> bool:
+def is_parameter(value: Any) -> bool:
+    """Whether this is a parameter, which stands for its `.grad`."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.nn.Parameter)
 

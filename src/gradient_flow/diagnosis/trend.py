@@ -21,6 +21,7 @@ FAST_CHANGE: Final = 1.0
 """Decades that count when reached at `FAST_RATE`."""
 FAST_RATE: Final = math.log10(1.5)
 """Decades per step from which on a change is fast."""
+_TAIL: Final = 3
 SPIKE: Final = 1.0
 """Decades above everything before it that make the last norm a spike."""
 
@@ -78,12 +79,30 @@ def norm_trend(norms: Sequence[float]) -> NormTrend:
         status, word = ("exploding", "rises") if rising else ("vanishing", "falls")
         message = f"The norm {word} {span} (a factor of {10**slope:.3g} a step), since entry {indices[0]}."
         return NormTrend(status, slope, change, indices, message)
+    late = _late_turn(norms, run, start)
+    if late is not None:
+        return NormTrend(late[0], slope, change, late[1], late[2])
     before = max(run[:-1])
     if run[-1] > 0 and before > 0 and math.log10(run[-1] / before) >= SPIKE:
         message = f"The last norm, {run[-1]:.3g}, is {run[-1] / before:.3g} times the largest before it."
         return NormTrend("exploding", slope, change, (len(norms) - 1,), message)
     moving = f"moves {span}" if abs(change) >= 0.05 else f"stays near {last:.3g}"
     return NormTrend("stable", slope, change, (), f"The norm {moving}: no sign of vanishing or exploding.")
+
+
+def _late_turn(norms: Sequence[float], run: Sequence[float], start: int) -> tuple[str, tuple[int, ...], str] | None:
+    """A turn in the last entries, too late for the medians of the ends: the closing three all far from all before."""
+    if len(run) < 8:
+        return None
+    base, tail = median(run[:-_TAIL]), run[-_TAIL:]
+    if base <= 0:
+        return None
+    for status, word, sign in (("exploding", "rises", 1), ("vanishing", "falls", -1)):
+        if all(sign * (norm - base * 10 ** (sign * LARGE_CHANGE)) >= 0 for norm in tail):
+            indices = _beyond(norms, base, sign, start)
+            message = f"The norm {word} from {base:.3g} to {run[-1]:.3g} at the end, since entry {indices[0]}."
+            return status, indices, message
+    return None
 
 
 def _counts(change: float, slope: float, closing_slope: float) -> bool:

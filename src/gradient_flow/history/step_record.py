@@ -24,5 +24,6 @@ def plain_value(value: Any) -> Any:
 def numbers_in(record: Mapping[str, Any]) -> list[tuple[str, float]]:
     """What of a step record goes into the history: its numbers, and the learning rates as `lr`, `lr1`, …"""
     numbers = [(k, float(v)) for k, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    rates = record.get("lr") or []
+    rates = record.get("lr")
+    rates = rates if isinstance(rates, list) else []
     return numbers + [("lr" if i == 0 else f"lr{i}", float(rate)) for i, rate in enumerate(rates)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +50,14 @@ class GradientStatisticsCallback(Callback):
         save_dir: str | Path | None = None,
     ) -> None:
         super().__init__()
-        every = grad_log_every_n_steps
+        every: Any = grad_log_every_n_steps
+        track: Any = grad_track_per_weight_matrix
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise InputError(f"`grad_log_every_n_steps` must be a whole number of at least 1, got {every!r}.")
         self.grad_log_every_n_steps = every
-        self.grad_track_per_weight_matrix = bool(grad_track_per_weight_matrix)
+        if not isinstance(track, bool):
+            raise InputError(f"`grad_track_per_weight_matrix` must be True or False, got {track!r}.")
+        self.grad_track_per_weight_matrix = track
         self.save_dir = None if save_dir is None else Path(save_dir)
         self._forget()
 
@@ -62,6 +65,8 @@ class GradientStatisticsCallback(Callback):
         self.statistics: dict[str, list[Any]] = {name: [] for name in ("step", "epoch", *GLOBAL)}
         self.matrix_statistics: dict[str, dict[str, list[Any]]] = {}
         self._steps: dict[int, int] = {}
+        self._seen: dict[int, int] = {}
+        self._failed = False
         self._open: tuple[int, int, GradientTable] | None = None
         self._roles: dict[str, str] = {}
         self._parameters: dict[int, list[tuple[str, torch.Tensor]]] = {}
@@ -71,20 +76,29 @@ class GradientStatisticsCallback(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin anew with each fit."""
         if stage == "fit":
-            self._forget()
+            if trainer.global_step == 0:  # a second fit of the same Trainer goes on where the first ended
+                self._forget()
+            self._parameters = {}
             self._roles = parameter_roles(pl_module)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Measure, if this is one of the steps to measure."""
+        self._guarded(lambda: self._before_step(trainer, pl_module, optimizer))
+
+    def _before_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
         which = trainer.optimizers.index(optimizer) if optimizer in trainer.optimizers else 0
-        step = self._steps[which] = self._steps.get(which, 0) + 1
+        if self._seen.get(which) == trainer.global_step:
+            return  # LBFGS evaluates its closure several times within one step
+        self._seen[which] = trainer.global_step
+        self._steps[which] = self._steps.get(which, 0) + 1
+        # The optimizer that is furthest on sets the count; the others join its entry when they step meanwhile.
+        step = max(self._steps.values())
         if step % self.grad_log_every_n_steps:
             return
         table = measure({name: p.grad for name, p in self._parameters_of(optimizer, pl_module)})
         scale = _scale_left_in(trainer, optimizer)
         if scale != 1.0:
             table = GradientTable(table.names, scale_rows(table.rows, 1 / scale), missing=table.missing)
-        # Several optimizers that stand at the same step make one entry together.
         if self._open is not None and self._open[0] == step:
             table = self._open[2].merge(table)
         elif self._open is not None:
@@ -95,11 +109,20 @@ class GradientStatisticsCallback(Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Leave the files."""
-        self._save(trainer)
+        self._guarded(lambda: self._save(trainer))
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave the files also after an error or an interrupt."""
-        self._save(trainer)
+        self._guarded(lambda: self._save(trainer))
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Whatever fails in here must not stop the training."""
+        try:
+            action()
+        except Exception as problem:
+            if not self._failed:
+                _warn(f"Gradient statistics failed ({type(problem).__name__}: {problem}). Training goes on.")
+            self._failed = True
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs for the lists to go on."""

@@ -252,6 +252,8 @@ class GradientTable(Mapping[str, GradientStats]):
     def __getitem__(self, key: str | int) -> GradientStats:
         if isinstance(key, (int, np.integer)):
             return GradientStats(self.names[key], self.rows[key])
+        if not isinstance(key, str):
+            raise InputError(f"a row is asked for by its name or position, got {key!r}.")
         try:
             return GradientStats(key, self.rows[self._index[key]])
         except KeyError:
