@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -49,10 +50,16 @@ def flatten_and_concatenate(model, _optimizer):
 
 def callback_action():
     callback = gf.GradientStatisticsCallback(grad_log_every_n_steps=1)
+    steps = itertools.count()
 
     def act(model, optimizer):
         trainer = SimpleNamespace(
-            optimizers=[optimizer], loggers=[], is_global_zero=True, current_epoch=0, precision_plugin=None
+            optimizers=[optimizer],
+            loggers=[],
+            is_global_zero=True,
+            current_epoch=0,
+            precision_plugin=None,
+            global_step=next(steps),
         )
         if not callback._roles:
             callback.setup(trainer, model, "fit")
