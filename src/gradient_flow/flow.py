@@ -426,7 +426,8 @@ class Flow:
             known = self._known.get(id(p))
             if known is None or not known.is_(p):
                 name = names.get(id(p), name)
-                unique = (name not in taken and not name[0].isdigit()) or (id(p) in names and name not in taken)
+                has_name = id(p) in names or not name[0].isdigit()  # else it is only a position
+                unique = has_name and name not in taken
                 new.append((name if unique else f"optimizer{len(self._optimizers) - 1}.{name}", p))
         if new:
             self._learn(new)
