@@ -122,7 +122,7 @@ def main() -> None:
         model, optimizer = watched.model, watched.optimizer
 
         def watch_step():
-            flow._on_step_begins(optimizer, (optimizer,), {})
+            flow._on_step_begins(optimizer, None)
             flow._on_step_ended(optimizer, (), {})
 
         act = callback_action()

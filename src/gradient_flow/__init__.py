@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any
 from gradient_flow._version import __version__
 
 if TYPE_CHECKING:
+    from gradient_flow.act.clipper import GradientClipper as GradientClipper
+    from gradient_flow.act.guard import GuardEvent as GuardEvent
+    from gradient_flow.act.nonfinite import NaNInfHandler as NaNInfHandler
+    from gradient_flow.config import GradientConfig as GradientConfig
+    from gradient_flow.diagnosis.clip_advice import ClipAdvice as ClipAdvice
+    from gradient_flow.diagnosis.issue import Issue as Issue
+    from gradient_flow.diagnosis.issue import IssueSeverity as IssueSeverity
+    from gradient_flow.diagnosis.issue import IssueType as IssueType
     from gradient_flow.errors import ConfigError as ConfigError
     from gradient_flow.errors import GradientFlowError as GradientFlowError
     from gradient_flow.errors import GradientFlowWarning as GradientFlowWarning
@@ -32,33 +40,49 @@ if TYPE_CHECKING:
     from gradient_flow.history.run_reader import Run as Run
     from gradient_flow.history.run_reader import load_run as load_run
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
+    from gradient_flow.manager import GradientManager as GradientManager
+    from gradient_flow.manager import create_gradient_manager as create_gradient_manager
+    from gradient_flow.manager import safe_backward as safe_backward
     from gradient_flow.measurement import GradientStats as GradientStats
     from gradient_flow.measurement import GradientTable as GradientTable
     from gradient_flow.measurement import measure as measure
+    from gradient_flow.monitor import GradientMonitor as GradientMonitor
 
 _HOME = {
+    "ClipAdvice": "diagnosis.clip_advice",
     "ConfigError": "errors",
-    "GradientFlowError": "errors",
-    "GradientFlowWarning": "errors",
     "Flow": "flow",
     "GainComparison": "gain",
+    "GradientClipper": "act.clipper",
+    "GradientConfig": "config",
+    "GradientFlowError": "errors",
+    "GradientFlowWarning": "errors",
     "GradientGainMonitor": "gain",
+    "GradientManager": "manager",
+    "GradientMonitor": "monitor",
     "GradientStatisticsCallback": "integrations.lightning",
     "GradientStats": "measurement",
     "GradientTable": "measurement",
+    "GuardEvent": "act.guard",
     "InputError": "errors",
+    "Issue": "diagnosis.issue",
+    "IssueSeverity": "diagnosis.issue",
+    "IssueType": "diagnosis.issue",
     "KernelError": "errors",
     "MissingExtraError": "errors",
     "MonitorStateError": "errors",
+    "NaNInfHandler": "act.nonfinite",
     "NonFiniteGradientError": "errors",
     "Run": "history.run_reader",
     "RunFileError": "errors",
     "clip_gradients": "functional",
     "compute_gradient_norm": "functional",
     "compute_gradient_stats": "functional",
+    "create_gradient_manager": "manager",
     "detect_gradient_issues": "functional",
     "load_run": "history.run_reader",
     "measure": "measurement",
+    "safe_backward": "manager",
     "visualize_layer_gradients": "functional",
     "watch": "flow",
 }

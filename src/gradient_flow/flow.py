@@ -20,6 +20,8 @@ from torch import nn
 
 from gradient_flow._version import __version__
 from gradient_flow.capture import clipping
+from gradient_flow.capture.loss_scale import ScaleWatch
+from gradient_flow.capture.optimizer_steps import before_each_step, pending_scale
 from gradient_flow.capture.parameters import module_parameters, optimizer_parameters
 from gradient_flow.capture.roles import parameter_roles
 from gradient_flow.capture.tracking import ClippedRow, KnownParameter
@@ -143,7 +145,7 @@ class Flow:
         self.skipped_steps = 0
         """Steps that the `GradScaler` skipped."""
         self.first_nonfinite: NonFinite | None = None
-        self._last_scale: float | None = None
+        self._scale = ScaleWatch()
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._own_steps: dict[int, int] = {}
         self._pid = os.getpid()
@@ -182,7 +184,7 @@ class Flow:
         self._own_steps.setdefault(id(optimizer), 0)
         self._learn_from(optimizer, names or {})
         self._handles += [
-            optimizer.register_step_pre_hook(self._on_step_begins),
+            before_each_step(optimizer, self._on_step_begins),
             optimizer.register_step_post_hook(self._on_step_ended),
         ]
 
@@ -222,7 +224,7 @@ class Flow:
             "steps": self.steps,
             "own_steps": list(self._own_steps.values()),
             "skipped_steps": self.skipped_steps,
-            "last_scale": self._last_scale,
+            "last_scale": self._scale.scale,
             "history": self.history.state_dict(),
             "first_nonfinite": None if self.first_nonfinite is None else vars(self.first_nonfinite).copy(),
         }
@@ -232,7 +234,7 @@ class Flow:
         self.steps, self.skipped_steps = state["steps"], state["skipped_steps"]
         keys = list(self._own_steps) or [id(None)]  # without an optimizer, steps are counted by hand
         self._own_steps |= dict(zip(keys, state["own_steps"], strict=False))
-        self._last_scale = state["last_scale"]
+        self._scale.scale = state["last_scale"]
         self.history.load_state_dict(state["history"])
         first = state["first_nonfinite"]
         self.first_nonfinite = None if first is None else NonFinite(**first)
@@ -257,31 +259,10 @@ class Flow:
 
     # ---- one step -------------------------------------------------------------------------------------------------
 
-    def _on_step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        arguments = args[1:] if args and args[0] is optimizer else args
-        closure = kwargs.get("closure", arguments[0] if arguments else None)
-        if not callable(closure):
-            self._guarded(lambda: self._before_step(optimizer))
-            return None
-        return self._with_closure(optimizer, closure, args, kwargs)
-
-    def _with_closure(self, optimizer: torch.optim.Optimizer, closure: Any, args: Any, kwargs: Any) -> Any:
-        """Gradients come to be inside the closure: measure after its first call, which is where the step starts."""
-        measured = False
-
-        def measuring(*closure_args: Any, **closure_kwargs: Any) -> Any:
-            nonlocal measured
-            loss = closure(*closure_args, **closure_kwargs)
-            if not measured:
-                measured = True
-                if loss is not None:
-                    self._told.setdefault("loss", loss)
-                self._guarded(lambda: self._before_step(optimizer))
-            return loss
-
-        if "closure" in kwargs:
-            return args, {**kwargs, "closure": measuring}
-        return tuple(measuring if argument is closure else argument for argument in args), kwargs
+    def _on_step_begins(self, optimizer: torch.optim.Optimizer, loss: Any) -> None:
+        if loss is not None:
+            self._told.setdefault("loss", loss)
+        self._guarded(lambda: self._before_step(optimizer))
 
     def _on_step_ended(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._pending is not None:
@@ -323,7 +304,7 @@ class Flow:
         clipped = {name: self._before_clip.pop(name) for name, _ in ours if name in self._before_clip}
         # A step that was skipped after its clip left rows behind that are not of these gradients.
         before_clip = {name: clipped[name].row for name, p in ours if name in clipped and clipped[name].is_of(p)}
-        now = self._measure(ours, _pending_scale(optimizer))
+        now = self._measure(ours, pending_scale(optimizer))
         self.table, self.clipped_table = now, None
         if before_clip:
             rows = np.array([before_clip.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
@@ -378,7 +359,7 @@ class Flow:
             if len(self._optimizers) > 1:
                 record["optimizer"] = next(i for i, each in enumerate(self._optimizers) if each() is optimizer)
         if self._scaler is not None:
-            record |= {"amp_scale": self._last_scale, "skipped_steps": self.skipped_steps}
+            record |= {"amp_scale": self._scale.scale, "skipped_steps": self.skipped_steps}
         if not total.finite:
             self._note_nonfinite(record, self.table)
         return record
@@ -403,11 +384,7 @@ class Flow:
     def _count_skipped(self) -> None:
         if self._scaler is None:
             return
-        scale = float(self._scaler.get_scale())
-        if self._last_scale is not None and scale < self._last_scale:
-            backoff = math.log(self._scaler.get_backoff_factor())
-            self.skipped_steps += max(1, round(math.log(scale / self._last_scale) / backoff))
-        self._last_scale = scale
+        self.skipped_steps += self._scale.skipped_since(self._scaler)
 
     def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
         inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -465,12 +442,6 @@ class Flow:
                 GradientFlowWarning,
                 stacklevel=4,
             )
-
-
-def _pending_scale(optimizer: torch.optim.Optimizer | None) -> float:
-    """The loss scale still in the gradients: fused optimizers are handed it and divide inside the step."""
-    scale = getattr(optimizer, "grad_scale", None)
-    return 1.0 if scale is None else float(scale)
 
 
 def _count(value: Any, name: str) -> int:

@@ -63,6 +63,30 @@ def optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[tuple[str, to
     return named
 
 
+def held_parameters(source: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    """Parameters by name, to act on, out of a module, an optimizer, a mapping or an iterable of them."""
+    import torch
+
+    if isinstance(source, torch.nn.Module):
+        return module_parameters(source)
+    if isinstance(source, torch.optim.Optimizer):
+        return optimizer_parameters(source)
+    if isinstance(source, torch.Tensor):
+        source = [source]
+    if isinstance(source, Mapping):
+        pairs = [(str(name), value) for name, value in source.items()]
+    elif isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
+        pairs = list(_numbered(source))
+    else:
+        raise InputError(f"`model` must be a module, an optimizer or parameters; got {_describe(source)}.")
+    for name, value in pairs:
+        if not (isinstance(value, torch.Tensor) and value.is_leaf):
+            raise InputError(
+                f"`model[{name}]` must be a parameter, whose `.grad` can be changed; got {_describe(value)}."
+            )
+    return pairs
+
+
 @lru_cache(maxsize=4)
 def _numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -183,9 +182,9 @@ class GradientStatisticsCallback(Callback):
             return
         folder = self.save_dir or Path(trainer.log_dir or trainer.default_root_dir)
         try:
-            write_json(folder / STATISTICS_FILE, _strict(self.statistics))
+            write_json(folder / STATISTICS_FILE, self.statistics)
             if self.grad_track_per_weight_matrix:
-                write_json(folder / MATRICES_FILE, {n: _strict(lists) for n, lists in self.matrix_statistics.items()})
+                write_json(folder / MATRICES_FILE, self.matrix_statistics)
             self._plot(folder / PLOT_FILE)
         except OSError as problem:
             _warn(f"The gradient statistics cannot be written to {folder}: {problem}")
@@ -205,13 +204,6 @@ def _scale_left_in(trainer: Any, optimizer: Any) -> float:
     if scaler is None or not getattr(optimizer, "_step_supports_amp_scaling", False):
         return 1.0
     return float(scaler.get_scale())
-
-
-def _strict(lists: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    return {
-        name: [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
-        for name, values in lists.items()
-    }
 
 
 def _warn(message: str) -> None:

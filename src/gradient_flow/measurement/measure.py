@@ -34,8 +34,12 @@ def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3) ->
     >>> measure([np.array([3.0, 4.0])]).total.norm
     5.0
     """
+    return measure_found(named_gradients(source), near_zero=near_zero, very_large=very_large)
+
+
+def measure_found(found: NamedGradients, *, near_zero: float = 1e-7, very_large: float = 1e3) -> GradientTable:
+    """The table of gradients that were found already."""
     thresholds = Thresholds(_threshold(near_zero, "near_zero"), _threshold(very_large, "very_large"))
-    found = named_gradients(source)
     return GradientTable(found.names, _rows(found, thresholds), missing=found.missing, thresholds=thresholds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gradient_flow.diagnosis.gains import AMPLIFYING, DAMPING, log_gain
@@ -37,6 +38,13 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure in the format that the name ends in; folders are created."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
 
 
 def clean(axes: Axes) -> None:
@@ -124,7 +132,7 @@ def plot_statistics(statistics: Mapping[str, Sequence[float | None]]) -> Figure:
             marker = "o" if len(values) <= 50 else None
             axes.plot(steps, _drawable(values), color=colour, marker=marker, markersize=3.5, linewidth=1.5, label=name)
             drawn += [value for value in _drawable(values) if not math.isnan(value)]
-        _log_axis(axes, drawn)
+        log_axis(axes, drawn)
         axes.set_title(title)
         axes.set_xlabel("training step")
         clean(axes)
@@ -135,7 +143,8 @@ def plot_statistics(statistics: Mapping[str, Sequence[float | None]]) -> Figure:
     return figure
 
 
-def _log_axis(axes: Axes, drawn: Sequence[float]) -> None:
+def log_axis(axes: Axes, drawn: Sequence[float]) -> None:
+    """A log axis for these values; symmetric where zeros or negatives would vanish, linear where none is positive."""
     positive = [value for value in drawn if value > 0]
     if not positive:
         return

@@ -1,0 +1,96 @@
+"""`Actor`: what is done to the gradients of one step once they are measured. First the guard, then the clip."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from gradient_flow.act.clipper import GradientClipper, Parameters
+from gradient_flow.act.fused import ScaleInStep
+from gradient_flow.act.guard import WITHHELD, Guard, GuardEvent, event_of
+from gradient_flow.act.nonfinite import NaNInfHandler
+from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.act.snapshot import Snapshot
+from gradient_flow.capture.optimizer_steps import pending_scale
+from gradient_flow.config import GradientConfig
+from gradient_flow.measurement import GradientTable, measure
+
+
+class Actor:
+    """Guard, replacement, rollback and clipping of one run, with all their state."""
+
+    def __init__(self, config: GradientConfig) -> None:
+        self.config = config
+        self.guard = Guard(config)
+        self.nan_inf_handler = NaNInfHandler(config)
+        self.clipper = GradientClipper(config)
+        self._snapshot: Snapshot | None = None
+
+    def judge(
+        self, step: int, table: GradientTable, loss: float | None, *, scaler_handles_it: bool
+    ) -> GuardEvent | None:
+        """What is to be done about non-finite gradients; `None` where all are finite."""
+        if table.total.finite:
+            return None
+        action = self.guard.decide(scaler_handles_it=scaler_handles_it)
+        return event_of(step, action, table.names, table.nan_count.tolist(), table.inf_count.tolist(), loss)
+
+    def good_step(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+        """All gradients are finite, so the weights that made them are worth keeping."""
+        self.guard.good_step()
+        if self.config.nonfinite != "rollback" or optimizer is None:
+            self._snapshot = None
+        elif self._snapshot is None or step - self._snapshot.step >= self.config.snapshot_every:
+            self._snapshot = Snapshot(step, model, optimizer)
+
+    def bad_step(
+        self,
+        event: GuardEvent,
+        parameters: Parameters,
+        table: GradientTable,
+        optimizer: torch.optim.Optimizer | None,
+        hold: ScheduleHold | None,
+    ) -> GuardEvent:
+        """Do what was decided, put it on record, and raise if that was the decision."""
+        if event.action == "rollback":
+            event = self._roll_back(event, optimizer)
+        self.guard.bad_step(event)
+        if event.action == "raise":
+            raise self.guard.error(event)
+        if event.action in ("skip", "rollback"):
+            # Optimizers pass over parameters without a gradient: no decay, no momentum, no step count.
+            for _, parameter in parameters:
+                parameter.grad = None
+        elif event.action in ("replace", "zero"):
+            self.nan_inf_handler.replace(parameters, table, by_zero=event.action == "zero")
+        if event.action in WITHHELD and hold is not None:
+            hold.hold()
+        return event
+
+    def clip(
+        self,
+        event: GuardEvent | None,
+        parameters: Parameters,
+        table: GradientTable,
+        optimizer: torch.optim.Optimizer | None,
+        in_step: ScaleInStep | None,
+    ) -> dict[str, Any]:
+        """Clip what the guard let through, inside the optimizer's own step where that is exact."""
+        if event is not None and event.action in ("replace", "zero"):
+            table = measure({name: parameter.grad for name, parameter in parameters})
+        decision = self.clipper.decide(parameters, table, optimizer)
+        factor, total = decision.uniform_factor, table.total.norm
+        if event is not None and event.action not in ("replace", "zero"):
+            return self.clipper.describe(decision, [], total, total)
+        if factor is not None and factor != 1.0 and in_step is not None and in_step.takes(factor, parameters):
+            in_step.begin(factor)
+            return self.clipper.describe(decision, [name for name, _ in parameters], total, total * factor)
+        return self.clipper.apply(decision, parameters, table, scale=pending_scale(optimizer))
+
+    def _roll_back(self, event: GuardEvent, optimizer: torch.optim.Optimizer | None) -> GuardEvent:
+        if self._snapshot is None or optimizer is None:
+            return replace(event, action="skip")  # nothing to go back to yet
+        self._snapshot.restore(optimizer)
+        return replace(event, restored_step=self._snapshot.step)

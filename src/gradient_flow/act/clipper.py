@@ -1,0 +1,198 @@
+"""`GradientClipper`: decides from the norms of a step what has to be scaled or cut, then does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradient_flow.act.clip import clip_factor_by_norm
+from gradient_flow.act.in_place import clamp_gradients_, scale_gradients_
+from gradient_flow.act.limits import PercentileLimit, SpikeLimit
+from gradient_flow.act.unitwise import clip_by_unit_
+from gradient_flow.capture.parameters import held_parameters
+from gradient_flow.config import GradientConfig
+from gradient_flow.measurement import GradientTable, measure
+from gradient_flow.measurement.columns import merge_rows, norm, scale_rows
+
+Parameters = Sequence[tuple[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class ClipDecision:
+    """What is to be done to the gradients of a step: a factor for each of them, or a cut for all."""
+
+    factors: NDArray[np.float64]
+    threshold: float
+    """The limit in force; infinite where there is none. Of several groups, the smallest."""
+    cut_at: float | None = None
+    """Clip by value."""
+    by_unit: bool = False
+
+    @property
+    def uniform_factor(self) -> float | None:
+        """The one factor for all gradients, where there is one."""
+        if self.cut_at is not None or self.by_unit or not len(self.factors):
+            return None
+        first = float(self.factors[0])
+        return first if (self.factors == first).all() else None
+
+
+class GradientClipper:
+    """Clips the gradients of a model in place, by the strategy that the configuration names.
+
+    A non-finite norm is never clipped and never remembered. A gradient is only written if it has to change.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(1, 1, bias=False)
+    >>> layer.weight.grad = torch.tensor([[4.0]])
+    >>> GradientClipper(GradientConfig(max_grad_norm=1.0)).clip_gradients(layer)["clip_ratio"], layer.weight.grad.item()
+    (0.25, 1.0)
+    """
+
+    def __init__(self, config: GradientConfig | None = None) -> None:
+        self.config = config if config is not None else GradientConfig()
+        self._percentile = PercentileLimit()
+        self._spike = SpikeLimit()
+
+    def clip_gradients(self, model: Any) -> dict[str, Any]:
+        """Clip the gradients of a module, an optimizer or parameters, and tell what was done."""
+        parameters = [(name, p) for name, p in held_parameters(model) if p.grad is not None]
+        optimizer = model if isinstance(model, torch.optim.Optimizer) else None
+        table = measure({name: parameter.grad for name, parameter in parameters})
+        return self.clip_measured(parameters, table, optimizer)
+
+    def clip_measured(
+        self, parameters: Parameters, table: GradientTable, optimizer: torch.optim.Optimizer | None = None
+    ) -> dict[str, Any]:
+        """The same for gradients that were measured already: one row of the table for each parameter."""
+        decision = self.decide(parameters, table, optimizer)
+        return self.apply(decision, parameters, table)
+
+    def decide(
+        self, parameters: Parameters, table: GradientTable, optimizer: torch.optim.Optimizer | None = None
+    ) -> ClipDecision:
+        """What to do, from the table; the norm is remembered for the steps to come."""
+        config = self.config
+        total = table.total.norm
+        untouched = np.ones(len(parameters))
+        if not config.enable_gradient_clipping or not math.isfinite(total):
+            return ClipDecision(untouched, math.inf)
+        kind = config.active_clip_type
+        if kind == "value":
+            decision = ClipDecision(untouched, config.max_grad_norm, cut_at=config.max_grad_norm)
+        elif kind == "agc":
+            decision = ClipDecision(untouched, math.inf, by_unit=True)
+        elif kind == "per_group":
+            decision = self._decide_by_group(parameters, table, optimizer)
+        else:
+            limit = self._limit(kind, total)
+            decision = ClipDecision(untouched * clip_factor_by_norm(total, limit), limit)
+            if kind == "zclip":
+                self._spike.observe(total, min(total, limit), config.zclip_alpha, config.zclip_warmup)
+        self._percentile.observe(total, config.adaptive_window_size)
+        return decision
+
+    def apply(
+        self, decision: ClipDecision, parameters: Parameters, table: GradientTable, *, scale: float = 1.0
+    ) -> dict[str, Any]:
+        """Change the gradients as decided. `scale` is a loss scale still in them that the table is free of."""
+        changed: list[int] = []
+        if decision.cut_at is not None:
+            changed = np.flatnonzero(_largest_parts(table) > decision.cut_at).tolist()
+            clamp_gradients_([parameters[i][1] for i in changed], decision.cut_at * scale)
+        elif decision.by_unit:
+            config, excluded = self.config, self.config.agc_exclude
+            changed = [
+                position
+                for position, (name, parameter) in enumerate(parameters)
+                if not any(fnmatchcase(name, pattern) for pattern in excluded)
+                and clip_by_unit_(parameter, config.agc_clip_factor * scale, config.agc_eps)
+            ]
+        else:
+            for factor in np.unique(decision.factors):
+                if factor != 1.0:
+                    chosen = np.flatnonzero(decision.factors == factor).tolist()
+                    scale_gradients_([parameters[i][1] for i in chosen], float(factor))
+                    changed += chosen
+        after = _norm_after(decision, changed, parameters, table, scale)
+        return self.describe(decision, [parameters[i][0] for i in sorted(changed)], table.total.norm, after)
+
+    def describe(
+        self, decision: ClipDecision, changed: list[str], total_norm: float, clipped_norm: float
+    ) -> dict[str, Any]:
+        """What a step reports about clipping."""
+        ratio = clipped_norm / total_norm if changed and total_norm > 0 else 1.0
+        return {
+            "clipped": bool(changed),
+            "clip_type": self.config.active_clip_type,
+            "total_norm": total_norm,
+            "clipped_norm": clipped_norm,
+            "clip_ratio": ratio,
+            "threshold": decision.threshold if math.isfinite(decision.threshold) else None,
+            "clipped_parameters": changed,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to clip like the uninterrupted one."""
+        return {"percentile": self._percentile.state_dict(), "spike": self._spike.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._percentile.load_state_dict(state["percentile"])
+        self._spike.load_state_dict(state["spike"])
+
+    def _limit(self, kind: str, total: float) -> float:
+        config = self.config
+        if kind == "adaptive":
+            return self._percentile.limit(
+                config.adaptive_percentile, config.adaptive_window_size, config.adaptive_min_history
+            )
+        cap = config.max_grad_norm
+        return min(cap, self._spike.limit(total, config.zclip_threshold)) if kind == "zclip" else cap
+
+    def _decide_by_group(
+        self, parameters: Parameters, table: GradientTable, optimizer: torch.optim.Optimizer | None
+    ) -> ClipDecision:
+        own = {id(p): group for group in (optimizer.param_groups if optimizer else ()) for p in group["params"]}
+        members: dict[tuple[str, float], list[int]] = {}
+        for position, (name, parameter) in enumerate(parameters):
+            members.setdefault(self._group_of(name, own.get(id(parameter))), []).append(position)
+        factors = np.ones(len(parameters))
+        for (_, limit), positions in members.items():
+            factors[positions] = clip_factor_by_norm(float(norm(merge_rows(table.rows[positions]))), limit)
+        return ClipDecision(factors, min((limit for _, limit in members), default=math.inf))
+
+    def _group_of(self, name: str, group: Mapping[str, Any] | None) -> tuple[str, float]:
+        """Key and limit: by the first pattern that matches, else by the optimizer's group, else with the rest."""
+        for pattern, limit in self.config.group_max_norms.items():
+            if fnmatchcase(name, pattern):
+                return pattern, float(limit)
+        if group is not None and group.get("max_grad_norm") is not None:
+            return f"optimizer group {id(group)}", float(group["max_grad_norm"])
+        return "", self.config.max_grad_norm
+
+
+def _largest_parts(table: GradientTable) -> NDArray[np.float64]:
+    """Largest magnitude of a real or imaginary part in each gradient; 0 where there is no element."""
+    return np.maximum(np.maximum(-table.column("min"), table.column("max")), 0.0)
+
+
+def _norm_after(
+    decision: ClipDecision, changed: list[int], parameters: Parameters, table: GradientTable, scale: float
+) -> float:
+    total = table.total.norm
+    if not changed:
+        return total
+    if decision.uniform_factor is not None:
+        return total * decision.uniform_factor
+    rows = table.rows.copy()
+    # Cut element by element or unit by unit: only a second look tells, and only at what was changed.
+    rows[changed] = scale_rows(measure({str(i): parameters[i][1].grad for i in changed}).rows, 1.0 / scale)
+    return float(norm(merge_rows(rows)))

@@ -1,0 +1,129 @@
+"""`Guard`: decides what happens to a step with non-finite gradients, and keeps account of it. Pure numbers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from gradient_flow.config import GradientConfig
+from gradient_flow.errors import NonFiniteGradientError
+
+MOST_LAYERS: Final = 20
+"""Layers that an event names; their number is given in full."""
+MOST_EVENTS: Final = 1000
+WITHHELD: Final = ("skip", "rollback", "left to GradScaler")
+"""Actions after which the optimizer does not step."""
+
+
+@dataclass(frozen=True)
+class GuardEvent:
+    """One step with non-finite gradients, and what was done about it."""
+
+    step: int
+    action: str
+    """`replace`, `zero`, `skip`, `rollback`, `observe`, `raise` or `left to GradScaler`."""
+    nan: int
+    inf: int
+    layers: tuple[str, ...]
+    layer_count: int
+    loss: float | None = None
+    restored_step: int | None = None
+    """For a rollback: the step whose weights and optimizer state are in force again."""
+
+    def __str__(self) -> str:
+        more = f" and {self.layer_count - 1} more" if self.layer_count > 1 else ""
+        where = f" in `{self.layers[0]}`{more}" if self.layers else ""
+        back = "" if self.restored_step is None else f", back to the state of step {self.restored_step}"
+        return f"step {self.step}: {self.nan} NaN and {self.inf} Inf{where}: {self.action}{back}"
+
+
+class Guard:
+    """Counts bad steps against their limits and remembers them. It never lets a bad step through once a limit is hit.
+
+    The counts are those of steps that it withheld from the optimizer; steps that a GradScaler skips are its own.
+    """
+
+    def __init__(self, config: GradientConfig) -> None:
+        self.config = config
+        self.consecutive = 0
+        """Bad steps up to now without a good one between."""
+        self.skipped = 0
+        """Steps withheld from the optimizer in all."""
+        self.bad_steps = 0
+        self.by_action: dict[str, int] = {}
+        self.events: deque[GuardEvent] = deque(maxlen=MOST_EVENTS)
+
+    def decide(self, *, scaler_handles_it: bool = False) -> str:
+        """The action for a step with non-finite gradients, by policy and limits."""
+        config = self.config
+        if scaler_handles_it:
+            return "left to GradScaler"
+        if not config.enable_nan_inf_check:
+            return "observe"
+        if config.nonfinite not in ("skip", "rollback"):
+            return config.nonfinite
+        if self.consecutive >= config.max_consecutive_skips:
+            return "raise"
+        if config.max_total_skips is not None and self.skipped >= config.max_total_skips:
+            return "raise"
+        reached = (self.consecutive + 1) % config.rollback_after == 0
+        return "rollback" if config.nonfinite == "rollback" and reached else "skip"
+
+    def good_step(self) -> None:
+        """A step with finite gradients."""
+        self.consecutive = 0
+
+    def bad_step(self, event: GuardEvent) -> None:
+        """A step with non-finite gradients was dealt with."""
+        self.bad_steps += 1
+        self.by_action[event.action] = self.by_action.get(event.action, 0) + 1
+        self.events.append(event)
+        if event.action != "left to GradScaler":
+            self.consecutive += 1
+            self.skipped += event.action in WITHHELD
+
+    def error(self, event: GuardEvent) -> NonFiniteGradientError:
+        """What to raise for an event whose action is `raise`."""
+        config = self.config
+        where = ", ".join(f"`{layer}`" for layer in event.layers[:3])
+        more = f" and {event.layer_count - 3} more" if event.layer_count > 3 else ""
+        reason = "The policy is nonfinite='raise'."
+        if config.nonfinite in ("skip", "rollback"):
+            limit = (
+                f"`max_consecutive_skips`={config.max_consecutive_skips}"
+                if self.consecutive > config.max_consecutive_skips
+                else f"`max_total_skips`={config.max_total_skips}"
+            )
+            reason = f"{self.skipped} steps were skipped before and the limit {limit} is reached."
+        return NonFiniteGradientError(
+            f"Step {event.step}: {event.nan} NaN and {event.inf} Inf gradients in {where}{more}. {reason} The weights "
+            "are those before this step. gf.find_nonfinite(step_fn, model) names the operation that made them; "
+            "nonfinite='skip' leaves such steps out."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs."""
+        return {
+            "consecutive": self.consecutive,
+            "skipped": self.skipped,
+            "bad_steps": self.bad_steps,
+            "by_action": dict(self.by_action),
+            "events": [asdict(event) for event in self.events],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.consecutive, self.skipped, self.bad_steps = state["consecutive"], state["skipped"], state["bad_steps"]
+        self.by_action = dict(state["by_action"])
+        events = [GuardEvent(**{**event, "layers": tuple(event["layers"])}) for event in state["events"]]
+        self.events = deque(events, maxlen=MOST_EVENTS)
+
+
+def event_of(
+    step: int, action: str, names: Sequence[str], nan: Sequence[int], inf: Sequence[int], loss: float | None
+) -> GuardEvent:
+    """The event for a step, from the counts of each gradient."""
+    bad = [name for name, nans, infs in zip(names, nan, inf, strict=True) if nans or infs]
+    return GuardEvent(step, action, int(sum(nan)), int(sum(inf)), tuple(bad[:MOST_LAYERS]), len(bad), loss)

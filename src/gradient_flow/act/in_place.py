@@ -1,0 +1,67 @@
+"""Changes to the `.grad` of parameters, in place. Each writes only the gradients it is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+
+SMALLEST_PRECISE_FACTOR: Final = 1e-30
+"""Smaller factors lose digits in fp32, where numbers below 1e-38 have fewer of them."""
+
+
+def scale_gradients_(parameters: Sequence[torch.Tensor], factor: float) -> None:
+    """Multiply every gradient by the factor, exact to fp32 also for gradients of lower precision."""
+    # A tiny factor is applied in two parts, so that it keeps its digits.
+    parts = (factor,) if factor >= SMALLEST_PRECISE_FACTOR or factor == 0 else (math.sqrt(factor),) * 2
+    gradients = [writable_gradient(parameter) for parameter in parameters]
+    # One by one on the CPU: there the in-place foreach kernel rounds the factor to the dtype of the gradient.
+    on_device = [g for g in gradients if g.device.type != "cpu" and g.layout == torch.strided]
+    others = [g for g in gradients if g.device.type == "cpu" or g.layout != torch.strided]
+    for part in parts:
+        if on_device:
+            torch._foreach_mul_(on_device, part)
+        for gradient in others:
+            gradient.mul_(part)
+
+
+def clamp_gradients_(parameters: Sequence[torch.Tensor], limit: float) -> None:
+    """Bring every element into [-limit, limit]; real and imaginary parts by themselves."""
+    for parameter in parameters:
+        _change_values_(parameter, lambda values: values.clamp_(-limit, limit))
+
+
+def replace_nonfinite_(tensor: torch.Tensor, nan: float, inf: float) -> None:
+    """Put `nan` for NaN and ±`inf` for ±Inf, as far as the dtype can hold them."""
+    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    largest = torch.finfo(real.dtype).max
+    low, value, high = (max(-largest, min(largest, number)) for number in (-inf, nan, inf))
+    real.nan_to_num_(nan=value, posinf=high, neginf=low)
+
+
+def replace_nonfinite_gradient_(parameter: torch.Tensor, nan: float, inf: float) -> None:
+    """The same for the gradient of a parameter."""
+    _change_values_(parameter, lambda values: replace_nonfinite_(values, nan, inf))
+
+
+def writable_gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient, first copied where several of its elements share memory (an expanded tensor)."""
+    gradient = parameter.grad
+    assert gradient is not None
+    gradient = gradient.detach()
+    if gradient.layout == torch.strided and gradient.numel() and 0 in gradient.stride():
+        parameter.grad = gradient = gradient.clone(memory_format=torch.contiguous_format)
+    return gradient
+
+
+def _change_values_(parameter: torch.Tensor, change: Callable[[torch.Tensor], object]) -> None:
+    gradient = writable_gradient(parameter)
+    if gradient.layout == torch.sparse_coo:
+        # Entries that are stored several times count as their sum, which is what has to be changed.
+        parameter.grad = gradient = gradient.coalesce()
+        gradient = gradient.detach()._values()
+    elif gradient.layout != torch.strided:
+        gradient = gradient.values()
+    change(torch.view_as_real(gradient) if gradient.is_complex() else gradient)

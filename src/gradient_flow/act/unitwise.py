@@ -1,0 +1,70 @@
+"""Adaptive gradient clipping per unit (NFNets, arXiv 2102.06171): a unit's gradient against the unit's weights.
+
+A unit is what one output is computed from: a row of a matrix, a filter of a convolution, a whole bias.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from gradient_flow.act.in_place import writable_gradient
+
+
+def clip_by_unit_(parameter: torch.Tensor, factor: float, eps: float) -> bool:
+    """Limit each unit's gradient norm to `factor` · max(weight norm, eps). True if any unit was above it."""
+    gradient = parameter.grad
+    assert gradient is not None
+    weight = parameter.detach()
+    if gradient.layout != torch.strided:
+        return _clip_sparse_(parameter, factor, eps)
+    scales = _unit_scales(_unit_norms(gradient), _unit_norms(weight), factor, eps)
+    if not bool((scales < 1).any()):
+        return False
+    _multiply_(writable_gradient(parameter), scales)
+    return True
+
+
+def _clip_sparse_(parameter: torch.Tensor, factor: float, eps: float) -> bool:
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.layout != torch.sparse_coo or gradient.sparse_dim() != 1:
+        parameter.grad = gradient.to_dense()
+        return clip_by_unit_(parameter, factor, eps)
+    gradient = gradient.coalesce()
+    values, rows = gradient._values(), gradient._indices()[0]
+    weight = parameter.detach()[rows]
+    if values.dim() <= 1:  # a vector is one unit: what is not stored is zero
+        scales = _unit_scales(_norm(values), _norm(parameter.detach()), factor, eps)
+    else:
+        scales = _unit_scales(_unit_norms(values), _unit_norms(weight), factor, eps)
+    if not bool((scales < 1).any()):
+        return False
+    parameter.grad = gradient
+    _multiply_(values, scales)
+    return True
+
+
+def _unit_norms(tensor: torch.Tensor) -> torch.Tensor:
+    """Norms over all but the first dimension, kept as dimensions of size one; of the whole for vectors and scalars."""
+    if tensor.dim() <= 1:
+        return _norm(tensor)
+    return _norm(tensor, tuple(range(1, tensor.dim())))
+
+
+def _norm(tensor: torch.Tensor, dims: tuple[int, ...] | None = None) -> torch.Tensor:
+    if tensor.is_complex():
+        tensor = tensor.abs()
+    wide = tensor.to(torch.float64)  # squares of large fp32 numbers overflow fp32
+    squares = wide.square()
+    return (squares.sum() if dims is None else squares.sum(dims, keepdim=True)).sqrt()
+
+
+def _unit_scales(gradient: torch.Tensor, weight: torch.Tensor, factor: float, eps: float) -> torch.Tensor:
+    limit = factor * weight.clamp(min=eps)
+    return torch.where(gradient > limit, limit / gradient, 1.0)
+
+
+def _multiply_(gradient: torch.Tensor, scales: torch.Tensor) -> None:
+    """In fp64 and rounded once; scales may be too small for the gradient's own dtype."""
+    wide = torch.complex128 if gradient.is_complex() else torch.float64
+    gradient.copy_(gradient.to(wide) * scales)

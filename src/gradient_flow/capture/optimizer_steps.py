@@ -1,0 +1,51 @@
+"""The moment before an optimizer step when all gradients are there, also where a closure makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Ready = Callable[[torch.optim.Optimizer, Any], None]
+
+
+def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:
+    """Call `ready(optimizer, loss)` before each step; `loss` is what a closure returned, if there was one.
+
+    Returns the handle of the hook. With a closure (LBFGS) it is called after the closure's first evaluation, which is
+    where the step starts.
+    """
+
+    def hook(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        arguments = args[1:] if args and args[0] is optimizer else args
+        closure = kwargs.get("closure", arguments[0] if arguments else None)
+        if not callable(closure):
+            ready(optimizer, None)
+            return None
+        telling = _once_ready(optimizer, closure, ready)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": telling}
+        return tuple(telling if argument is closure else argument for argument in args), kwargs
+
+    return optimizer.register_step_pre_hook(hook)
+
+
+def _once_ready(optimizer: torch.optim.Optimizer, closure: Callable[..., Any], ready: Ready) -> Callable[..., Any]:
+    told = False
+
+    def telling(*args: Any, **kwargs: Any) -> Any:
+        nonlocal told
+        loss = closure(*args, **kwargs)
+        if not told:
+            told = True
+            ready(optimizer, loss)
+        return loss
+
+    return telling
+
+
+def pending_scale(optimizer: torch.optim.Optimizer | None) -> float:
+    """The loss scale still in the gradients: fused optimizers are handed it and divide inside the step."""
+    scale = getattr(optimizer, "grad_scale", None)
+    return 1.0 if scale is None else float(scale)

@@ -1,0 +1,493 @@
+"""`GradientManager`: one training step guarded, clipped and recorded, from one read of the gradients."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from gradient_flow.act.actor import Actor
+from gradient_flow.act.clipper import Parameters
+from gradient_flow.act.fused import ScaleInStep
+from gradient_flow.act.guard import WITHHELD, GuardEvent, event_of
+from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.capture.loss_scale import ScaleWatch, unscale_gradients
+from gradient_flow.capture.optimizer_steps import before_each_step, pending_scale
+from gradient_flow.capture.parameters import held_parameters
+from gradient_flow.config import GradientConfig
+from gradient_flow.diagnosis.clip_advice import ClipAdvice, advise_on_clipping
+from gradient_flow.errors import GradientFlowWarning, InputError
+from gradient_flow.history.export import write_json
+from gradient_flow.history.step_record import plain_value
+from gradient_flow.measurement import GradientTable, measure
+from gradient_flow.measurement.columns import scale_rows
+from gradient_flow.monitor import GradientMonitor
+from gradient_flow.show.plots import save_figure
+from gradient_flow.show.training_plots import plot_training_curves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from gradient_flow.forensics import NonFiniteOrigin
+
+logger = logging.getLogger("gradient_flow")
+_MOST_REPLAYS: Final = 3
+"""Bad steps of a run that are replayed to find the cause: each replay costs several steps."""
+_STALLING_INF: Final = 1.0
+"""Replacements for Inf above this are warned about."""
+
+
+class GradientManager:
+    """Guards, clips and watches the gradients of a model: `step` in a loop, or `attach` to an optimizer.
+
+    A step goes: measure, health, guard, clip, record. Gradients are read once for all of it and written only if they
+    have to change.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(1, 1, bias=False)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> manager = GradientManager(GradientConfig(max_grad_norm=1.0))
+    >>> info = manager.step(model, optimizer, loss=model(torch.full((1, 1), 8.0)).sum())
+    >>> info["statistics"]["total_norm"], info["clipping"]["clip_ratio"], info["health"]["healthy"]
+    (8.0, 0.125, True)
+    """
+
+    def __init__(self, config: GradientConfig | None = None) -> None:
+        if config is not None and not isinstance(config, GradientConfig):
+            raise InputError(f"`config` must be a GradientConfig, got {type(config).__name__}.")
+        self.config = config if config is not None else GradientConfig()
+        self.config.check()
+        self.monitor = GradientMonitor(self.config)
+        self._actor = Actor(self.config)
+        self.clipper = self._actor.clipper
+        self.nan_inf_handler = self._actor.nan_inf_handler
+        self.guard = self._actor.guard
+        self.total_steps = 0
+        self.unhealthy_steps = 0
+        self.clipped_steps = 0
+        self.last_step: dict[str, Any] | None = None
+        """What the last step returned."""
+        self.origins: list[NonFiniteOrigin] = []
+        """Causes of non-finite gradients that replays found."""
+        self._health: dict[str, Any] = {"healthy": True, "warnings": [], "recommendations": [], "issues": []}
+        self._statistics: dict[str, Any] = {}
+        self._model: weakref.ref[torch.nn.Module] | None = None
+        self._random: Any = None
+        self._replays = 0
+        self._scale = ScaleWatch()
+        self._warned = False
+
+    # ---- acting ---------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        loss: torch.Tensor | None = None,
+        backward: bool = True,
+        *,
+        closure: Callable[[], Any] | None = None,
+        scaler: Any = None,
+        scheduler: Any = None,
+    ) -> dict[str, Any]:
+        """Run backward (if asked), then measure, guard, clip and record. Call `optimizer.step()` afterwards.
+
+        Args:
+            loss: what backward starts from; with `backward=False` it is only recorded.
+            closure: a function that computes the loss of this step again. Without `loss` it is called to get it.
+                When gradients are not finite, it is replayed to find the operation that made them.
+            scaler: the `GradScaler`, if there is one. Its overflow check comes first and sees what backward left.
+            scheduler: a schedule that moves with every optimizer step: it is held for a step that is skipped.
+
+        Returns a dictionary with `health`, `nan_inf`, `clipping` and `statistics`, and `skipped`: whether this step was
+        withheld from the optimizer. Its gradients are then `None`, so `optimizer.step()` changes nothing.
+        """
+        if not isinstance(model, torch.nn.Module):
+            raise InputError(f"`model` must be a module, got {type(model).__name__}.")
+        if loss is None and closure is not None:
+            self._random = _random_state()
+            loss = closure()
+        if backward and loss is not None:
+            _run_backward(loss, scaler)
+        self._model = weakref.ref(model)
+        if scaler is not None and optimizer is not None:
+            unscale_gradients(scaler, optimizer)
+        parameters = [(name, p) for name, p in held_parameters(model) if p.grad is not None]
+        table = self._measure(parameters)
+        info = self._manage(
+            parameters, table, optimizer, model, loss, closure=closure, scaler=scaler, scheduler=scheduler
+        )
+        if closure is not None:
+            self._random = _random_state()  # the next step starts from here
+        return info
+
+    @contextmanager
+    def attach(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+        *,
+        scaler: Any = None,
+        scheduler: Any = None,
+    ) -> Iterator[GradientManager]:
+        """Manage every `optimizer.step()` inside a `with` block; nothing else in the loop changes.
+
+        >>> import torch
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> with create_gradient_manager(max_grad_norm=1.0).attach(model, optimizer) as manager:
+        ...     model(torch.ones(1, 2)).sum().backward(); optimizer.step()
+        >>> manager.total_steps
+        1
+        """
+        optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+        for each in optimizers:
+            if not isinstance(each, torch.optim.Optimizer):
+                raise InputError(f"`optimizer` must be a torch optimizer, got {type(each).__name__}.")
+        self._model = weakref.ref(model)
+        names = {id(parameter): name for name, parameter in held_parameters(model)}
+        in_step = {id(each): ScaleInStep(each) for each in optimizers}
+
+        def ready(which: torch.optim.Optimizer, loss: Any) -> None:
+            self._before_optimizer_step(which, model, names, loss, in_step[id(which)], scaler, scheduler)
+
+        handles = [before_each_step(each, ready) for each in optimizers]
+        handles += [each.register_step_post_hook(lambda o, _a, _k: in_step[id(o)].end()) for each in optimizers]
+        try:
+            yield self
+        finally:
+            self._count_overflow(scaler)
+            for handle in handles:
+                handle.remove()
+            for scale in in_step.values():
+                scale.end()
+
+    def healthy(self, model: torch.nn.Module | None = None) -> bool:
+        """Whether a checkpoint may be saved now: the last step was good and every weight is finite.
+
+        Reads the weights once. `model` is by default the one of the last step.
+        """
+        model = model if model is not None else self._model() if self._model is not None else None
+        if self.guard.consecutive or "explosion" in self._health["issues"] or "nonfinite" in self._health["issues"]:
+            return False
+        if model is None:
+            return True
+        tensors = [*model.named_parameters(), *model.named_buffers()]
+        return measure({n: t.detach() for n, t in tensors if t.is_floating_point() or t.is_complex()}).total.finite
+
+    # ---- telling --------------------------------------------------------------------------------------------------
+
+    def get_training_summary(self) -> dict[str, Any]:
+        """The run so far: statistics over all steps, health, replacements, clipping, guard."""
+        norms = self.monitor.norms
+        return {
+            "total_steps": self.total_steps,
+            "gradient_statistics": {"gradient_norms": norms.to_dict(), "nonfinite_norms": norms.nonfinite},
+            "health_issues": {
+                "unhealthy_steps": self.unhealthy_steps,
+                "unhealthy_share": self.unhealthy_steps / self.total_steps if self.total_steps else 0.0,
+                "latest_warnings": list(self._health["warnings"]),
+                "latest_recommendations": list(self._health["recommendations"]),
+            },
+            "nan_inf_summary": {
+                "total_replacements": self.nan_inf_handler.total_replacements,
+                "bad_steps": self.guard.bad_steps,
+                "skipped_steps": self.guard.skipped,
+                "by_action": dict(self.guard.by_action),
+                "events": [str(event) for event in list(self.guard.events)[-10:]],
+            },
+            "clipping_summary": self.clip_advice().to_dict(),
+        }
+
+    def clip_advice(self) -> ClipAdvice:
+        """How often steps are clipped, how the norms lie, and which limit would fit."""
+        config = self.config
+        limit = config.max_grad_norm if config.active_clip_type in ("norm", "zclip") else None
+        return advise_on_clipping(self.total_steps, self.clipped_steps, self.monitor.recent_norms(), limit)
+
+    @property
+    def events(self) -> list[GuardEvent]:
+        """The newest steps with non-finite gradients, and what was done."""
+        return list(self.guard.events)
+
+    def plot_training_curves(self, save_path: str | Path | None = None) -> Figure:
+        """Four panels over the remembered steps: loss, gradient norms, NaN/Inf counts, clipping ratios."""
+        figure = plot_training_curves(list(self.monitor.history))
+        if save_path is not None and self.config.save_gradient_plots:
+            save_figure(figure, save_path)
+        return figure
+
+    def save_training_log(self, file_path: str | Path) -> None:
+        """Write settings, summary, events and the remembered steps as strict JSON, whole or not at all."""
+        log = {
+            "config": vars(self.config),
+            "summary": self.get_training_summary(),
+            "events": [vars(event) for event in self.guard.events],
+            "origins": [origin.to_dict() for origin in self.origins],
+            "steps": list(self.monitor.history),
+        }
+        write_json(Path(file_path), log)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs so that a resumed run is managed like the uninterrupted one."""
+        return {
+            "total_steps": self.total_steps,
+            "unhealthy_steps": self.unhealthy_steps,
+            "clipped_steps": self.clipped_steps,
+            "total_replacements": self.nan_inf_handler.total_replacements,
+            "monitor": self.monitor.state_dict(),
+            "clipper": self.clipper.state_dict(),
+            "guard": self.guard.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.total_steps, self.unhealthy_steps = state["total_steps"], state["unhealthy_steps"]
+        self.clipped_steps = state["clipped_steps"]
+        self.nan_inf_handler.total_replacements = state["total_replacements"]
+        self.monitor.load_state_dict(state["monitor"])
+        self.clipper.load_state_dict(state["clipper"])
+        self.guard.load_state_dict(state["guard"])
+
+    # ---- one step -------------------------------------------------------------------------------------------------
+
+    def _before_optimizer_step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
+        names: Mapping[int, str],
+        loss: Any,
+        in_step: ScaleInStep,
+        scaler: Any,
+        scheduler: Any,
+    ) -> None:
+        in_step.end()  # a step that failed may have left it behind
+        parameters = [
+            (names.get(id(p), f"{group}.{position}"), p)
+            for group, settings in enumerate(optimizer.param_groups)
+            for position, p in enumerate(settings["params"])
+            if p.grad is not None
+        ]
+        scale = pending_scale(optimizer)
+        table = self._measure(parameters)
+        if scale != 1.0:
+            rows = scale_rows(table.rows, 1.0 / scale)
+            table = GradientTable(table.names, rows, missing=table.missing, thresholds=table.thresholds)
+        self._manage(parameters, table, optimizer, model, loss, scaler=scaler, scheduler=scheduler, in_step=in_step)
+
+    def _is_checked(self, step: int) -> bool:
+        """Health and statistics are taken at the first step and every so many after it."""
+        return self.config.enable_gradient_monitoring and (step - 1) % self.config.check_frequency == 0
+
+    def _measure(self, parameters: Parameters) -> GradientTable:
+        """The table of the coming step; an empty one where nobody needs it."""
+        config = self.config
+        acts = config.enable_gradient_clipping or config.enable_nan_inf_check
+        needed = acts or self._is_checked(self.total_steps + 1)
+        return measure({name: parameter.grad for name, parameter in parameters if needed})
+
+    def _manage(
+        self,
+        parameters: Parameters,
+        table: GradientTable,
+        optimizer: torch.optim.Optimizer | None,
+        model: torch.nn.Module,
+        loss: Any,
+        *,
+        closure: Callable[[], Any] | None = None,
+        scaler: Any = None,
+        scheduler: Any = None,
+        in_step: ScaleInStep | None = None,
+    ) -> dict[str, Any]:
+        self.total_steps += 1
+        hold = None if scheduler is None else ScheduleHold(scheduler)
+        if hold is not None:
+            hold.release()
+        number = _number(loss)
+        checked = self._is_checked(self.total_steps)
+        if checked:
+            self._health = self.monitor.check_gradient_health(table, loss=number, step=self.total_steps)
+            self.unhealthy_steps += not self._health["healthy"]
+        self._count_overflow(scaler)
+
+        overflow = scaler is not None or getattr(optimizer, "found_inf", None) is not None
+        event = self._actor.judge(self.total_steps, table, number, scaler_handles_it=overflow)
+        origin = None if event is None else self._find_origin(closure, model, event)
+        nan_inf = self.nan_inf_handler.report(table, replaced=event is not None and event.action in ("replace", "zero"))
+        if event is None:
+            self._actor.good_step(self.total_steps, model, optimizer)
+        else:
+            self._tell_of(event, origin)
+            event = self._actor.bad_step(event, parameters, table, optimizer, hold)
+        clipping = self._actor.clip(event, parameters, table, optimizer, in_step)
+        self.clipped_steps += clipping["clipped"]
+        skipped = event is not None and event.action in WITHHELD
+        nan_inf["action"] = None if event is None else event.action
+        if checked:
+            self._statistics = self._record(table, number, clipping, event, optimizer)
+        info = {
+            "step": self.total_steps,
+            "health": {**self._health, "checked": checked},
+            "nan_inf": nan_inf,
+            "clipping": clipping,
+            "statistics": self._statistics,
+            "skipped": skipped,
+        }
+        if origin is not None:
+            info["origin"] = origin
+        if self.config.debug_mode:
+            info["layers"] = table.to_dict()["gradients"]
+        self.last_step = info
+        self._tell(info)
+        if event is not None and event.action == "replace":
+            self._warn_of_replacement(event)
+        return info
+
+    def _record(
+        self,
+        table: GradientTable,
+        loss: float | None,
+        clipping: Mapping[str, Any],
+        event: GuardEvent | None,
+        optimizer: torch.optim.Optimizer | None,
+    ) -> dict[str, Any]:
+        shown = ("clipped", "clipped_norm", "clip_ratio", "threshold")
+        rates = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group] if optimizer else []
+        return self.monitor.update_statistics(
+            table,
+            loss=loss,
+            step=self.total_steps,
+            healthy=self._health["healthy"],
+            action=None if event is None else event.action,
+            lr=rates[0] if rates else None,
+            **{name: clipping[name] for name in shown},
+        )
+
+    def _find_origin(
+        self, closure: Callable[[], Any] | None, model: torch.nn.Module, event: GuardEvent
+    ) -> NonFiniteOrigin | None:
+        if closure is None or event.action == "left to GradScaler" or self._replays >= _MOST_REPLAYS:
+            return None
+        from gradient_flow.forensics import find_nonfinite
+
+        self._replays += 1
+        try:
+            origin = find_nonfinite(closure, model, rng_state=self._random)
+        except Exception as problem:  # the search for the cause must not become a second fault
+            warnings.warn(f"The step could not be replayed: {problem}", GradientFlowWarning, stacklevel=4)
+            return None
+        self.origins.append(origin)
+        return origin
+
+    def _count_overflow(self, scaler: Any) -> None:
+        """Overflow steps that a scaler skipped without calling the optimizer show in its scale."""
+        if scaler is None:
+            return
+        skipped = self._scale.skipped_since(scaler)
+        newest = self.guard.events[-1] if self.guard.events else None
+        if newest is not None and newest.action == "left to GradScaler" and newest.step >= self.total_steps - 1:
+            skipped -= 1  # that one was seen in the gradients
+        for _ in range(skipped):
+            self.guard.bad_step(event_of(self.total_steps, "left to GradScaler", (), (), (), None))
+
+    def _tell_of(self, event: GuardEvent, origin: NonFiniteOrigin | None) -> None:
+        logger.warning("non-finite gradients at %s", event)
+        if origin is not None:
+            logger.warning("%s", origin)
+
+    def _tell(self, info: Mapping[str, Any]) -> None:
+        level = logging.INFO if self.config.verbose_logging else logging.DEBUG
+        if not info["health"]["checked"] or not logger.isEnabledFor(level):
+            return
+        if self.config.log_gradient_stats:
+            s, c = info["statistics"], info["clipping"]
+            clipped = f", clipped to {c['clipped_norm']:.6g}" if c["clipped"] else ""
+            text = "step %d: gradient norm %.6g, mean %.3g, std %.3g%s"
+            logger.log(level, text, info["step"], s["total_norm"], s["mean"], s["std"], clipped)
+        for warning in info["health"]["warnings"]:
+            logger.warning("%s", warning)
+
+    def _warn_of_replacement(self, event: GuardEvent) -> None:
+        if self._warned or not event.inf or abs(self.config.replace_inf_with) <= _STALLING_INF:
+            return
+        self._warned = True
+        warnings.warn(
+            f"Step {event.step}: Inf gradients were replaced by replace_inf_with={self.config.replace_inf_with:g}, "
+            "then clipped. Adam keeps the square of such a gradient for thousands of steps (about 37,000 for 1e6 at "
+            "beta2=0.999) and hardly moves that weight meanwhile; clipping afterwards shrinks every other gradient of "
+            "the step with it. nonfinite='skip' leaves such steps out, nonfinite='zero' drops only their bad elements.",
+            GradientFlowWarning,
+            stacklevel=4,
+        )
+
+
+def create_gradient_manager(
+    max_grad_norm: float = 1.0,
+    enable_monitoring: bool = True,
+    enable_nan_inf_check: bool = True,
+    verbose: bool = False,
+    **settings: Any,
+) -> GradientManager:
+    """A manager with common settings; `settings` are further fields of `GradientConfig`.
+
+    >>> create_gradient_manager(max_grad_norm=0.5, clip_type="zclip").config.clip_type
+    'zclip'
+    """
+    try:
+        config = GradientConfig(
+            max_grad_norm=max_grad_norm,
+            enable_gradient_monitoring=enable_monitoring,
+            enable_nan_inf_check=enable_nan_inf_check,
+            verbose_logging=verbose,
+            **settings,
+        )
+    except TypeError as problem:
+        raise InputError(f"create_gradient_manager: {problem}. Settings are the fields of GradientConfig.") from None
+    return GradientManager(config)
+
+
+def safe_backward(
+    loss: torch.Tensor,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    gradient_manager: GradientManager,
+    *,
+    closure: Callable[[], Any] | None = None,
+    scaler: Any = None,
+    scheduler: Any = None,
+) -> dict[str, Any]:
+    """Backward, then everything that the manager does with a step: `GradientManager.step` as a function."""
+    if not isinstance(gradient_manager, GradientManager):
+        raise InputError(f"`gradient_manager` must be a GradientManager, got {type(gradient_manager).__name__}.")
+    if not isinstance(loss, torch.Tensor):
+        raise InputError(f"`loss` must be a tensor, got {type(loss).__name__}.")
+    return gradient_manager.step(model, optimizer, loss, closure=closure, scaler=scaler, scheduler=scheduler)
+
+
+def _run_backward(loss: Any, scaler: Any) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise InputError(f"`loss` must be a tensor to run backward from, got {type(loss).__name__}.")
+    if loss.requires_grad:
+        (scaler.scale(loss) if scaler is not None else loss).backward()
+
+
+def _number(loss: Any) -> float | None:
+    """The loss as a number, where it is one. This waits for the device, once."""
+    if loss is None or (isinstance(loss, torch.Tensor) and loss.numel() != 1):
+        return None
+    try:
+        return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+    except (TypeError, ValueError):
+        return None
+
+
+def _random_state() -> Any:
+    from gradient_flow.forensics import RandomState
+
+    return RandomState.capture()
