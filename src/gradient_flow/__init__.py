@@ -12,13 +12,17 @@ from gradient_flow._version import __version__
 
 if TYPE_CHECKING:
     from gradient_flow.act.clipper import GradientClipper as GradientClipper
+    from gradient_flow.act.early_stopping import EarlyStoppingConfig as EarlyStoppingConfig
     from gradient_flow.act.guard import GuardEvent as GuardEvent
     from gradient_flow.act.nonfinite import NaNInfHandler as NaNInfHandler
+    from gradient_flow.act.schedule_config import LRSchedulerConfig as LRSchedulerConfig
+    from gradient_flow.capture.random_states import RandomState as RandomState
     from gradient_flow.config import GradientConfig as GradientConfig
     from gradient_flow.diagnosis.clip_advice import ClipAdvice as ClipAdvice
     from gradient_flow.diagnosis.issue import Issue as Issue
     from gradient_flow.diagnosis.issue import IssueSeverity as IssueSeverity
     from gradient_flow.diagnosis.issue import IssueType as IssueType
+    from gradient_flow.diagnosis.nonfinite_origin import NonFiniteOrigin as NonFiniteOrigin
     from gradient_flow.errors import ConfigError as ConfigError
     from gradient_flow.errors import GradientFlowError as GradientFlowError
     from gradient_flow.errors import GradientFlowWarning as GradientFlowWarning
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from gradient_flow.errors import RunFileError as RunFileError
     from gradient_flow.flow import Flow as Flow
     from gradient_flow.flow import watch as watch
+    from gradient_flow.forensics import find_nonfinite as find_nonfinite
     from gradient_flow.functional import clip_gradients as clip_gradients
     from gradient_flow.functional import compute_gradient_norm as compute_gradient_norm
     from gradient_flow.functional import compute_gradient_stats as compute_gradient_stats
@@ -37,9 +42,11 @@ if TYPE_CHECKING:
     from gradient_flow.functional import visualize_layer_gradients as visualize_layer_gradients
     from gradient_flow.gain import GainComparison as GainComparison
     from gradient_flow.gain import GradientGainMonitor as GradientGainMonitor
+    from gradient_flow.history.epochs import TrainingHistory as TrainingHistory
     from gradient_flow.history.run_reader import Run as Run
     from gradient_flow.history.run_reader import load_run as load_run
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
+    from gradient_flow.management_config import GradientManagementConfig as GradientManagementConfig
     from gradient_flow.manager import GradientManager as GradientManager
     from gradient_flow.manager import create_gradient_manager as create_gradient_manager
     from gradient_flow.manager import safe_backward as safe_backward
@@ -47,10 +54,12 @@ if TYPE_CHECKING:
     from gradient_flow.measurement import GradientTable as GradientTable
     from gradient_flow.measurement import measure as measure
     from gradient_flow.monitor import GradientMonitor as GradientMonitor
+    from gradient_flow.training import TrainingOptimizer as TrainingOptimizer
 
 _HOME = {
     "ClipAdvice": "diagnosis.clip_advice",
     "ConfigError": "errors",
+    "EarlyStoppingConfig": "act.early_stopping",
     "Flow": "flow",
     "GainComparison": "gain",
     "GradientClipper": "act.clipper",
@@ -58,6 +67,7 @@ _HOME = {
     "GradientFlowError": "errors",
     "GradientFlowWarning": "errors",
     "GradientGainMonitor": "gain",
+    "GradientManagementConfig": "management_config",
     "GradientManager": "manager",
     "GradientMonitor": "monitor",
     "GradientStatisticsCallback": "integrations.lightning",
@@ -69,17 +79,23 @@ _HOME = {
     "IssueSeverity": "diagnosis.issue",
     "IssueType": "diagnosis.issue",
     "KernelError": "errors",
+    "LRSchedulerConfig": "act.schedule_config",
     "MissingExtraError": "errors",
     "MonitorStateError": "errors",
     "NaNInfHandler": "act.nonfinite",
     "NonFiniteGradientError": "errors",
+    "NonFiniteOrigin": "diagnosis.nonfinite_origin",
+    "RandomState": "capture.random_states",
     "Run": "history.run_reader",
     "RunFileError": "errors",
+    "TrainingHistory": "history.epochs",
+    "TrainingOptimizer": "training",
     "clip_gradients": "functional",
     "compute_gradient_norm": "functional",
     "compute_gradient_stats": "functional",
     "create_gradient_manager": "manager",
     "detect_gradient_issues": "functional",
+    "find_nonfinite": "forensics",
     "load_run": "history.run_reader",
     "measure": "measurement",
     "safe_backward": "manager",

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from gradient_flow._version import __version__
+from gradient_flow.attachment import Attachment, as_optimizers, unscaled
 from gradient_flow.capture import clipping
 from gradient_flow.capture.loss_scale import ScaleWatch
 from gradient_flow.capture.optimizer_steps import before_each_step, pending_scale
@@ -33,8 +34,9 @@ from gradient_flow.history.run_writer import RunWriter, layers_record
 from gradient_flow.history.step_record import describe_parameter, numbers_in, plain_value
 from gradient_flow.history.window import History
 from gradient_flow.integrations.loggers import make_loggers
+from gradient_flow.manager import GradientManager
 from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import COLUMNS, Thresholds, scale_rows
+from gradient_flow.measurement.columns import COLUMNS, Thresholds
 
 TOTALS = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
 """Statistics of all gradients together that every step record holds."""
@@ -50,6 +52,7 @@ def watch(
     groups: Callable[[str], str | None] | Mapping[str, str | Sequence[str]] | None = None,
     log: Any = None,
     scaler: Any = None,
+    manager: GradientManager | None = None,
     history: int = 10_000,
     near_zero: float = 1e-7,
     very_large: float = 1e3,
@@ -65,6 +68,7 @@ def watch(
             By default they are grouped by role.
         log: `"wandb"`, `"tensorboard"`, `"mlflow"`, a function `(metrics, step)`, or a list of these.
         scaler: the `GradScaler`, if there is one: its scale and the steps it skipped are recorded.
+        manager: guards and clips each step, from the same read of the gradients; what it does is recorded.
         history: how many steps are remembered in `flow.history`.
 
     >>> import torch
@@ -87,18 +91,13 @@ def watch(
         groups=groups,
         log=log,
         scaler=scaler,
+        attachment=None if manager is None else Attachment(manager, model, scaler=scaler),
         history=history,
         near_zero=near_zero,
         very_large=very_large,
     )
-    optimizers: list[Any] = [] if optimizer is None else [optimizer]
-    if isinstance(optimizer, (list, tuple)):
-        optimizers = list(optimizer)
     try:
-        for position, each in enumerate(optimizers):
-            if not isinstance(each, torch.optim.Optimizer):
-                what = "optimizer" if len(optimizers) == 1 else f"optimizer[{position}]"
-                raise InputError(f"`{what}` must be a torch optimizer, got {type(each).__name__}.")
+        for each in as_optimizers([] if optimizer is None else optimizer):
             flow.add_optimizer(each)
     except BaseException:
         flow.close()
@@ -120,6 +119,7 @@ class Flow:
         groups: Any,
         log: Any,
         scaler: Any,
+        attachment: Attachment | None = None,
         history: int,
         near_zero: float,
         very_large: float,
@@ -135,6 +135,7 @@ class Flow:
             GradientTable((), np.empty((0, len(COLUMNS)))).group(groups)  # refused now rather than at the first step
         self._groups = groups
         self._scaler = scaler
+        self._attachment = attachment
         self.history = History(_count(history, "history"))
         self.table: GradientTable | None = None
         """The gradients of the last recorded step, as backward left them."""
@@ -210,6 +211,8 @@ class Flow:
             handle.remove()
         self._handles = []
         self._stop_listening()
+        if self._attachment is not None:
+            self._attachment.close()
         self._guarded(self._finish)
         for logger in self._loggers:
             logger.close()
@@ -262,9 +265,31 @@ class Flow:
     def _on_step_begins(self, optimizer: torch.optim.Optimizer, loss: Any) -> None:
         if loss is not None:
             self._told.setdefault("loss", loss)
+        told = self._told.get("loss")
+        before = self._pending
         self._guarded(lambda: self._before_step(optimizer))
+        if self._attachment is not None:
+            measured = self.table if self._pending is not before and self.clipped_table is None else None
+            self._act(self._attachment, optimizer, told, measured)
 
-    def _on_step_ended(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _act(
+        self, attachment: Attachment, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None
+    ) -> None:
+        """Let the manager act. What it raises is meant: it is the user's policy."""
+        done = attachment.before_step(optimizer, loss, table)
+        if self._pending is None:
+            return
+        record = self._pending[0]
+        clipping, action = done["clipping"], done["nan_inf"]["action"]
+        if clipping["clipped"]:
+            record["clipped_norm"] = clipping["clipped_norm"]
+        record["clip_threshold"] = clipping["threshold"]
+        if action is not None:
+            record["guard"] = action
+
+    def _on_step_ended(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self._attachment is not None:
+            self._attachment.after_step(optimizer)
         if self._pending is not None:
             self._guarded(self._finish)
 
@@ -343,8 +368,8 @@ class Flow:
         table = measure({name: parameter.grad for name, parameter in parameters}, **limits)
         if scale == 1.0:
             return table
-        rows = scale_rows(table.rows, 1.0 / scale)
-        return GradientTable(table.names, rows, missing=table.missing, thresholds=Thresholds(**self._limits))
+        free = unscaled(table, scale)
+        return GradientTable(free.names, free.rows, missing=free.missing, thresholds=Thresholds(**self._limits))
 
     def _record(self, told: Mapping[str, Any], optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
         assert self.table is not None

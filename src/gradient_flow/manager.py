@@ -17,16 +17,17 @@ from gradient_flow.act.clipper import Parameters
 from gradient_flow.act.fused import ScaleInStep
 from gradient_flow.act.guard import WITHHELD, GuardEvent, event_of
 from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.attachment import Attachment, as_optimizers
 from gradient_flow.capture.loss_scale import ScaleWatch, unscale_gradients
-from gradient_flow.capture.optimizer_steps import before_each_step, pending_scale
+from gradient_flow.capture.optimizer_steps import before_each_step
 from gradient_flow.capture.parameters import held_parameters
+from gradient_flow.capture.random_states import RandomState
 from gradient_flow.config import GradientConfig
 from gradient_flow.diagnosis.clip_advice import ClipAdvice, advise_on_clipping
 from gradient_flow.errors import GradientFlowWarning, InputError
 from gradient_flow.history.export import write_json
 from gradient_flow.history.step_record import plain_value
 from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import scale_rows
 from gradient_flow.monitor import GradientMonitor
 from gradient_flow.show.plots import save_figure
 from gradient_flow.show.training_plots import plot_training_curves
@@ -34,7 +35,7 @@ from gradient_flow.show.training_plots import plot_training_curves
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gradient_flow.forensics import NonFiniteOrigin
+    from gradient_flow.diagnosis.nonfinite_origin import NonFiniteOrigin
 
 logger = logging.getLogger("gradient_flow")
 _MOST_REPLAYS: Final = 3
@@ -78,9 +79,11 @@ class GradientManager:
         self._health: dict[str, Any] = {"healthy": True, "warnings": [], "recommendations": [], "issues": []}
         self._statistics: dict[str, Any] = {}
         self._model: weakref.ref[torch.nn.Module] | None = None
-        self._random: Any = None
+        self._random: RandomState | None = None
         self._replays = 0
         self._scale = ScaleWatch()
+        self._seen_overflows = 0
+        """Overflows that were seen in the gradients, before they show in the scale."""
         self._warned = False
 
     # ---- acting ---------------------------------------------------------------------------------------------------
@@ -111,20 +114,19 @@ class GradientManager:
         if not isinstance(model, torch.nn.Module):
             raise InputError(f"`model` must be a module, got {type(model).__name__}.")
         if loss is None and closure is not None:
-            self._random = _random_state()
+            self._random = RandomState.capture()
             loss = closure()
         if backward and loss is not None:
             _run_backward(loss, scaler)
-        self._model = weakref.ref(model)
         if scaler is not None and optimizer is not None:
             unscale_gradients(scaler, optimizer)
         parameters = [(name, p) for name, p in held_parameters(model) if p.grad is not None]
-        table = self._measure(parameters)
-        info = self._manage(
+        table = self.measure_step(parameters)
+        info = self.manage_step(
             parameters, table, optimizer, model, loss, closure=closure, scaler=scaler, scheduler=scheduler
         )
         if closure is not None:
-            self._random = _random_state()  # the next step starts from here
+            self._random = RandomState.capture()  # the next step starts from here
         return info
 
     @contextmanager
@@ -146,27 +148,17 @@ class GradientManager:
         >>> manager.total_steps
         1
         """
-        optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-        for each in optimizers:
-            if not isinstance(each, torch.optim.Optimizer):
-                raise InputError(f"`optimizer` must be a torch optimizer, got {type(each).__name__}.")
-        self._model = weakref.ref(model)
-        names = {id(parameter): name for name, parameter in held_parameters(model)}
-        in_step = {id(each): ScaleInStep(each) for each in optimizers}
-
-        def ready(which: torch.optim.Optimizer, loss: Any) -> None:
-            self._before_optimizer_step(which, model, names, loss, in_step[id(which)], scaler, scheduler)
-
-        handles = [before_each_step(each, ready) for each in optimizers]
-        handles += [each.register_step_post_hook(lambda o, _a, _k: in_step[id(o)].end()) for each in optimizers]
+        attachment = Attachment(self, model, scaler=scaler, scheduler=scheduler)
+        handles = []
+        for each in as_optimizers(optimizer):
+            handles.append(before_each_step(each, attachment.before_step))
+            handles.append(each.register_step_post_hook(lambda o, _args, _kwargs: attachment.after_step(o)))
         try:
             yield self
         finally:
-            self._count_overflow(scaler)
             for handle in handles:
                 handle.remove()
-            for scale in in_step.values():
-                scale.end()
+            attachment.close()
 
     def healthy(self, model: torch.nn.Module | None = None) -> bool:
         """Whether a checkpoint may be saved now: the last step was good and every weight is finite.
@@ -257,42 +249,18 @@ class GradientManager:
 
     # ---- one step -------------------------------------------------------------------------------------------------
 
-    def _before_optimizer_step(
-        self,
-        optimizer: torch.optim.Optimizer,
-        model: torch.nn.Module,
-        names: Mapping[int, str],
-        loss: Any,
-        in_step: ScaleInStep,
-        scaler: Any,
-        scheduler: Any,
-    ) -> None:
-        in_step.end()  # a step that failed may have left it behind
-        parameters = [
-            (names.get(id(p), f"{group}.{position}"), p)
-            for group, settings in enumerate(optimizer.param_groups)
-            for position, p in enumerate(settings["params"])
-            if p.grad is not None
-        ]
-        scale = pending_scale(optimizer)
-        table = self._measure(parameters)
-        if scale != 1.0:
-            rows = scale_rows(table.rows, 1.0 / scale)
-            table = GradientTable(table.names, rows, missing=table.missing, thresholds=table.thresholds)
-        self._manage(parameters, table, optimizer, model, loss, scaler=scaler, scheduler=scheduler, in_step=in_step)
-
     def _is_checked(self, step: int) -> bool:
         """Health and statistics are taken at the first step and every so many after it."""
         return self.config.enable_gradient_monitoring and (step - 1) % self.config.check_frequency == 0
 
-    def _measure(self, parameters: Parameters) -> GradientTable:
+    def measure_step(self, parameters: Parameters) -> GradientTable:
         """The table of the coming step; an empty one where nobody needs it."""
         config = self.config
         acts = config.enable_gradient_clipping or config.enable_nan_inf_check
         needed = acts or self._is_checked(self.total_steps + 1)
         return measure({name: parameter.grad for name, parameter in parameters if needed})
 
-    def _manage(
+    def manage_step(
         self,
         parameters: Parameters,
         table: GradientTable,
@@ -305,7 +273,9 @@ class GradientManager:
         scheduler: Any = None,
         in_step: ScaleInStep | None = None,
     ) -> dict[str, Any]:
+        """Health, guard, clip and record for gradients that were measured: one row of the table per parameter."""
         self.total_steps += 1
+        self._model = weakref.ref(model)
         hold = None if scheduler is None else ScheduleHold(scheduler)
         if hold is not None:
             hold.release()
@@ -314,15 +284,17 @@ class GradientManager:
         if checked:
             self._health = self.monitor.check_gradient_health(table, loss=number, step=self.total_steps)
             self.unhealthy_steps += not self._health["healthy"]
-        self._count_overflow(scaler)
+        self.count_overflows(scaler)
 
-        overflow = scaler is not None or getattr(optimizer, "found_inf", None) is not None
+        scaled = scaler is not None and scaler.is_enabled()
+        overflow = scaled or getattr(optimizer, "found_inf", None) is not None
         event = self._actor.judge(self.total_steps, table, number, scaler_handles_it=overflow)
         origin = None if event is None else self._find_origin(closure, model, event)
         nan_inf = self.nan_inf_handler.report(table, replaced=event is not None and event.action in ("replace", "zero"))
         if event is None:
             self._actor.good_step(self.total_steps, model, optimizer)
         else:
+            self._seen_overflows += event.action == "left to GradScaler"
             self._tell_of(event, origin)
             event = self._actor.bad_step(event, parameters, table, optimizer, hold)
         clipping = self._actor.clip(event, parameters, table, optimizer, in_step)
@@ -385,15 +357,13 @@ class GradientManager:
         self.origins.append(origin)
         return origin
 
-    def _count_overflow(self, scaler: Any) -> None:
-        """Overflow steps that a scaler skipped without calling the optimizer show in its scale."""
+    def count_overflows(self, scaler: Any) -> None:
+        """Put on record what a scaler skipped without calling the optimizer: it shows in its scale."""
         if scaler is None:
             return
         skipped = self._scale.skipped_since(scaler)
-        newest = self.guard.events[-1] if self.guard.events else None
-        if newest is not None and newest.action == "left to GradScaler" and newest.step >= self.total_steps - 1:
-            skipped -= 1  # that one was seen in the gradients
-        for _ in range(skipped):
+        seen, self._seen_overflows = self._seen_overflows, max(0, self._seen_overflows - skipped)
+        for _ in range(skipped - seen):
             self.guard.bad_step(event_of(self.total_steps, "left to GradScaler", (), (), (), None))
 
     def _tell_of(self, event: GuardEvent, origin: NonFiniteOrigin | None) -> None:
@@ -485,9 +455,3 @@ def _number(loss: Any) -> float | None:
         return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
     except (TypeError, ValueError):
         return None
-
-
-def _random_state() -> Any:
-    from gradient_flow.forensics import RandomState
-
-    return RandomState.capture()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -31,10 +32,13 @@ class Actor:
     def judge(
         self, step: int, table: GradientTable, loss: float | None, *, scaler_handles_it: bool
     ) -> GuardEvent | None:
-        """What is to be done about non-finite gradients; `None` where all are finite."""
-        if table.total.finite:
+        """What is to be done about non-finite gradients or a non-finite loss; `None` where all is finite."""
+        finite = table.total.finite
+        if finite and (loss is None or math.isfinite(loss)):
             return None
-        action = self.guard.decide(scaler_handles_it=scaler_handles_it)
+        action = self.guard.decide(scaler_handles_it=scaler_handles_it and not finite)
+        if finite and action in ("replace", "zero"):
+            action = "observe"  # the loss alone is not finite: there is no element to put a number for
         return event_of(step, action, table.names, table.nan_count.tolist(), table.inf_count.tolist(), loss)
 
     def good_step(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
@@ -81,12 +85,12 @@ class Actor:
         if event is not None and event.action in ("replace", "zero"):
             table = measure({name: parameter.grad for name, parameter in parameters})
         decision = self.clipper.decide(parameters, table, optimizer)
-        factor, total = decision.uniform_factor, table.total.norm
+        factor, total = decision.uniform_factor, decision.total_norm
         if event is not None and event.action not in ("replace", "zero"):
-            return self.clipper.describe(decision, [], total, total)
+            return self.clipper.describe(decision, [], total)
         if factor is not None and factor != 1.0 and in_step is not None and in_step.takes(factor, parameters):
             in_step.begin(factor)
-            return self.clipper.describe(decision, [name for name, _ in parameters], total, total * factor)
+            return self.clipper.describe(decision, [name for name, _ in parameters], total * factor)
         return self.clipper.apply(decision, parameters, table, scale=pending_scale(optimizer))
 
     def _roll_back(self, event: GuardEvent, optimizer: torch.optim.Optimizer | None) -> GuardEvent:

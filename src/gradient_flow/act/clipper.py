@@ -19,7 +19,7 @@ from gradient_flow.act.unitwise import clip_by_unit_
 from gradient_flow.capture.parameters import held_parameters
 from gradient_flow.config import GradientConfig
 from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import merge_rows, norm, scale_rows
+from gradient_flow.measurement.columns import INDEX, finite, merge_rows, norm, scale_rows
 
 Parameters = Sequence[tuple[str, torch.Tensor]]
 
@@ -28,6 +28,8 @@ Parameters = Sequence[tuple[str, torch.Tensor]]
 class ClipDecision:
     """What is to be done to the gradients of a step: a factor for each of them, or a cut for all."""
 
+    total_norm: float
+    """Of all gradients, before anything is done."""
     factors: NDArray[np.float64]
     threshold: float
     """The limit in force; infinite where there is none. Of several groups, the smallest."""
@@ -80,20 +82,20 @@ class GradientClipper:
     ) -> ClipDecision:
         """What to do, from the table; the norm is remembered for the steps to come."""
         config = self.config
-        total = table.total.norm
+        total = _norm_of(parameters, table)
         untouched = np.ones(len(parameters))
         if not config.enable_gradient_clipping or not math.isfinite(total):
-            return ClipDecision(untouched, math.inf)
+            return ClipDecision(total, untouched, math.inf)
         kind = config.active_clip_type
         if kind == "value":
-            decision = ClipDecision(untouched, config.max_grad_norm, cut_at=config.max_grad_norm)
+            decision = ClipDecision(total, untouched, config.max_grad_norm, cut_at=config.max_grad_norm)
         elif kind == "agc":
-            decision = ClipDecision(untouched, math.inf, by_unit=True)
+            decision = ClipDecision(total, untouched, math.inf, by_unit=True)
         elif kind == "per_group":
-            decision = self._decide_by_group(parameters, table, optimizer)
+            decision = self._decide_by_group(total, parameters, table, optimizer)
         else:
             limit = self._limit(kind, total)
-            decision = ClipDecision(untouched * clip_factor_by_norm(total, limit), limit)
+            decision = ClipDecision(total, untouched * clip_factor_by_norm(total, limit), limit)
             if kind == "zclip":
                 self._spike.observe(total, min(total, limit), config.zclip_alpha, config.zclip_warmup)
         self._percentile.observe(total, config.adaptive_window_size)
@@ -122,12 +124,11 @@ class GradientClipper:
                     scale_gradients_([parameters[i][1] for i in chosen], float(factor))
                     changed += chosen
         after = _norm_after(decision, changed, parameters, table, scale)
-        return self.describe(decision, [parameters[i][0] for i in sorted(changed)], table.total.norm, after)
+        return self.describe(decision, [parameters[i][0] for i in sorted(changed)], after)
 
-    def describe(
-        self, decision: ClipDecision, changed: list[str], total_norm: float, clipped_norm: float
-    ) -> dict[str, Any]:
+    def describe(self, decision: ClipDecision, changed: list[str], clipped_norm: float) -> dict[str, Any]:
         """What a step reports about clipping."""
+        total_norm = decision.total_norm
         ratio = clipped_norm / total_norm if changed and total_norm > 0 else 1.0
         return {
             "clipped": bool(changed),
@@ -158,7 +159,11 @@ class GradientClipper:
         return min(cap, self._spike.limit(total, config.zclip_threshold)) if kind == "zclip" else cap
 
     def _decide_by_group(
-        self, parameters: Parameters, table: GradientTable, optimizer: torch.optim.Optimizer | None
+        self,
+        total: float,
+        parameters: Parameters,
+        table: GradientTable,
+        optimizer: torch.optim.Optimizer | None,
     ) -> ClipDecision:
         own = {id(p): group for group in (optimizer.param_groups if optimizer else ()) for p in group["params"]}
         members: dict[tuple[str, float], list[int]] = {}
@@ -166,8 +171,8 @@ class GradientClipper:
             members.setdefault(self._group_of(name, own.get(id(parameter))), []).append(position)
         factors = np.ones(len(parameters))
         for (_, limit), positions in members.items():
-            factors[positions] = clip_factor_by_norm(float(norm(merge_rows(table.rows[positions]))), limit)
-        return ClipDecision(factors, min((limit for _, limit in members), default=math.inf))
+            factors[positions] = clip_factor_by_norm(_norm_of(parameters, table, positions), limit)
+        return ClipDecision(total, factors, min((limit for _, limit in members), default=math.inf))
 
     def _group_of(self, name: str, group: Mapping[str, Any] | None) -> tuple[str, float]:
         """Key and limit: by the first pattern that matches, else by the optimizer's group, else with the rest."""
@@ -184,14 +189,25 @@ def _largest_parts(table: GradientTable) -> NDArray[np.float64]:
     return np.maximum(np.maximum(-table.column("min"), table.column("max")), 0.0)
 
 
+def _norm_of(parameters: Parameters, table: GradientTable, positions: list[int] | None = None) -> float:
+    """The norm of all gradients, or of some."""
+    merged = merge_rows(table.rows if positions is None else table.rows[positions])
+    value, largest = float(norm(merged)), float(merged[INDEX["max_abs"]])
+    if 0 < value < math.inf or largest == 0 or not finite(merged):
+        return value
+    # Finite, and yet their squares are beyond what a double can hold: once more, relative to the largest.
+    chosen = range(len(parameters)) if positions is None else positions
+    gradients = {str(i): parameters[i][1].grad.detach() / largest for i in chosen}  # type: ignore[union-attr]  # measured
+    return largest * measure(gradients).total.norm
+
+
 def _norm_after(
     decision: ClipDecision, changed: list[int], parameters: Parameters, table: GradientTable, scale: float
 ) -> float:
-    total = table.total.norm
     if not changed:
-        return total
+        return decision.total_norm
     if decision.uniform_factor is not None:
-        return total * decision.uniform_factor
+        return decision.total_norm * decision.uniform_factor
     rows = table.rows.copy()
     # Cut element by element or unit by unit: only a second look tells, and only at what was changed.
     rows[changed] = scale_rows(measure({str(i): parameters[i][1].grad for i in changed}).rows, 1.0 / scale)

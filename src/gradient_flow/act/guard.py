@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ WITHHELD: Final = ("skip", "rollback", "left to GradScaler")
 
 @dataclass(frozen=True)
 class GuardEvent:
-    """One step with non-finite gradients, and what was done about it."""
+    """One step with non-finite gradients or a non-finite loss, and what was done about it."""
 
     step: int
     action: str
@@ -35,8 +36,9 @@ class GuardEvent:
     def __str__(self) -> str:
         more = f" and {self.layer_count - 1} more" if self.layer_count > 1 else ""
         where = f" in `{self.layers[0]}`{more}" if self.layers else ""
+        loss = "" if self.loss is None or math.isfinite(self.loss) else f", the loss is {self.loss}"
         back = "" if self.restored_step is None else f", back to the state of step {self.restored_step}"
-        return f"step {self.step}: {self.nan} NaN and {self.inf} Inf{where}: {self.action}{back}"
+        return f"step {self.step}: {self.nan} NaN and {self.inf} Inf{where}{loss}: {self.action}{back}"
 
 
 class Guard:
@@ -87,7 +89,7 @@ class Guard:
     def error(self, event: GuardEvent) -> NonFiniteGradientError:
         """What to raise for an event whose action is `raise`."""
         config = self.config
-        where = ", ".join(f"`{layer}`" for layer in event.layers[:3])
+        where = ", ".join(f"`{layer}`" for layer in event.layers[:3]) or f"no layer, but the loss is {event.loss}"
         more = f" and {event.layer_count - 3} more" if event.layer_count > 3 else ""
         reason = "The policy is nonfinite='raise'."
         if config.nonfinite in ("skip", "rollback"):

@@ -16,10 +16,10 @@ def scale_gradients_(parameters: Sequence[torch.Tensor], factor: float) -> None:
     """Multiply every gradient by the factor, exact to fp32 also for gradients of lower precision."""
     # A tiny factor is applied in two parts, so that it keeps its digits.
     parts = (factor,) if factor >= SMALLEST_PRECISE_FACTOR or factor == 0 else (math.sqrt(factor),) * 2
-    gradients = [writable_gradient(parameter) for parameter in parameters]
+    gradients = [_stored_values(writable_gradient(parameter)) for parameter in parameters]
     # One by one on the CPU: there the in-place foreach kernel rounds the factor to the dtype of the gradient.
-    on_device = [g for g in gradients if g.device.type != "cpu" and g.layout == torch.strided]
-    others = [g for g in gradients if g.device.type == "cpu" or g.layout != torch.strided]
+    on_device = [g for g in gradients if g.device.type != "cpu"]
+    others = [g for g in gradients if g.device.type == "cpu"]
     for part in parts:
         if on_device:
             torch._foreach_mul_(on_device, part)
@@ -47,10 +47,12 @@ def replace_nonfinite_gradient_(parameter: torch.Tensor, nan: float, inf: float)
 
 
 def writable_gradient(parameter: torch.Tensor) -> torch.Tensor:
-    """The gradient, first copied where several of its elements share memory (an expanded tensor)."""
+    """The gradient, first copied where its memory is not its own numbers: expanded, or a lazy conjugate."""
     gradient = parameter.grad
     assert gradient is not None
     gradient = gradient.detach()
+    if gradient.is_conj() or gradient.is_neg():
+        parameter.grad = gradient = gradient.resolve_conj().resolve_neg()
     if gradient.layout == torch.strided and gradient.numel() and 0 in gradient.stride():
         parameter.grad = gradient = gradient.clone(memory_format=torch.contiguous_format)
     return gradient
@@ -61,7 +63,12 @@ def _change_values_(parameter: torch.Tensor, change: Callable[[torch.Tensor], ob
     if gradient.layout == torch.sparse_coo:
         # Entries that are stored several times count as their sum, which is what has to be changed.
         parameter.grad = gradient = gradient.coalesce()
-        gradient = gradient.detach()._values()
-    elif gradient.layout != torch.strided:
-        gradient = gradient.values()
-    change(torch.view_as_real(gradient) if gradient.is_complex() else gradient)
+    values = _stored_values(gradient.detach())
+    change(torch.view_as_real(values) if values.is_complex() else values)
+
+
+def _stored_values(gradient: torch.Tensor) -> torch.Tensor:
+    """The memory behind a gradient of any layout: what a sparse one does not store is zero and stays so."""
+    if gradient.layout == torch.strided:
+        return gradient
+    return gradient._values() if gradient.layout == torch.sparse_coo else gradient.values()

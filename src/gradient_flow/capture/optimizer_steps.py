@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-Ready = Callable[[torch.optim.Optimizer, Any], None]
+Ready = Callable[[torch.optim.Optimizer, Any], object]
 
 
 def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:

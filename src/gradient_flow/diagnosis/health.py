@@ -80,7 +80,8 @@ def judge_step(
     if now.nan or now.inf:
         return [_nonfinite(now, widespread)]
     past = list(past)[-WINDOW:]
-    findings = [_spike(now, past), _drift(now, past, losses), _level(now, past), _dead_layers(now)]
+    spike = _spike(now, past)
+    findings = [spike, _drift(now, past, losses), None if spike else _level(now, past), _dead_layers(now)]
     return [finding for finding in findings if finding is not None]
 
 

@@ -1,0 +1,92 @@
+"""`Attachment`: a manager at the side of optimizers. It acts before each of their steps and cleans up after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gradient_flow.act.fused import ScaleInStep
+from gradient_flow.capture.optimizer_steps import pending_scale
+from gradient_flow.capture.parameters import held_parameters
+from gradient_flow.errors import InputError
+from gradient_flow.measurement import GradientTable
+from gradient_flow.measurement.columns import scale_rows
+
+if TYPE_CHECKING:
+    from gradient_flow.manager import GradientManager
+
+
+class Attachment:
+    """What a manager needs to know of a run to manage its optimizer steps, wherever their hooks are."""
+
+    def __init__(
+        self,
+        manager: GradientManager,
+        model: torch.nn.Module,
+        *,
+        scaler: Any = None,
+        scheduler: Any = None,
+    ) -> None:
+        self.manager, self.model, self.scaler, self.scheduler = manager, model, scaler, scheduler
+        self._names = {id(parameter): name for name, parameter in held_parameters(model)}
+        self._in_step: dict[int, ScaleInStep] = {}
+
+    def before_step(
+        self, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None = None
+    ) -> dict[str, Any]:
+        """Manage the gradients of the coming step. `table` is theirs, unscaled, where it was taken already."""
+        self.after_step(optimizer)  # a step that failed may have left its scale behind
+        in_step = self._in_step.setdefault(id(optimizer), ScaleInStep(optimizer))
+        parameters = [
+            (self._names.get(id(p), f"{group}.{position}"), p)
+            for group, settings in enumerate(optimizer.param_groups)
+            for position, p in enumerate(settings["params"])
+            if p.grad is not None
+        ]
+        if table is None:
+            table = unscaled(self.manager.measure_step(parameters), pending_scale(optimizer))
+        else:
+            by_name = dict(parameters)
+            parameters = [(name, by_name[name]) for name in table.names]
+        return self.manager.manage_step(
+            parameters,
+            table,
+            optimizer,
+            self.model,
+            loss,
+            scaler=self.scaler,
+            scheduler=self.scheduler,
+            in_step=in_step,
+        )
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """The step is over: nothing of ours is left on the optimizer."""
+        in_step = self._in_step.get(id(optimizer))
+        if in_step is not None:
+            in_step.end()
+
+    def close(self) -> None:
+        """The same for all optimizers; overflows since the last step are counted."""
+        self.manager.count_overflows(self.scaler)
+        for in_step in self._in_step.values():
+            in_step.end()
+
+
+def unscaled(table: GradientTable, scale: float) -> GradientTable:
+    """The table of the same gradients without a loss scale."""
+    if scale == 1.0:
+        return table
+    rows = scale_rows(table.rows, 1.0 / scale)
+    return GradientTable(table.names, rows, missing=table.missing, thresholds=table.thresholds)
+
+
+def as_optimizers(given: Any) -> list[torch.optim.Optimizer]:
+    """One optimizer or several as a list; anything else is refused by its place."""
+    several = isinstance(given, (list, tuple))
+    optimizers = list(given) if several else [given]
+    for position, each in enumerate(optimizers):
+        if not isinstance(each, torch.optim.Optimizer):
+            what = f"optimizer[{position}]" if several and len(optimizers) > 1 else "optimizer"
+            raise InputError(f"`{what}` must be a torch optimizer, got {type(each).__name__}.")
+    return optimizers
