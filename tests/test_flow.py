@@ -1,4 +1,5 @@
 import gc
+import json
 import math
 import pickle
 import warnings
@@ -566,3 +567,59 @@ def test_run_and_records_survive_without_close(tmp_path):
     assert len(gf.load_run(tmp_path)) == 4  # nothing is waiting in a buffer
     assert np.isfinite(gf.load_run(tmp_path).series("norm")).all()
     flow.close()
+
+
+# ---- with a manager ---------------------------------------------------------------------------------------------
+
+
+def test_a_manager_acts_on_watched_steps_from_the_same_read_and_is_recorded(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    manager = gf.create_gradient_manager(max_grad_norm=0.5, nonfinite="skip")
+    kept = []
+    with gf.watch(model, optimizer, run=tmp_path, manager=manager) as flow:
+        for step in range(6):
+            optimizer.zero_grad()
+            flow.log(loss=1.0)
+            (3 * model(torch.randn(8, 4))).square().mean().backward()
+            if step == 3:
+                model.weight.grad[0, 0] = math.nan
+            before = model.weight.detach().clone()
+            optimizer.step()
+            kept.append((gf.measure(model).total.norm, torch.equal(before, model.weight)))
+    assert [same for _, same in kept] == [False, False, False, True, False, False]
+    assert all(norm == pytest.approx(0.5, rel=1e-5) for k, (norm, _) in enumerate(kept) if k != 3)
+    records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    steps = [record for record in records if record["kind"] == "step"]
+    assert [record.get("guard") for record in steps] == [None, None, None, "skip", None, None]
+    assert all(record["clipped_norm"] == pytest.approx(0.5) for k, record in enumerate(steps) if k != 3)
+    assert all(record["norm"] > 0.5 for k, record in enumerate(steps) if k != 3)
+    assert steps[0]["clip_threshold"] == 0.5
+    assert manager.total_steps == 6
+    assert manager.monitor.recent_norms() == pytest.approx([r["norm"] for k, r in enumerate(steps) if k != 3])
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_a_manager_acts_also_on_steps_that_are_not_recorded():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    manager = gf.create_gradient_manager(max_grad_norm=1e-3)
+    with gf.watch(model, optimizer, every=3, manager=manager):
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+            assert gf.measure(model).total.norm == pytest.approx(1e-3, rel=1e-5)
+    assert manager.clipped_steps == 6
+
+
+def test_what_a_managers_policy_raises_comes_through_and_the_watch_closes(tmp_path):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    manager = gf.create_gradient_manager(nonfinite="raise")
+    with pytest.raises(gf.NonFiniteGradientError), gf.watch(model, optimizer, run=tmp_path, manager=manager):
+        model(torch.full((1, 4), math.nan)).sum().backward()
+        optimizer.step()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert gf.load_run(tmp_path).series("nan_count")[0] > 0

@@ -129,7 +129,7 @@ def test_a_bad_setting_is_refused_by_name(name, value):
 
 
 def test_an_unknown_clip_type_shows_the_choices_and_a_misspelt_setting_the_right_one():
-    with pytest.raises(ConfigError, match="norm, value, adaptive, agc, zclip, per_group"):
+    with pytest.raises(ConfigError, match="'norm', 'value', 'adaptive', 'agc', 'zclip', 'per_group'"):
         GradientConfig(clip_type="global")
     with pytest.raises(ConfigError, match="Did you mean `max_grad_norm`"):
         GradientConfig().max_gradnorm = 2.0

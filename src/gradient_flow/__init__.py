@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gradient_flow.history.run_reader import Run as Run
     from gradient_flow.history.run_reader import load_run as load_run
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
+    from gradient_flow.integrations.lightning_manager import GradientManagerCallback as GradientManagerCallback
     from gradient_flow.management_config import GradientManagementConfig as GradientManagementConfig
     from gradient_flow.manager import GradientManager as GradientManager
     from gradient_flow.manager import create_gradient_manager as create_gradient_manager
@@ -69,6 +70,7 @@ _HOME = {
     "GradientGainMonitor": "gain",
     "GradientManagementConfig": "management_config",
     "GradientManager": "manager",
+    "GradientManagerCallback": "integrations.lightning_manager",
     "GradientMonitor": "monitor",
     "GradientStatisticsCallback": "integrations.lightning",
     "GradientStats": "measurement",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,10 +34,16 @@ class Attachment:
         self._in_step: dict[int, ScaleInStep] = {}
 
     def before_step(
-        self, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        loss: Any,
+        table: GradientTable | None = None,
+        closure: Callable[[], Any] | None = None,
     ) -> dict[str, Any]:
         """Manage the gradients of the coming step. `table` is theirs, unscaled, where it was taken already."""
         self.after_step(optimizer)  # a step that failed may have left its scale behind
+        if self.manager.has_managed(optimizer) and self.manager.last_step is not None:
+            return self.manager.last_step
         in_step = self._in_step.setdefault(id(optimizer), ScaleInStep(optimizer))
         parameters = [
             (self._names.get(id(p), f"{group}.{position}"), p)
@@ -55,6 +62,7 @@ class Attachment:
             optimizer,
             self.model,
             loss,
+            closure=closure,
             scaler=self.scaler,
             scheduler=self.scheduler,
             in_step=in_step,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from numbers import Integral, Real
 from typing import Any, Final
 
+from gradient_flow.checks import check_choice, check_flag, check_number, check_whole
 from gradient_flow.errors import ConfigError
 
 CLIP_TYPES: Final = ("norm", "value", "adaptive", "agc", "zclip", "per_group")
@@ -23,8 +23,8 @@ class GradientConfig:
     >>> config.max_grad_norm *= 0.5
     >>> config.clip_type = "percentile"
     Traceback (most recent call last):
-    gradient_flow.errors.ConfigError: `clip_type` must be one of norm, value, adaptive, agc, zclip, per_group; got \
-'percentile'.
+    gradient_flow.errors.ConfigError: `clip_type` must be one of 'norm', 'value', 'adaptive', 'agc', 'zclip', \
+'per_group'; got 'percentile'.
     """
 
     enable_gradient_clipping: bool = True
@@ -111,75 +111,65 @@ class GradientConfig:
 Rule = Callable[[str, Any], None]
 
 
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and not math.isnan(value)
+def _whole(at_least: int) -> Rule:
+    return lambda name, value: check_whole(name, value, at_least)
 
 
-def _require(holds: Callable[[Any], bool], rule: str) -> Rule:
-    def check(name: str, value: Any) -> None:
-        if not holds(value):
-            raise ConfigError(f"`{name}` must be {rule}; got {value!r}.")
-
-    return check
-
-
-def _switch(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ConfigError(f"`{name}` must be True or False; got {value!r}.")
+def _number(rule: str, lower: float, upper: float = math.inf, open_ends: str = "") -> Rule:
+    return lambda name, value: check_number(name, value, rule, lower, upper, open_ends=open_ends)
 
 
 def _choice(*choices: str) -> Rule:
-    return _require(lambda value: isinstance(value, str) and value in choices, f"one of {', '.join(choices)}")
+    return lambda name, value: check_choice(name, value, choices)
 
 
-def _is_count(value: Any, least: int) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+def _limit(name: str, value: Any) -> None:
+    if not (isinstance(value, float) and value == math.inf):
+        rule = "a number above 0 (inf for no limit; `enable_gradient_clipping=False` switches clipping off)"
+        check_number(name, value, rule, 0, open_ends="l")
+
+
+def _budget(name: str, value: Any) -> None:
+    if value is not None:
+        check_whole(name, value, 0)
 
 
 def _patterns(name: str, value: Any) -> None:
-    if isinstance(value, str) or not all(isinstance(pattern, str) for pattern in value):
-        raise ConfigError(f"`{name}` must be a list of patterns such as ['head.*']; got {value!r}.")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(pattern, str) for pattern in value):
+        raise ConfigError(f"`{name}` must be a list of patterns such as ['head.*'], got {value!r}.")
 
 
 def _group_limits(name: str, value: Any) -> None:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"`{name}` must map patterns of parameter names to limits; got {value!r}.")
+        raise ConfigError(f"`{name}` must map patterns of parameter names to limits, got {value!r}.")
     for pattern, limit in value.items():
         _limit(f"{name}[{pattern!r}]", limit)
 
 
-_limit = _require(
-    lambda value: _is_number(value) and value > 0,
-    "a number above 0 (float('inf') for no limit; `enable_gradient_clipping=False` switches clipping off)",
-)
-_positive = _require(lambda value: _is_number(value) and 0 < value < math.inf, "a finite number above 0")
-_finite = _require(lambda value: _is_number(value) and math.isfinite(value), "a finite number")
-_share = _require(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
-_below_one = _require(lambda value: _is_number(value) and 0 <= value < 1, "a number from 0 to below 1")
-_percentage = _require(lambda value: _is_number(value) and 0 <= value <= 100, "a number from 0 to 100")
-_count = _require(lambda value: _is_count(value, 1), "a whole number of at least 1")
-_budget = _require(lambda value: value is None or _is_count(value, 0), "a whole number of at least 0, or None")
+_positive = _number("a finite number above 0", 0, open_ends="l")
+_finite = _number("a finite number", -math.inf)
+_count = _whole(1)
 
 _RULES: Final[dict[str, Rule]] = {
-    "enable_gradient_clipping": _switch,
+    "enable_gradient_clipping": check_flag,
     "max_grad_norm": _limit,
     "clip_type": _choice(*CLIP_TYPES),
-    "enable_nan_inf_check": _switch,
-    "nan_inf_threshold": _share,
+    "enable_nan_inf_check": check_flag,
+    "nan_inf_threshold": _number("a number from 0 to 1", 0, 1),
     "replace_nan_with": _finite,
     "replace_inf_with": _finite,
-    "enable_gradient_monitoring": _switch,
-    "log_gradient_stats": _switch,
-    "save_gradient_plots": _switch,
-    "adaptive_clipping": _switch,
+    "enable_gradient_monitoring": check_flag,
+    "log_gradient_stats": check_flag,
+    "save_gradient_plots": check_flag,
+    "adaptive_clipping": check_flag,
     "adaptive_window_size": _count,
-    "adaptive_percentile": _percentage,
-    "debug_mode": _switch,
-    "verbose_logging": _switch,
+    "adaptive_percentile": _number("a number from 0 to 100", 0, 100),
+    "debug_mode": check_flag,
+    "verbose_logging": check_flag,
     "max_gradient_history": _count,
     "check_frequency": _count,
     "nonfinite": _choice(*NONFINITE_POLICIES),
-    "max_consecutive_skips": _require(lambda value: _is_count(value, 0), "a whole number of at least 0"),
+    "max_consecutive_skips": _whole(0),
     "max_total_skips": _budget,
     "rollback_after": _count,
     "snapshot_every": _count,
@@ -187,8 +177,8 @@ _RULES: Final[dict[str, Rule]] = {
     "agc_clip_factor": _positive,
     "agc_eps": _positive,
     "agc_exclude": _patterns,
-    "zclip_alpha": _below_one,
+    "zclip_alpha": _number("a number from 0 to below 1", 0, 1, open_ends="u"),
     "zclip_threshold": _positive,
-    "zclip_warmup": _require(lambda value: _is_count(value, 2), "a whole number of at least 2"),
+    "zclip_warmup": _whole(2),
     "group_max_norms": _group_limits,
 }

@@ -85,6 +85,8 @@ class GradientManager:
         self._seen_overflows = 0
         """Overflows that were seen in the gradients, before they show in the scale."""
         self._warned = False
+        self._attached: list[torch.optim.Optimizer] = []
+        self._served: torch.optim.Optimizer | None = None
 
     # ---- acting ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +108,7 @@ class GradientManager:
             closure: a function that computes the loss of this step again. Without `loss` it is called to get it.
                 When gradients are not finite, it is replayed to find the operation that made them.
             scaler: the `GradScaler`, if there is one. Its overflow check comes first and sees what backward left.
-            scheduler: a schedule that moves with every optimizer step: it is held for a step that is skipped.
+            scheduler: one or several schedules that move with every optimizer step: held for a step that is skipped.
 
         Returns a dictionary with `health`, `nan_inf`, `clipping` and `statistics`, and `skipped`: whether this step was
         withheld from the optimizer. Its gradients are then `None`, so `optimizer.step()` changes nothing.
@@ -114,7 +116,7 @@ class GradientManager:
         if not isinstance(model, torch.nn.Module):
             raise InputError(f"`model` must be a module, got {type(model).__name__}.")
         if loss is None and closure is not None:
-            self._random = RandomState.capture()
+            self.mark_step_start()
             loss = closure()
         if backward and loss is not None:
             _run_backward(loss, scaler)
@@ -125,9 +127,20 @@ class GradientManager:
         info = self.manage_step(
             parameters, table, optimizer, model, loss, closure=closure, scaler=scaler, scheduler=scheduler
         )
+        # In a loop that calls `step` itself, the hook of an attachment must not manage the same gradients again.
+        self._served = optimizer if optimizer in self._attached else None
         if closure is not None:
-            self._random = RandomState.capture()  # the next step starts from here
+            self.mark_step_start()  # the next step starts from here
         return info
+
+    def has_managed(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the coming step of an attached optimizer was managed by `step` already; asking ends it."""
+        served, self._served = self._served, None
+        return served is optimizer
+
+    def mark_step_start(self) -> None:
+        """Remember the random state, so that a replay of the coming step draws what the step drew."""
+        self._random = RandomState.capture()
 
     @contextmanager
     def attach(
@@ -149,13 +162,16 @@ class GradientManager:
         1
         """
         attachment = Attachment(self, model, scaler=scaler, scheduler=scheduler)
-        handles = []
-        for each in as_optimizers(optimizer):
+        optimizers, handles = as_optimizers(optimizer), []
+        for each in optimizers:
             handles.append(before_each_step(each, attachment.before_step))
             handles.append(each.register_step_post_hook(lambda o, _args, _kwargs: attachment.after_step(o)))
+        self._attached += optimizers
         try:
             yield self
         finally:
+            for each in optimizers:
+                self._attached.remove(each)
             for handle in handles:
                 handle.remove()
             attachment.close()
@@ -276,9 +292,8 @@ class GradientManager:
         """Health, guard, clip and record for gradients that were measured: one row of the table per parameter."""
         self.total_steps += 1
         self._model = weakref.ref(model)
-        hold = None if scheduler is None else ScheduleHold(scheduler)
-        if hold is not None:
-            hold.release()
+        hold = ScheduleHold(scheduler)
+        hold.release()
         number = _number(loss)
         checked = self._is_checked(self.total_steps)
         if checked:

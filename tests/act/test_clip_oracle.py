@@ -863,7 +863,7 @@ def test_fp32_sequences_follow_the_reference_fed_with_the_reported_norms(name):
     """The same rounding of the norm on both sides, so that no close decision differs."""
     config, judge = sequence(name)
     run = Steps(GradientClipper(config), torch.float32)
-    for step, size in enumerate(walk(5, steps=150)):
+    for step, size in enumerate(walk(5, steps=100)):
         info = run.take(size, step)
         total = info["total_norm"]
         limit = judge.limit(total)
@@ -876,8 +876,8 @@ def test_fp32_sequences_follow_the_reference_fed_with_the_reported_norms(name):
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_bad_steps_are_as_if_they_had_not_been(name):
-    norms = walk(3, steps=150, bad=0.25)
-    assert sum(map(math.isfinite, norms)) < 130
+    norms = walk(3, steps=110, bad=0.25)
+    assert sum(map(math.isfinite, norms)) < 95
     with_bad, without = (Steps(GradientClipper(sequence(name)[0])) for _ in range(2))
     for step, size in enumerate(norms):
         info = with_bad.take(size, step)
@@ -894,7 +894,7 @@ def test_sequences_scale_with_powers_of_two_bit_for_bit(name):
     scaled_config = copy.copy(config)
     scaled_config.max_grad_norm = config.max_grad_norm * scale
     run, scaled = Steps(GradientClipper(config)), Steps(GradientClipper(scaled_config))
-    for step, size in enumerate(walk(4, steps=120)):
+    for step, size in enumerate(walk(4, steps=90)):
         info, scaled_info = run.take(size, step), scaled.take(size, step, scale)
         assert info["clipped"] is scaled_info["clipped"]
         for gradient, other in zip(run.after.values(), scaled.after.values(), strict=True):
@@ -902,12 +902,11 @@ def test_sequences_scale_with_powers_of_two_bit_for_bit(name):
 
 
 @pytest.mark.parametrize("name", [*SEQUENCES, "norm", "value", "agc", "per_group"])
-@pytest.mark.parametrize("seed", range(2))
-def test_run_resumed_through_json_equals_the_uninterrupted_bit_for_bit(name, seed):
+def test_run_resumed_through_json_equals_the_uninterrupted_bit_for_bit(name):
     config = sequence(name)[0] if name in SEQUENCES else GradientConfig(clip_type=name)
-    pause = random.Random(f"{name} {seed}").randrange(75)
+    pause = random.Random(name).randrange(75)
     whole, resumed = Steps(GradientClipper(config)), None
-    for step, size in enumerate(walk(seed, steps=100)):
+    for step, size in enumerate(walk(0, steps=100)):
         if step == pause:
             text = json.dumps(whole.clipper.state_dict(), allow_nan=False)
             resumed = Steps(GradientClipper(copy.deepcopy(config)))

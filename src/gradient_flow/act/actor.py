@@ -55,7 +55,7 @@ class Actor:
         parameters: Parameters,
         table: GradientTable,
         optimizer: torch.optim.Optimizer | None,
-        hold: ScheduleHold | None,
+        hold: ScheduleHold,
     ) -> GuardEvent:
         """Do what was decided, put it on record, and raise if that was the decision."""
         if event.action == "rollback":
@@ -69,7 +69,7 @@ class Actor:
                 parameter.grad = None
         elif event.action in ("replace", "zero"):
             self.nan_inf_handler.replace(parameters, table, by_zero=event.action == "zero")
-        if event.action in WITHHELD and hold is not None:
+        if event.action in WITHHELD:
             hold.hold()
         return event
 
