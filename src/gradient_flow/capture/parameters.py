@@ -23,6 +23,8 @@ class NamedGradients(NamedTuple):
     names: tuple[str, ...]
     gradients: list[Any]
     missing: tuple[str, ...]
+    absent: dict[str, Any] = {}
+    """The parameters that `missing` names, where it was parameters that were given."""
 
 
 def named_gradients(source: Any) -> NamedGradients:
@@ -107,12 +109,15 @@ def _numbered(source: Iterable[Any]) -> Iterable[tuple[str, Any]]:
 
 def _split(pairs: Iterable[tuple[str, Any]]) -> NamedGradients:
     names, gradients, missing = [], [], []
+    absent: dict[str, Any] = {}
     parameter_types, array_types = set(), set()  # by exact type: isinstance on every parameter is slow
     for name, value in pairs:
         kind = type(value)
         if kind not in array_types:
             if kind in parameter_types or is_parameter(value):
                 parameter_types.add(kind)
+                if value.grad is None:
+                    absent[name] = value
                 value = value.grad
             elif _is_array(value):
                 array_types.add(kind)
@@ -123,7 +128,7 @@ def _split(pairs: Iterable[tuple[str, Any]]) -> NamedGradients:
                 continue
         names.append(name)
         gradients.append(value)
-    return NamedGradients(tuple(names), gradients, tuple(missing))
+    return NamedGradients(tuple(names), gradients, tuple(missing), absent)
 
 
 def is_parameter(value: Any) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 
 from gradient_flow.capture.parameters import NamedGradients, named_gradients
 from gradient_flow.errors import InputError
-from gradient_flow.measurement import dense, kernels
-from gradient_flow.measurement.columns import Rows, Thresholds, merge_rows, repeat_row, zeros_row
+from gradient_flow.measurement import across_ranks, dense, kernels
+from gradient_flow.measurement.columns import COLUMNS, Rows, Thresholds, merge_rows, repeat_row, zeros_row
 from gradient_flow.measurement.table import GradientTable
 
 if TYPE_CHECKING:
@@ -40,7 +40,34 @@ def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3) ->
 def measure_found(found: NamedGradients, *, near_zero: float = 1e-7, very_large: float = 1e3) -> GradientTable:
     """The table of gradients that were found already."""
     thresholds = Thresholds(_threshold(near_zero, "near_zero"), _threshold(very_large, "very_large"))
+    if across_ranks.any_sharded(found.gradients) or across_ranks.any_sharded(found.absent.values()):
+        return _measure_sharded(found, thresholds)
     return GradientTable(found.names, _rows(found, thresholds), missing=found.missing, thresholds=thresholds)
+
+
+def _measure_sharded(found: NamedGradients, thresholds: Thresholds) -> GradientTable:
+    """The global table, the same on every rank: sharded gradients over all ranks, the others as they are here."""
+    here = dict(zip(found.names, found.gradients, strict=True))
+    sharded: dict[str, Any] = {name: g for name, g in here.items() if across_ranks.is_sharded(g)}
+    sharded |= {name: (p, None) for name, p in found.absent.items() if across_ranks.is_sharded(p)}
+    plain = [name for name in here if name not in sharded]
+
+    def measure_local(gradients: list[Any]) -> Rows:
+        rows = _rows(NamedGradients(("shard",) * len(gradients), gradients, ()), thresholds)
+        return rows() if callable(rows) else rows
+
+    order = sorted(sharded)  # ranks may differ in which gradients they have, never in the names
+    rows, present = across_ranks.global_rows([sharded[name] for name in order], measure_local)
+    by_name = {name: row for name, row, any_rank in zip(order, rows, present, strict=True) if any_rank}
+    by_name |= dict(zip(plain, measure_local([here[name] for name in plain]), strict=True)) if plain else {}
+    known = [*found.names, *found.missing]
+    names = sorted(by_name) if found.missing else [name for name in known if name in by_name]
+    return GradientTable(
+        names,
+        np.array([by_name[name] for name in names]).reshape(-1, len(COLUMNS)),
+        missing=[name for name in found.missing if name not in by_name],
+        thresholds=thresholds,
+    )
 
 
 PendingRows = Rows | Callable[[], Rows]
