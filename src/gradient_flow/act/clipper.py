@@ -18,8 +18,8 @@ from gradient_flow.act.limits import PercentileLimit, SpikeLimit
 from gradient_flow.act.unitwise import clip_by_unit_
 from gradient_flow.capture.parameters import held_parameters
 from gradient_flow.config import GradientConfig
-from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import INDEX, finite, merge_rows, norm, scale_rows
+from gradient_flow.measurement import GradientStats, GradientTable, measure
+from gradient_flow.measurement.columns import merge_rows, norm, scale_rows
 
 Parameters = Sequence[tuple[str, torch.Tensor]]
 
@@ -118,7 +118,7 @@ class GradientClipper:
                 and clip_by_unit_(parameter, config.agc_clip_factor * scale, config.agc_eps)
             ]
         else:
-            for factor in np.unique(decision.factors):
+            for factor in set(decision.factors.tolist()):
                 if factor != 1.0:
                     chosen = np.flatnonzero(decision.factors == factor).tolist()
                     scale_gradients_([parameters[i][1] for i in chosen], float(factor))
@@ -191,10 +191,11 @@ def _largest_parts(table: GradientTable) -> NDArray[np.float64]:
 
 def _norm_of(parameters: Parameters, table: GradientTable, positions: list[int] | None = None) -> float:
     """The norm of all gradients, or of some."""
-    merged = merge_rows(table.rows if positions is None else table.rows[positions])
-    value, largest = float(norm(merged)), float(merged[INDEX["max_abs"]])
-    if 0 < value < math.inf or largest == 0 or not finite(merged):
+    stats = table.total if positions is None else GradientStats("group", merge_rows(table.rows[positions]))
+    value = stats.norm
+    if 0 < value < math.inf or not stats.finite or stats.linf == 0:
         return value
+    largest = stats.linf
     # Finite, and yet their squares are beyond what a double can hold: once more, relative to the largest.
     chosen = range(len(parameters)) if positions is None else positions
     gradients = {str(i): parameters[i][1].grad.detach() / largest for i in chosen}  # type: ignore[union-attr]  # measured

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from gradient_flow.history.ranks import percentile_of
+
 SPREAD_FLOOR: Final = 0.01
 """Standard deviations below this share of the mean count as this share: of equal norms none is a spike."""
 
@@ -27,7 +29,7 @@ class PercentileLimit:
         past = list(self._norms)[-window:]
         if len(past) < min(least, window):
             return math.inf
-        limit = float(np.percentile(past, percentile))
+        limit = percentile_of(past, percentile)
         return limit if limit > 0 else math.inf
 
     def observe(self, norm: float, window: int) -> None:

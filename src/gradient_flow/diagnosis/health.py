@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.diagnosis.robust import MAD_TO_SIGMA
+from gradient_flow.history.ranks import median_of, percentile_of
 
 WINDOW: Final = 100
 SPIKE_DEVIATIONS: Final = 6.0
@@ -66,9 +67,9 @@ def deviations(norm: float, past: Sequence[float]) -> float:
     positive = [value for value in past if value > 0]
     if len(positive) < _FEW or not 0 < norm < math.inf:
         return math.nan
-    logs = np.log(positive)
-    middle = float(np.median(logs))
-    spread = MAD_TO_SIGMA * float(np.median(np.abs(logs - middle)))
+    logs = [math.log(value) for value in positive]
+    middle = median_of(logs)
+    spread = MAD_TO_SIGMA * median_of(abs(value - middle) for value in logs)
     floor = FLOOR if len(positive) >= _SETTLED else EARLY_FLOOR
     return (math.log(norm) - middle) / max(spread, floor)
 
@@ -122,7 +123,7 @@ def _spike(now: StepNumbers, past: Sequence[float]) -> Finding | None:
     if z < 0:
         recommendation = f"Look at the batch and the loss of this step: {evidence}."
         return Finding("unusual", f"Unusual pattern, sudden drop: {evidence}", recommendation)
-    limit = float(np.percentile(past, 90))
+    limit = percentile_of(past, 90)
     return Finding(
         "explosion",
         f"Gradient explosion: {evidence}",
@@ -136,7 +137,7 @@ def _drift(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> 
     if len(positive) < _SETTLED or not now.norm > 0:
         return None
     edge = max(len(positive) // 5, 3)
-    first, last = float(np.median(positive[:edge])), float(np.median([*positive[-edge + 1 :], now.norm]))
+    first, last = median_of(positive[:edge]), median_of([*positive[-edge + 1 :], now.norm])
     change = math.log(last / first)
     if abs(change) < DRIFT or (change < 0 and _converging(losses)):
         return None
@@ -156,7 +157,7 @@ def _converging(losses: Sequence[float]) -> bool:
     if len(finite) < _SETTLED:
         return False
     edge = len(finite) // 5
-    return float(np.median(finite[-edge:])) < 0.5 * float(np.median(finite[:edge]))
+    return median_of(finite[-edge:]) < 0.5 * median_of(finite[:edge])
 
 
 def _level(now: StepNumbers, past: Sequence[float]) -> Finding | None:

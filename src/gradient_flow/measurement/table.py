@@ -132,6 +132,7 @@ class GradientTable(Mapping[str, GradientStats]):
         self.thresholds = thresholds or Thresholds()
         self._rows = rows
         self._position: dict[str, int] | None = None
+        self._total: Rows | None = None
 
     @property
     def rows(self) -> Rows:
@@ -174,7 +175,9 @@ class GradientTable(Mapping[str, GradientStats]):
     @property
     def total(self) -> GradientStats:
         """All gradients as one."""
-        return GradientStats("total", columns.merge_rows(self.rows))
+        if self._total is None:
+            self._total = columns.merge_rows(self.rows)
+        return GradientStats("total", self._total)
 
     @property
     def finite_part(self) -> GradientTable:
