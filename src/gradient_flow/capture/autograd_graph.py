@@ -1,0 +1,154 @@
+"""The graph of one backward pass: through which operations must every gradient go, and what do they hold.
+
+An operation *dominates* another if every path from the loss to the other leads through it. Along the dominators of the
+first layer the gradient is whole: side branches, such as the inside of a residual block, do not count there.
+Method: Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm" (2001); on a graph without cycles one sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+_MOST_NODES: Final = 100_000
+_LEAF: Final = "torch::autograd::AccumulateGrad"
+_SLOPES: Final = ("TanhBackward0", "SigmoidBackward0", "HardtanhBackward0", "HardsigmoidBackward0")
+_SOFTMAX: Final = ("LogSoftmaxBackward0", "SoftmaxBackward0")
+_FIRST_DIMENSION: Final = 2**64
+
+
+class Graph:
+    """Operations reachable from the loss, with their dominators."""
+
+    def __init__(self, root: Any) -> None:
+        order = _from_loss_to_leaves(root)
+        self.complete = order is not None
+        """Whether the graph was small enough to be read."""
+        self.nodes: list[Any] = order or []
+        self._position = {node: position for position, node in enumerate(self.nodes)}
+        self._dominator = self._dominators()
+
+    def __contains__(self, node: Any) -> bool:
+        return node in self._position
+
+    def dominators(self, node: Any) -> list[Any]:
+        """Operations that every gradient on its way to `node` goes through, `node` first and the loss last."""
+        if node not in self._position:
+            return []
+        position, chain = self._position[node], []
+        while True:
+            chain.append(self.nodes[position])
+            if position == 0:
+                return chain
+            position = self._dominator[position]
+
+    def between(self, earlier: Any, later: Any) -> Iterator[Any]:
+        """Operations on a path from `later` (nearer to the loss) to `earlier` that dominate `earlier`."""
+        for node in self.dominators(earlier)[1:]:
+            if node is later:
+                return
+            yield node
+
+    def _dominators(self) -> list[int]:
+        uses: list[list[int]] = [[] for _ in self.nodes]
+        for position, node in enumerate(self.nodes):
+            for child, _ in node.next_functions:
+                if child is not None:
+                    uses[self._position[child]].append(position)
+        dominator = [0] * len(self.nodes)
+        for position in range(1, len(self.nodes)):
+            common = uses[position][0]
+            for user in uses[position][1:]:
+                while user != common:  # climb from the deeper of the two until they meet
+                    if user > common:
+                        user = dominator[user]
+                    else:
+                        common = dominator[common]
+            dominator[position] = common
+        return dominator
+
+
+def _from_loss_to_leaves(root: Any) -> list[Any] | None:
+    """Every operation after all that use it."""
+    finished: list[Any] = []
+    seen = {root}
+    stack: list[tuple[Any, Iterator[Any]]] = [(root, iter(root.next_functions))]
+    while stack:
+        node, children = stack[-1]
+        for child, _ in children:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append((child, iter(child.next_functions)))
+                break
+        else:
+            stack.pop()
+            finished.append(node)
+        if len(seen) > _MOST_NODES:
+            return None
+    return finished[::-1]
+
+
+def averaging(nodes: Iterable[Any]) -> float:
+    """By how much averages among these operations lower the norm of a gradient on its way back, in decades.
+
+    A mean over P positions hands each a share of 1/P: the norm falls by sqrt(P) and nothing is lost by it.
+    """
+    decades = 0.0
+    for node in nodes:
+        name = node.name()
+        try:
+            if name == "MeanBackward1":
+                shape = node._saved_self_sym_sizes
+                dims = node._saved_dim or range(len(shape))
+                dims = [dim - _FIRST_DIMENSION if dim >= _FIRST_DIMENSION // 2 else dim for dim in dims]
+                decades += 0.5 * math.log10(math.prod(shape[dim] for dim in dims))
+            elif name.startswith("AvgPool"):
+                decades += 0.5 * math.log10(math.prod(node._saved_kernel_size))
+            elif name.startswith("AdaptiveAvgPool"):
+                decades += 1.0  # the size of the output is not saved; pools of ten by ten are common
+        except (AttributeError, RuntimeError, ValueError, TypeError):
+            continue  # another version of torch saves other things
+    return decades
+
+
+def slopes(node: Any) -> torch.Tensor | None:
+    """The derivative of a bounded activation where it stands, as a share of its largest, if `node` is one."""
+    name = node.name()
+    if name not in _SLOPES:
+        return None
+    try:
+        if name == "TanhBackward0":
+            return 1 - _few(node._saved_result).square()
+        if name == "SigmoidBackward0":
+            result = _few(node._saved_result)
+            return 4 * result * (1 - result)
+        given = _few(node._saved_self)
+        low, high = (-3.0, 3.0) if name == "HardsigmoidBackward0" else (node._saved_min_val, node._saved_max_val)
+        # Of a ReLU6 the lower bend is a ReLU's: half of the units lie below it and that is no saturation.
+        inside = given < high if low == 0 else (given > low) & (given < high)
+        return inside.float()
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def classes(nodes: Iterable[Any], shapes: Mapping[Any, tuple[int, ...]]) -> int | None:
+    """Over how many classes the loss takes a softmax; None if it takes none. The one nearest to the loss counts."""
+    for node in nodes:
+        if node.name() in _SOFTMAX:
+            below = next((child for child, _ in node.next_functions if child is not None), None)
+            shape = shapes.get(below)
+            dim = node._saved_dim
+            dim = dim - _FIRST_DIMENSION if dim >= _FIRST_DIMENSION // 2 else dim
+            return shape[dim] if shape is not None and -len(shape) <= dim < len(shape) else 0
+        if node in shapes:
+            return None
+    return None
+
+
+def _few(tensor: torch.Tensor) -> torch.Tensor:
+    """At most some ten thousand elements, evenly spaced."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // 16_384)].float()

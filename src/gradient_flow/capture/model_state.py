@@ -1,0 +1,107 @@
+"""A model that is left as it was found, whatever is run with it in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+
+class _Contents(NamedTuple):
+    """A tensor, the memory it pointed to, and a copy of what was in there."""
+
+    tensor: torch.Tensor
+    memory: torch.Tensor
+    copy: torch.Tensor
+    requires_grad: bool
+
+
+@contextmanager
+def left_as_found(model: nn.Module) -> Iterator[None]:
+    """Give a model back everything that the block changes.
+
+    Parameters and buffers have their values back bit by bit, gradients are the same tensors, and every module has the
+    attributes, mode and parts that it had. Within the block no parameter has a gradient. What modules keep in
+    containers of their own is not restored.
+    """
+    modules = list(model.modules())
+    contents = [kept for tensor in _tensors_of(modules) if (kept := _keep(tensor)) is not None]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    attributes = [(module, _attributes(module)) for module in modules]
+    try:
+        for parameter, _ in gradients:
+            parameter.grad = None
+        yield
+    finally:
+        for module, (plain, registered) in attributes:
+            _put_attributes_back(module, plain, registered)
+        with torch.no_grad():
+            for kept in contents:
+                _put_contents_back(kept)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+def _tensors_of(modules: list[nn.Module]) -> list[torch.Tensor]:
+    """Parameters, buffers and plain attributes, each once."""
+    found: dict[int, torch.Tensor] = {}
+    for module in modules:
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values()]
+        found.update((id(tensor), tensor) for tensor in own if isinstance(tensor, torch.Tensor))
+    return list(found.values())
+
+
+def _keep(tensor: torch.Tensor) -> _Contents | None:
+    if is_lazy(tensor) or tensor.device.type == "meta":
+        return None  # nothing to lose
+    memory = tensor.detach()
+    try:
+        copy = memory.clone()
+    except RuntimeError:  # the device is full, which is a likely moment for trouble
+        copy = memory.cpu()
+    return _Contents(tensor, memory, copy, tensor.requires_grad)
+
+
+def _put_contents_back(kept: _Contents) -> None:
+    if not _same_bits(kept.memory, kept.copy):
+        # Through `.data` the version counter stays: a graph that the caller still holds remains usable.
+        kept.memory.data.copy_(kept.copy)
+    if kept.tensor.is_leaf and kept.tensor.requires_grad != kept.requires_grad:
+        kept.tensor.requires_grad_(kept.requires_grad)
+    if kept.tensor.data_ptr() != kept.memory.data_ptr() or kept.tensor.shape != kept.memory.shape:
+        kept.tensor.data = kept.memory
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether nothing has changed. When in doubt, as with NaN or a sparse tensor, it has."""
+    one, other = getattr(one, "_local_tensor", one), getattr(other, "_local_tensor", other)
+    try:
+        same = one.device == other.device and torch.equal(one, other)
+        return same and (not one.is_floating_point() or torch.equal(one.signbit(), other.signbit()))  # -0.0 equals 0.0
+    except RuntimeError:
+        return False
+
+
+def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The attributes of a module, and what it has registered."""
+    present = vars(module)
+    names = [name for name in ("_parameters", "_buffers", "_modules") if isinstance(present.get(name), dict)]
+    return dict(present), {name: dict(present[name]) for name in names}
+
+
+def _put_attributes_back(module: nn.Module, plain: dict[str, Any], registered: dict[str, dict[str, Any]]) -> None:
+    present = vars(module)  # not through setattr: a property or `__setattr__` of the user's would run
+    _put_back(present, plain)
+    for name, members in registered.items():
+        _put_back(present[name], members)
+
+
+def _put_back(present: dict[str, Any], before: dict[str, Any]) -> None:
+    changed = present.keys() != before.keys() or any(present[name] is not value for name, value in before.items())
+    if changed:
+        present.clear()
+        present.update(before)
