@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradient_flow.act.fused import ScaleInStep
+from gradient_flow.act.row_parameters import Parameters, parameters_of_rows
+from gradient_flow.act.schedule_hold import ScheduleHold
 from gradient_flow.capture.optimizer_steps import pending_scale
-from gradient_flow.capture.parameters import held_parameters
+from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.errors import InputError
 from gradient_flow.measurement import GradientTable
 from gradient_flow.measurement.columns import scale_rows
+from gradient_flow.measurement.rank_names import RankNames
+from gradient_flow.rank_trace import RankTrace
 
 if TYPE_CHECKING:
     from gradient_flow.manager import GradientManager
@@ -28,9 +32,13 @@ class Attachment:
         *,
         scaler: Any = None,
         scheduler: Any = None,
+        group: Any = None,
+        trace_ranks: bool = False,
     ) -> None:
         self.manager, self.model, self.scaler, self.scheduler = manager, model, scaler, scheduler
-        self._names = {id(parameter): name for name, parameter in held_parameters(model)}
+        self.group = group if group is not None else manager.group
+        self._ranks: dict[int, RankNames] = {}
+        self._trace = RankTrace(model) if trace_ranks else None
         self._in_step: dict[int, ScaleInStep] = {}
 
     def before_step(
@@ -39,25 +47,31 @@ class Attachment:
         loss: Any,
         table: GradientTable | None = None,
         closure: Callable[[], Any] | None = None,
+        *,
+        ranks: RankNames | None = None,
+        bad_ranks: tuple[int, ...] | None = None,
     ) -> dict[str, Any]:
-        """Manage the gradients of the coming step. `table` is theirs, unscaled, where it was taken already."""
+        """Manage the gradients of the coming step. `table` is theirs, unscaled, where it was taken already.
+
+        `ranks` and `bad_ranks` belong to the table: the names it was made with, and whose own gradients were bad.
+        """
         self.after_step(optimizer)  # a step that failed may have left its scale behind
         if self.manager.has_managed(optimizer) and self.manager.last_step is not None:
             return self.manager.last_step
         in_step = self._in_step.setdefault(id(optimizer), ScaleInStep(optimizer))
-        parameters = [
-            (self._names.get(id(p), f"{group}.{position}"), p)
-            for group, settings in enumerate(optimizer.param_groups)
-            for position, p in enumerate(settings["params"])
-            if p.grad is not None
-        ]
+        parameters = parameters_to_manage(self.model, optimizer, only_optimizer=True)
+        of_rows: Parameters
         if table is None:
-            table = unscaled(self.manager.measure_step(parameters), pending_scale(optimizer))
+            if self.group is not None:
+                ranks = self._ranks.setdefault(id(optimizer), RankNames(self.group))
+            table, of_rows = self.manager.measure_step(parameters, ranks)
+            table = unscaled(table, pending_scale(optimizer))
         else:
-            by_name = dict(parameters)
-            parameters = [(name, by_name[name]) for name in table.names]
+            of_rows = parameters_of_rows(table, parameters, ranks)
+        if bad_ranks is None and self._trace is not None:
+            bad_ranks = tuple(bad.rank for bad in self._trace.bad_ranks())
         return self.manager.manage_step(
-            parameters,
+            of_rows,
             table,
             optimizer,
             self.model,
@@ -66,6 +80,7 @@ class Attachment:
             scaler=self.scaler,
             scheduler=self.scheduler,
             in_step=in_step,
+            bad_ranks=bad_ranks or (),
         )
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -77,6 +92,9 @@ class Attachment:
     def close(self) -> None:
         """The same for all optimizers; overflows since the last step are counted."""
         self.manager.count_overflows(self.scaler)
+        if self._trace is not None:
+            self._trace.close()
+        ScheduleHold(self.scheduler).release()
         for in_step in self._in_step.values():
             in_step.end()
 

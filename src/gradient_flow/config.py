@@ -123,7 +123,8 @@ def _choice(*choices: str) -> Rule:
     return lambda name, value: check_choice(name, value, choices)
 
 
-def _limit(name: str, value: Any) -> None:
+def check_clip_limit(name: str, value: Any) -> None:
+    """Refuse what is no limit to clip at."""
     if not (isinstance(value, float) and value == math.inf):
         rule = "a number above 0 (inf for no limit; `enable_gradient_clipping=False` switches clipping off)"
         check_number(name, value, rule, 0, open_ends="l")
@@ -143,7 +144,7 @@ def _group_limits(name: str, value: Any) -> None:
     if not isinstance(value, Mapping):
         raise ConfigError(f"`{name}` must map patterns of parameter names to limits, got {value!r}.")
     for pattern, limit in value.items():
-        _limit(f"{name}[{pattern!r}]", limit)
+        check_clip_limit(f"{name}[{pattern!r}]", limit)
 
 
 _positive = _number("a finite number above 0", 0, open_ends="l")
@@ -152,7 +153,7 @@ _count = _whole(1)
 
 _RULES: Final[dict[str, Rule]] = {
     "enable_gradient_clipping": check_flag,
-    "max_grad_norm": _limit,
+    "max_grad_norm": check_clip_limit,
     "clip_type": _choice(*CLIP_TYPES),
     "enable_nan_inf_check": check_flag,
     "nan_inf_threshold": _number("a number from 0 to 1", 0, 1),

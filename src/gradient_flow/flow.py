@@ -23,8 +23,9 @@ from gradient_flow.attachment import Attachment, as_optimizers, unscaled
 from gradient_flow.capture import clipping
 from gradient_flow.capture.loss_scale import ScaleWatch
 from gradient_flow.capture.optimizer_steps import before_each_step, pending_scale
-from gradient_flow.capture.parameters import module_parameters, optimizer_parameters
+from gradient_flow.capture.parameters import gradients_of, module_parameters, optimizer_parameters
 from gradient_flow.capture.roles import parameter_roles
+from gradient_flow.capture.sharding import any_sharded, is_first_rank
 from gradient_flow.capture.tracking import ClippedRow, KnownParameter
 from gradient_flow.capture.updates import sample_weights, weight_changes
 from gradient_flow.diagnosis.verdict import NonFinite, Verdict, judge
@@ -36,7 +37,10 @@ from gradient_flow.history.window import History
 from gradient_flow.integrations.loggers import make_loggers
 from gradient_flow.manager import GradientManager
 from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import COLUMNS, Thresholds
+from gradient_flow.measurement.columns import COLUMNS, Rows, Thresholds
+from gradient_flow.measurement.measure import share_of_rank
+from gradient_flow.rank_steps import RankSteps, StepTables
+from gradient_flow.rank_trace import BadRank, RankCheck, RankReport, RankTrace
 
 TOTALS = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
 """Statistics of all gradients together that every step record holds."""
@@ -56,6 +60,9 @@ def watch(
     history: int = 10_000,
     near_zero: float = 1e-7,
     very_large: float = 1e3,
+    group: Any = None,
+    check_ranks: bool = False,
+    trace_ranks: bool = False,
 ) -> Flow:
     """Watch every optimizer step of a model; nothing else in the training loop has to change.
 
@@ -70,6 +77,11 @@ def watch(
         scaler: the `GradScaler`, if there is one: its scale and the steps it skipped are recorded.
         manager: guards and clips each step, from the same read of the gradients; what it does is recorded.
         history: how many steps are remembered in `flow.history`.
+        group: a process group whose ranks hold different parameters (pipeline stages) and are recorded as one model.
+            Sharded models (FSDP2, tensor parallel) need none. Every rank calls `watch`; the first writes and logs.
+        check_ranks: with every `layers_every`-th record compare the ranks: who has other gradients, who is slow.
+        trace_ranks: look at the gradients of each rank before `DistributedDataParallel` averages them, to name the
+            ranks that non-finite ones come from. A second read of the gradients.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
@@ -91,10 +103,13 @@ def watch(
         groups=groups,
         log=log,
         scaler=scaler,
-        attachment=None if manager is None else Attachment(manager, model, scaler=scaler),
+        attachment=None if manager is None else Attachment(manager, model, scaler=scaler, group=group),
         history=history,
         near_zero=near_zero,
         very_large=very_large,
+        group=group,
+        check=RankCheck(model) if check_ranks else None,
+        trace=RankTrace(model) if trace_ranks else None,
     )
     try:
         for each in as_optimizers([] if optimizer is None else optimizer):
@@ -123,6 +138,9 @@ class Flow:
         history: int,
         near_zero: float,
         very_large: float,
+        group: Any = None,
+        check: RankCheck | None = None,
+        trace: RankTrace | None = None,
     ) -> None:
         self.every, self.layers_every = _count(every, "every"), _count(layers_every, "layers_every")
         self._limits = {"near_zero": near_zero, "very_large": very_large}
@@ -136,6 +154,10 @@ class Flow:
         self._groups = groups
         self._scaler = scaler
         self._attachment = attachment
+        self._group, self._check, self._trace = group, check, trace
+        self._rank_steps: dict[int, RankSteps] = {}
+        self.rank_report: RankReport | None = None
+        """How ranks compared, where they were checked with the last recorded step."""
         self.history = History(_count(history, "history"))
         self.table: GradientTable | None = None
         """The gradients of the last recorded step, as backward left them."""
@@ -153,13 +175,16 @@ class Flow:
         self._handles: list[Any] = []
         self._told: dict[str, Any] = {}
         self._before_clip: dict[str, ClippedRow] = {}
+        self._clip_seen = False
         self._sample: tuple[list[tuple[str, torch.Tensor]], list[torch.Tensor]] | None = None
         self._pending: tuple[dict[str, Any], GradientTable, bool] | None = None
+        self._bad_ranks: tuple[BadRank, ...] = ()
+        self._told_of_ranks = False
         self._start = time.time()
-        self._closed = self._failed = False
-        writes = run is not None and _is_first_rank()
-        self._run: RunWriter | None = RunWriter(run, self._header()) if writes and run is not None else None
-        self._loggers = make_loggers(log, Path(run) if run is not None else None) if _is_first_rank() else []
+        self._closed = self._failed = self._ended = False
+        first = is_first_rank()
+        self._run: RunWriter | None = RunWriter(run, self._header()) if first and run is not None else None
+        self._loggers = make_loggers(log, Path(run) if run is not None else None) if first else []
         self._stop_listening = clipping.listen(self._on_clip)
 
     # ---- what a user calls ----------------------------------------------------------------------------------------
@@ -176,7 +201,7 @@ class Flow:
         if self._closed:
             raise MonitorStateError("Cannot record a step after close(). Create a new watch().")
         self.log(**values)
-        self._guarded(lambda: self._before_step(optimizer))
+        self._guarded(lambda: self._before_step(optimizer), together=True)
         self._guarded(self._finish)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
@@ -214,6 +239,10 @@ class Flow:
         if self._attachment is not None:
             self._attachment.close()
         self._guarded(self._finish)
+        self._guarded(self._write_all_owed)
+        for watcher in (self._check, self._trace):
+            if watcher is not None:
+                watcher.close()
         for logger in self._loggers:
             logger.close()
         if self._run is not None:
@@ -266,17 +295,20 @@ class Flow:
         if loss is not None:
             self._told.setdefault("loss", loss)
         told = self._told.get("loss")
-        before = self._pending
-        self._guarded(lambda: self._before_step(optimizer))
+        before = self.table
+        self._guarded(lambda: self._before_step(optimizer), together=True)
         if self._attachment is not None:
-            measured = self.table if self._pending is not before and self.clipped_table is None else None
+            measured = self.table if self.table is not before and self.clipped_table is None else None
             self._act(self._attachment, optimizer, told, measured)
 
     def _act(
         self, attachment: Attachment, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None
     ) -> None:
         """Let the manager act. What it raises is meant: it is the user's policy."""
-        done = attachment.before_step(optimizer, loss, table)
+        steps = self._rank_steps.get(id(optimizer))
+        ranks = None if steps is None or table is None else steps.ranks
+        bad_ranks = None if self._trace is None else tuple(bad.rank for bad in self._bad_ranks)
+        done = attachment.before_step(optimizer, loss, table, ranks=ranks, bad_ranks=bad_ranks)
         if self._pending is None:
             return
         record = self._pending[0]
@@ -290,8 +322,13 @@ class Flow:
     def _on_step_ended(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._attachment is not None:
             self._attachment.after_step(optimizer)
+        steps = self._rank_steps.get(id(optimizer))
+        if steps is not None:
+            self._guarded(steps.step_is_done)
         if self._pending is not None:
             self._guarded(self._finish)
+        if self._check is not None:
+            self._check.step_is_done()
 
     def _is_recorded(self, own_step: int) -> bool:
         """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
@@ -299,13 +336,15 @@ class Flow:
 
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
         ours = [(known.name, p) for p in parameters if (known := self._known.get(id(p))) is not None and known.is_(p)]
-        ours = [(name, p) for name, p in ours if p.grad is not None]
         if self._closed or not ours or not any(self._is_recorded(own + 1) for own in self._own_steps.values()):
             return lambda: None
+        self._clip_seen = True
+        for steps in self._rank_steps.values():
+            steps.clip_seen = True  # also where this rank has no gradient: all ranks must come to the same
+        ours = [(name, p) for name, p in ours if p.grad is not None]
 
         def measure_before() -> None:
-            table = self._measure(ours, 1.0)
-            for (name, p), row in zip(ours, table.rows, strict=True):
+            for (name, p), row in zip(ours, self._rows_here(ours), strict=True):
                 earlier = self._before_clip.get(name)
                 # Clipped twice, it came as it was before the first.
                 self._before_clip[name] = earlier if earlier is not None and earlier.is_of(p) else ClippedRow(row)
@@ -328,16 +367,27 @@ class Flow:
         ours = self._live_parameters() if optimizer is None else self._parameters_of(optimizer)
         clipped = {name: self._before_clip.pop(name) for name, _ in ours if name in self._before_clip}
         # A step that was skipped after its clip left rows behind that are not of these gradients.
-        before_clip = {name: clipped[name].row for name, p in ours if name in clipped and clipped[name].is_of(p)}
-        now = self._measure(ours, pending_scale(optimizer))
+        clipped_rows = {name: clipped[name].row for name, p in ours if name in clipped and clipped[name].is_of(p)}
+        with_layers = (own // self.every) % self.layers_every == 0 or own == self.every
+        try:
+            now, before_clip, owed = self._measure(optimizer, ours, clipped_rows)
+            self._ask_ranks(now, with_layers)
+        except BaseException:
+            self._ended = True  # on every other rank too: nobody is left waiting
+            raise
         self.table, self.clipped_table = now, None
         if before_clip:
             rows = np.array([before_clip.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
             self.table = GradientTable(now.names, rows, missing=now.missing, thresholds=now.thresholds)
             self.clipped_table = now
+        steps = self._rank_steps.get(id(optimizer))
+        if steps is not None and with_layers:
+            steps.remember(self.steps, self.table, ours)
+        if self._failed:
+            return  # nothing is recorded any more, but the other ranks count on this one
+        self._write_owed(owed)
         record = self._record(told, optimizer)
-        with_layers = (own // self.every) % self.layers_every == 0 or own == self.every
-        if with_layers:
+        if steps is None and with_layers:
             weights = [(name, parameter) for name, parameter in ours if parameter.grad is not None]
             self._sample = weights, sample_weights([parameter for _, parameter in weights])
         self._pending = record, self.table, with_layers
@@ -346,13 +396,12 @@ class Flow:
         if self._pending is None:
             return
         (record, table, with_layers), self._pending = self._pending, None
-        ratios = self._update_ratios(table) if with_layers and self._sample is not None else {}
+        ratios = self._update_ratios(table) if with_layers and self._sample is not None else None
         self.history.append(dict(numbers_in(record)))
         if self._run is not None:
             self._run.write(record)
-            if with_layers:
-                known = [parameter["name"] for parameter in self._all]
-                self._run.write(layers_record(record["step"], table, known, ratios))
+        if ratios is not None:
+            self._write_layers(record["step"], table, ratios)
         if self._loggers:
             groups = self.grouped(table) if with_layers else None
             metrics = logged_metrics(table.total, groups)
@@ -363,13 +412,61 @@ class Flow:
         """The table by groups, or by role where no groups were given."""
         return table.group(self._groups if self._groups is not None else self._roles.get)
 
-    def _measure(self, parameters: Sequence[tuple[str, torch.Tensor]], scale: float) -> GradientTable:
-        limits = {name: limit * scale for name, limit in self._limits.items()}
-        table = measure({name: parameter.grad for name, parameter in parameters}, **limits)
-        if scale == 1.0:
-            return table
-        free = unscaled(table, scale)
-        return GradientTable(free.names, free.rows, missing=free.missing, thresholds=Thresholds(**self._limits))
+    def _rows_here(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> Rows:
+        """Of what lies on this rank only: ranks put their parts together once, when the step comes."""
+        if not any_sharded(parameter for _, parameter in parameters):
+            return measure({name: parameter.grad for name, parameter in parameters}, **self._limits).rows
+        share = share_of_rank(gradients_of(parameters), Thresholds(**self._limits))
+        if share.problem is not None:
+            raise share.problem
+        return share.rows
+
+    def _measure(
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        before_clip: Mapping[str, Rows],
+    ) -> StepTables:
+        """The table of the step, alone or together with the ranks that hold other parts of these gradients."""
+        scale, key = pending_scale(optimizer), id(optimizer)
+        if key not in self._rank_steps and (self._group is not None or any_sharded(p for _, p in parameters)):
+            self._rank_steps[key] = RankSteps(self._group, clip_seen=self._clip_seen)
+        if key in self._rank_steps:
+            return self._rank_steps[key].measure(parameters, before_clip, Thresholds(**self._limits), scale)
+        near_zero, very_large = (limit * scale for limit in self._limits.values())
+        gradients = {name: parameter.grad for name, parameter in parameters}
+        table = measure(gradients, near_zero=near_zero, very_large=very_large)
+        if scale != 1.0:
+            free = unscaled(table, scale)
+            table = GradientTable(free.names, free.rows, missing=free.missing, thresholds=Thresholds(**self._limits))
+        return StepTables(table, before_clip, None)
+
+    def _ask_ranks(self, table: GradientTable, with_layers: bool) -> None:
+        """What was asked for beyond the table: one small collective each, in the same steps on every rank."""
+        if self._trace is not None:
+            self._bad_ranks = self._trace.bad_ranks()
+        report = self.rank_report = self._check.compare(table) if self._check is not None and with_layers else None
+        if report is not None and report.differing and not self._told_of_ranks:
+            self._told_of_ranks = True
+            warnings.warn(f"Step {self.steps}: {report}", GradientFlowWarning, stacklevel=6)
+
+    def _write_owed(self, owed: tuple[int, GradientTable, Any] | None) -> None:
+        if owed is not None:
+            self._write_layers(owed[0], owed[1], {"update_ratio": owed[2]})
+
+    def _write_all_owed(self) -> None:
+        for steps in self._rank_steps.values():
+            self._write_owed(steps.owed_here())
+
+    def _write_layers(self, step: int, table: GradientTable, ratios: Mapping[str, Any]) -> None:
+        if self._run is None:
+            return
+        known = [parameter["name"] for parameter in self._all]
+        new = [name for name in table.names if name not in set(known)]
+        if new:  # of other ranks, which do not tell their shapes
+            self._all += [{"name": name, "shape": [table[name].count], "dtype": ""} for name in new]
+            self._run.write({"kind": "parameters", "parameters": self._all[-len(new) :]})
+        self._run.write(layers_record(step, table, known + new, ratios))
 
     def _record(self, told: Mapping[str, Any], optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
         assert self.table is not None
@@ -385,6 +482,10 @@ class Flow:
                 record["optimizer"] = next(i for i, each in enumerate(self._optimizers) if each() is optimizer)
         if self._scaler is not None:
             record |= {"amp_scale": self._scale.scale, "skipped_steps": self.skipped_steps}
+        if self._bad_ranks:
+            record["nonfinite_ranks"] = [bad._asdict() for bad in self._bad_ranks]
+        if self.rank_report is not None:
+            record |= self.rank_report.to_record()
         if not total.finite:
             self._note_nonfinite(record, self.table)
         return record
@@ -454,9 +555,14 @@ class Flow:
             "groups": groups,
         }
 
-    def _guarded(self, action: Callable[[], None]) -> None:
-        """Whatever fails in here must not stop the training that is being watched."""
-        if self._failed or os.getpid() != self._pid:  # a forked child must not write into its parent's run
+    def _guarded(self, action: Callable[[], object], *, together: bool = False) -> None:
+        """Whatever fails in here must not stop the training that is being watched.
+
+        What ranks do `together` goes on after a failure on one of them, which the others do not know of.
+        """
+        if os.getpid() != self._pid or self._ended:  # a forked child must not write into its parent's run
+            return
+        if self._failed and not (together and self._rank_steps):
             return
         try:
             action()
@@ -473,7 +579,3 @@ def _count(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
     return value
-
-
-def _is_first_rank() -> bool:
-    return os.environ.get("RANK", "0") == "0"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,22 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from gradient_flow.act.actor import Actor
-from gradient_flow.act.clipper import Parameters
 from gradient_flow.act.fused import ScaleInStep
 from gradient_flow.act.guard import WITHHELD, GuardEvent, event_of
+from gradient_flow.act.row_parameters import Parameters, measure_parameters
 from gradient_flow.act.schedule_hold import ScheduleHold
 from gradient_flow.attachment import Attachment, as_optimizers
-from gradient_flow.capture.loss_scale import ScaleWatch, unscale_gradients
+from gradient_flow.capture.loss_scale import ScaleWatch, saw_overflow, unscale_gradients
 from gradient_flow.capture.optimizer_steps import before_each_step
-from gradient_flow.capture.parameters import held_parameters
+from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.capture.random_states import RandomState
 from gradient_flow.config import GradientConfig
 from gradient_flow.diagnosis.clip_advice import ClipAdvice, advise_on_clipping
-from gradient_flow.errors import GradientFlowWarning, InputError
+from gradient_flow.diagnosis.health import report
+from gradient_flow.errors import ConfigError, GradientFlowWarning, InputError, MonitorStateError
 from gradient_flow.history.export import write_json
 from gradient_flow.history.step_record import plain_value
 from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.monitor import GradientMonitor
+from gradient_flow.measurement.rank_names import RankNames
+from gradient_flow.monitor import GradientMonitor, describe_gradients
 from gradient_flow.show.plots import save_figure
 from gradient_flow.show.training_plots import plot_training_curves
 
@@ -59,11 +63,19 @@ class GradientManager:
     (8.0, 0.125, True)
     """
 
-    def __init__(self, config: GradientConfig | None = None) -> None:
+    def __init__(self, config: GradientConfig | None = None, *, group: Any = None) -> None:
         if config is not None and not isinstance(config, GradientConfig):
             raise InputError(f"`config` must be a GradientConfig, got {type(config).__name__}.")
-        self.config = config if config is not None else GradientConfig()
+        self._config = config if config is not None else GradientConfig()
         self.config.check()
+        if self.config.nonfinite == "rollback" and self.config.rollback_after > self.config.max_consecutive_skips:
+            raise ConfigError(
+                f"`rollback_after` ({self.config.rollback_after}) must not exceed `max_consecutive_skips` "
+                f"({self.config.max_consecutive_skips}): the limit would end the run before any rollback."
+            )
+        self.group = group
+        """Ranks with different parameters, such as pipeline stages, that are managed as one model."""
+        self._ranks = None if group is None else RankNames(group)
         self.monitor = GradientMonitor(self.config)
         self._actor = Actor(self.config)
         self.clipper = self._actor.clipper
@@ -77,7 +89,6 @@ class GradientManager:
         self.origins: list[NonFiniteOrigin] = []
         """Causes of non-finite gradients that replays found."""
         self._health: dict[str, Any] = {"healthy": True, "warnings": [], "recommendations": [], "issues": []}
-        self._statistics: dict[str, Any] = {}
         self._model: weakref.ref[torch.nn.Module] | None = None
         self._random: RandomState | None = None
         self._replays = 0
@@ -86,7 +97,16 @@ class GradientManager:
         """Overflows that were seen in the gradients, before they show in the scale."""
         self._warned = False
         self._attached: list[torch.optim.Optimizer] = []
-        self._served: torch.optim.Optimizer | None = None
+        self._served: tuple[weakref.ref[torch.optim.Optimizer], list[Any]] | None = None
+
+    @property
+    def config(self) -> GradientConfig:
+        """The settings in force. Change their fields; another object cannot take their place."""
+        return self._config
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Which model and optimizers were seen is of this process only.
+        return {**vars(self), "_model": None, "_attached": [], "_served": None}
 
     # ---- acting ---------------------------------------------------------------------------------------------------
 
@@ -115,6 +135,11 @@ class GradientManager:
         """
         if not isinstance(model, torch.nn.Module):
             raise InputError(f"`model` must be a module, got {type(model).__name__}.")
+        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            raise InputError(f"`optimizer` must be a torch optimizer or None, got {type(optimizer).__name__}.")
+        scaled = scaler is not None and scaler.is_enabled()
+        if scaled and optimizer is None:
+            raise InputError("`scaler` needs `optimizer`: gradients are unscaled for the optimizer that steps them.")
         if loss is None and closure is not None:
             self.mark_step_start()
             loss = closure()
@@ -122,13 +147,17 @@ class GradientManager:
             _run_backward(loss, scaler)
         if scaler is not None and optimizer is not None:
             unscale_gradients(scaler, optimizer)
-        parameters = [(name, p) for name, p in held_parameters(model) if p.grad is not None]
-        table = self.measure_step(parameters)
+        # Under a scaler the gradients of other optimizers are still scaled.
+        table, parameters = self.measure_step(
+            parameters_to_manage(model, optimizer, only_optimizer=scaled), self._ranks
+        )
         info = self.manage_step(
             parameters, table, optimizer, model, loss, closure=closure, scaler=scaler, scheduler=scheduler
         )
         # In a loop that calls `step` itself, the hook of an attachment must not manage the same gradients again.
-        self._served = optimizer if optimizer in self._attached else None
+        self._served = None
+        if optimizer in self._attached and optimizer is not None and not info["skipped"]:
+            self._served = weakref.ref(optimizer), _marks(optimizer)
         if closure is not None:
             self.mark_step_start()  # the next step starts from here
         return info
@@ -136,7 +165,7 @@ class GradientManager:
     def has_managed(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the coming step of an attached optimizer was managed by `step` already; asking ends it."""
         served, self._served = self._served, None
-        return served is optimizer
+        return served is not None and served[0]() is optimizer and served[1] == _marks(optimizer)
 
     def mark_step_start(self) -> None:
         """Remember the random state, so that a replay of the coming step draws what the step drew."""
@@ -150,8 +179,16 @@ class GradientManager:
         *,
         scaler: Any = None,
         scheduler: Any = None,
+        trace_ranks: bool = False,
     ) -> Iterator[GradientManager]:
         """Manage every `optimizer.step()` inside a `with` block; nothing else in the loop changes.
+
+        With `trace_ranks` the gradients of each rank are also looked at before `DistributedDataParallel` averages
+        them, so that an event names the rank that a NaN came from. That costs a second read of the gradients and one
+        collective of two numbers per rank and step.
+
+        A step with a closure (LBFGS) is judged by the closure's first evaluation. A `GradScaler` that finds an overflow
+        does not call an optimizer that is not fused: then hold the schedule yourself, by the scale that fell.
 
         >>> import torch
         >>> model = torch.nn.Linear(2, 1)
@@ -161,8 +198,10 @@ class GradientManager:
         >>> manager.total_steps
         1
         """
-        attachment = Attachment(self, model, scaler=scaler, scheduler=scheduler)
+        attachment = Attachment(self, model, scaler=scaler, scheduler=scheduler, trace_ranks=trace_ranks)
         optimizers, handles = as_optimizers(optimizer), []
+        if any(each in self._attached for each in optimizers):
+            raise MonitorStateError("This manager is attached to `optimizer` already: it would act twice on each step.")
         for each in optimizers:
             handles.append(before_each_step(each, attachment.before_step))
             handles.append(each.register_step_post_hook(lambda o, _args, _kwargs: attachment.after_step(o)))
@@ -172,6 +211,7 @@ class GradientManager:
         finally:
             for each in optimizers:
                 self._attached.remove(each)
+            self._served = None
             for handle in handles:
                 handle.remove()
             attachment.close()
@@ -179,7 +219,7 @@ class GradientManager:
     def healthy(self, model: torch.nn.Module | None = None) -> bool:
         """Whether a checkpoint may be saved now: the last step was good and every weight is finite.
 
-        Reads the weights once. `model` is by default the one of the last step.
+        Reads the weights once. `model` is by default the one of the last step. With a sharded model, all ranks ask.
         """
         model = model if model is not None else self._model() if self._model is not None else None
         if self.guard.consecutive or "explosion" in self._health["issues"] or "nonfinite" in self._health["issues"]:
@@ -256,6 +296,11 @@ class GradientManager:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
+        missing = sorted(self.state_dict().keys() - state.keys())
+        if missing:
+            raise InputError(f"`state` must come from GradientManager.state_dict(); it has no {', '.join(missing)}.")
+        self._actor.forget_snapshots()
+        self._served, self._scale, self._seen_overflows = None, ScaleWatch(), 0
         self.total_steps, self.unhealthy_steps = state["total_steps"], state["unhealthy_steps"]
         self.clipped_steps = state["clipped_steps"]
         self.nan_inf_handler.total_replacements = state["total_replacements"]
@@ -269,12 +314,12 @@ class GradientManager:
         """Health and statistics are taken at the first step and every so many after it."""
         return self.config.enable_gradient_monitoring and (step - 1) % self.config.check_frequency == 0
 
-    def measure_step(self, parameters: Parameters) -> GradientTable:
-        """The table of the coming step; an empty one where nobody needs it."""
+    def measure_step(self, parameters: Parameters, ranks: RankNames | None = None) -> tuple[GradientTable, Parameters]:
+        """The table of the coming step, and a parameter for each of its rows; both empty where nobody needs them."""
         config = self.config
         acts = config.enable_gradient_clipping or config.enable_nan_inf_check
         needed = acts or self._is_checked(self.total_steps + 1)
-        return measure({name: parameter.grad for name, parameter in parameters if needed})
+        return measure_parameters(parameters, ranks) if needed else (measure({}), [])
 
     def manage_step(
         self,
@@ -288,6 +333,7 @@ class GradientManager:
         scaler: Any = None,
         scheduler: Any = None,
         in_step: ScaleInStep | None = None,
+        bad_ranks: tuple[int, ...] = (),
     ) -> dict[str, Any]:
         """Health, guard, clip and record for gradients that were measured: one row of the table per parameter."""
         self.total_steps += 1
@@ -296,14 +342,17 @@ class GradientManager:
         hold.release()
         number = _number(loss)
         checked = self._is_checked(self.total_steps)
-        if checked:
-            self._health = self.monitor.check_gradient_health(table, loss=number, step=self.total_steps)
-            self.unhealthy_steps += not self._health["healthy"]
+        bad = not table.total.finite or not math.isfinite(number or 0.0)
+        # A step that the guard has to act on is never called healthy, whatever the frequency of checks.
+        looked = checked or bad
+        self._health = (
+            self.monitor.check_gradient_health(table, loss=number, step=self.total_steps) if looked else report([])
+        )
+        self.unhealthy_steps += not self._health["healthy"]
         self.count_overflows(scaler)
 
-        scaled = scaler is not None and scaler.is_enabled()
-        overflow = scaled or getattr(optimizer, "found_inf", None) is not None
-        event = self._actor.judge(self.total_steps, table, number, scaler_handles_it=overflow)
+        overflow = not table.total.finite and saw_overflow(scaler, optimizer)
+        event = self._actor.judge(self.total_steps, table, number, scaler_handles_it=overflow, bad_ranks=bad_ranks)
         origin = None if event is None else self._find_origin(closure, model, event)
         nan_inf = self.nan_inf_handler.report(table, replaced=event is not None and event.action in ("replace", "zero"))
         if event is None:
@@ -316,14 +365,15 @@ class GradientManager:
         self.clipped_steps += clipping["clipped"]
         skipped = event is not None and event.action in WITHHELD
         nan_inf["action"] = None if event is None else event.action
-        if checked:
-            self._statistics = self._record(table, number, clipping, event, optimizer)
+        statistics = describe_gradients(table)
+        if checked and len(table):
+            self._record(table, number, clipping, event, optimizer)
         info = {
             "step": self.total_steps,
-            "health": {**self._health, "checked": checked},
+            "health": {**copy.deepcopy(self._health), "checked": checked},
             "nan_inf": nan_inf,
             "clipping": clipping,
-            "statistics": self._statistics,
+            "statistics": statistics,
             "skipped": skipped,
         }
         if origin is not None:
@@ -343,10 +393,10 @@ class GradientManager:
         clipping: Mapping[str, Any],
         event: GuardEvent | None,
         optimizer: torch.optim.Optimizer | None,
-    ) -> dict[str, Any]:
+    ) -> None:
         shown = ("clipped", "clipped_norm", "clip_ratio", "threshold")
         rates = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group] if optimizer else []
-        return self.monitor.update_statistics(
+        self.monitor.update_statistics(
             table,
             loss=loss,
             step=self.total_steps,
@@ -460,6 +510,12 @@ def _run_backward(loss: Any, scaler: Any) -> None:
         raise InputError(f"`loss` must be a tensor to run backward from, got {type(loss).__name__}.")
     if loss.requires_grad:
         (scaler.scale(loss) if scaler is not None else loss).backward()
+
+
+def _marks(optimizer: torch.optim.Optimizer) -> list[Any]:
+    """Which gradients these are, and in which state."""
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    return [None if gradient is None else (id(gradient), gradient._version) for gradient in gradients]
 
 
 def _number(loss: Any) -> float | None:

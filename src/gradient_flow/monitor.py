@@ -86,20 +86,8 @@ class GradientMonitor:
         """Statistics of these gradients together, remembered for later steps; `more` is remembered beside them."""
         table = gradients if isinstance(gradients, GradientTable) else measure(gradients)
         self.steps += 1
-        total = table.total
-        statistics = {
-            "total_norm": total.norm,
-            "mean": total.mean,
-            "std": total.std,
-            "min": total.min,
-            "max": total.max,
-            "nan_count": total.nan_count,
-            "inf_count": total.inf_count,
-            "zero_fraction": total.zero_fraction,
-            "num_elements": total.count,
-            "num_gradients": len(table),
-        }
-        self._remember(table, total.norm, loss)
+        statistics = describe_gradients(table)
+        self._remember(table, statistics["total_norm"], loss)
         if self.history.maxlen != self.config.max_gradient_history:
             self.history = deque(self.history, maxlen=self.config.max_gradient_history)
         self.history.append({"step": self.steps if step is None else step, "loss": loss, **statistics, **more})
@@ -150,3 +138,20 @@ class GradientMonitor:
         self._past.append(norm)
         usual, now = self._usual_for(table), table.sum_sq
         self._usual = table.names, now.copy() if usual is None else usual + _USUAL_WEIGHT * (now - usual)
+
+
+def describe_gradients(table: GradientTable) -> dict[str, Any]:
+    """The documented statistics of all gradients of a table together."""
+    total = table.total
+    return {
+        "total_norm": total.norm,
+        "mean": total.mean,
+        "std": total.std,
+        "min": total.min,
+        "max": total.max,
+        "nan_count": total.nan_count,
+        "inf_count": total.inf_count,
+        "zero_fraction": total.zero_fraction,
+        "num_elements": total.count,
+        "num_gradients": len(table),
+    }

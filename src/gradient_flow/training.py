@@ -112,7 +112,7 @@ class TrainingOptimizer:
             stack.callback(setattr, self, "_running", False)
             self._begin(max_epochs)
             modes = stack.enter_context(ModesKept(model))
-            if self.gradient_manager is not None:
+            if self.gradient_manager is not None and getattr(self.gradient_config, "enable_gradient_management", True):
                 stack.enter_context(self.gradient_manager.attach(model, self.optimizer))
             if self.lr_scheduler_config.interval == "step":
                 stack.callback(self.optimizer.register_step_post_hook(self._after_step).remove)

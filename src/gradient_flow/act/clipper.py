@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from gradient_flow.act.clip import clip_factor_by_norm
 from gradient_flow.act.in_place import clamp_gradients_, scale_gradients_
 from gradient_flow.act.limits import PercentileLimit, SpikeLimit
+from gradient_flow.act.row_parameters import Parameters, SharedParameters, measure_parameters, rows_now
 from gradient_flow.act.unitwise import clip_by_unit_
 from gradient_flow.capture.parameters import held_parameters
-from gradient_flow.config import GradientConfig
-from gradient_flow.measurement import GradientStats, GradientTable, measure
-from gradient_flow.measurement.columns import merge_rows, norm, scale_rows
-
-Parameters = Sequence[tuple[str, torch.Tensor]]
+from gradient_flow.capture.sharding import is_sharded
+from gradient_flow.config import GradientConfig, check_clip_limit
+from gradient_flow.measurement import GradientStats, GradientTable
+from gradient_flow.measurement.columns import INDEX, Rows, merge_rows, norm, scale_rows
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,8 @@ class GradientClipper:
 
     def clip_gradients(self, model: Any) -> dict[str, Any]:
         """Clip the gradients of a module, an optimizer or parameters, and tell what was done."""
-        parameters = [(name, p) for name, p in held_parameters(model) if p.grad is not None]
         optimizer = model if isinstance(model, torch.optim.Optimizer) else None
-        table = measure({name: parameter.grad for name, parameter in parameters})
+        table, parameters = measure_parameters(held_parameters(model))
         return self.clip_measured(parameters, table, optimizer)
 
     def clip_measured(
@@ -78,7 +77,12 @@ class GradientClipper:
         return self.apply(decision, parameters, table)
 
     def decide(
-        self, parameters: Parameters, table: GradientTable, optimizer: torch.optim.Optimizer | None = None
+        self,
+        parameters: Parameters,
+        table: GradientTable,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        remember: bool = True,
     ) -> ClipDecision:
         """What to do, from the table; the norm is remembered for the steps to come."""
         config = self.config
@@ -96,10 +100,15 @@ class GradientClipper:
         else:
             limit = self._limit(kind, total)
             decision = ClipDecision(total, untouched * clip_factor_by_norm(total, limit), limit)
-            if kind == "zclip":
+            if kind == "zclip" and remember and len(parameters):
                 self._spike.observe(total, min(total, limit), config.zclip_alpha, config.zclip_warmup)
-        self._percentile.observe(total, config.adaptive_window_size)
+        if remember and len(parameters):
+            self._percentile.observe(total, config.adaptive_window_size)
         return decision
+
+    def untouched(self, total_norm: float) -> dict[str, Any]:
+        """What a step reports whose gradients are left alone."""
+        return self.describe(ClipDecision(total_norm, np.ones(0), math.inf), [], total_norm)
 
     def apply(
         self, decision: ClipDecision, parameters: Parameters, table: GradientTable, *, scale: float = 1.0
@@ -110,13 +119,7 @@ class GradientClipper:
             changed = np.flatnonzero(_largest_parts(table) > decision.cut_at).tolist()
             clamp_gradients_([parameters[i][1] for i in changed], decision.cut_at * scale)
         elif decision.by_unit:
-            config, excluded = self.config, self.config.agc_exclude
-            changed = [
-                position
-                for position, (name, parameter) in enumerate(parameters)
-                if not any(fnmatchcase(name, pattern) for pattern in excluded)
-                and clip_by_unit_(parameter, config.agc_clip_factor * scale, config.agc_eps)
-            ]
+            changed = self._clip_by_unit(parameters, table, scale)
         else:
             for factor in set(decision.factors.tolist()):
                 if factor != 1.0:
@@ -125,6 +128,28 @@ class GradientClipper:
                     changed += chosen
         after = _norm_after(decision, changed, parameters, table, scale)
         return self.describe(decision, [parameters[i][0] for i in sorted(changed)], after)
+
+    def _clip_by_unit(self, parameters: Parameters, table: GradientTable, scale: float) -> list[int]:
+        """Which gradients were changed; the same answer on every rank."""
+        config, excluded = self.config, self.config.agc_exclude
+        chosen = [
+            position
+            for position, (name, _) in enumerate(parameters)
+            if not any(fnmatchcase(name, pattern) for pattern in excluded)
+        ]
+        factor, eps = config.agc_clip_factor * scale, config.agc_eps
+        sharded = [position for position in chosen if is_sharded(parameters[position][1])]
+        if sharded:
+            from gradient_flow.act.unitwise_shards import clip_shards_by_unit_
+
+            clip_shards_by_unit_([parameters[position][1] for position in sharded], factor, eps)
+        plain = [i for i in chosen if parameters[i][1].grad is not None and not is_sharded(parameters[i][1])]
+        changed = [position for position in plain if clip_by_unit_(parameters[position][1], factor, eps)]
+        if not isinstance(parameters, SharedParameters):
+            return changed
+        # This rank may have seen only units that stayed as they were.
+        squares = parameters.measure_again()[:, INDEX["sum_sq"]] / scale**2
+        return [int(i) for i in np.flatnonzero(squares < table.column("sum_sq") * (1 - 1e-12))]
 
     def describe(self, decision: ClipDecision, changed: list[str], clipped_norm: float) -> dict[str, Any]:
         """What a step reports about clipping."""
@@ -178,8 +203,10 @@ class GradientClipper:
         """Key and limit: by the first pattern that matches, else by the optimizer's group, else with the rest."""
         for pattern, limit in self.config.group_max_norms.items():
             if fnmatchcase(name, pattern):
+                check_clip_limit(f"group_max_norms[{pattern!r}]", limit)
                 return pattern, float(limit)
         if group is not None and group.get("max_grad_norm") is not None:
+            check_clip_limit("max_grad_norm of an optimizer group", group["max_grad_norm"])
             return f"optimizer group {id(group)}", float(group["max_grad_norm"])
         return "", self.config.max_grad_norm
 
@@ -198,8 +225,7 @@ def _norm_of(parameters: Parameters, table: GradientTable, positions: list[int] 
     largest = stats.linf
     # Finite, and yet their squares are beyond what a double can hold: once more, relative to the largest.
     chosen = range(len(parameters)) if positions is None else positions
-    gradients = {str(i): parameters[i][1].grad.detach() / largest for i in chosen}  # type: ignore[union-attr]  # measured
-    return largest * measure(gradients).total.norm
+    return largest * float(norm(merge_rows(rows_now(parameters, chosen, divided_by=largest))))
 
 
 def _norm_after(
@@ -209,7 +235,7 @@ def _norm_after(
         return decision.total_norm
     if decision.uniform_factor is not None:
         return decision.total_norm * decision.uniform_factor
-    rows = table.rows.copy()
+    rows: Rows = table.rows.copy()
     # Cut element by element or unit by unit: only a second look tells, and only at what was changed.
-    rows[changed] = scale_rows(measure({str(i): parameters[i][1].grad for i in changed}).rows, 1.0 / scale)
+    rows[changed] = scale_rows(rows_now(parameters, changed), 1.0 / scale)
     return float(norm(merge_rows(rows)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,6 +11,10 @@ import torch
 _UNSET: Final = object()
 _PRECISE: Final = (torch.float32, torch.bfloat16, torch.float16)
 """The scale is a float: for doubles it would lose digits."""
+
+
+_IN_STEP: Final[weakref.WeakSet[torch.optim.Optimizer]] = weakref.WeakSet()
+"""Optimizers whose coming step has a factor of ours."""
 
 
 class ScaleInStep:
@@ -23,6 +28,8 @@ class ScaleInStep:
     def takes(self, factor: float, parameters: Sequence[tuple[str, torch.Tensor]]) -> bool:
         """Whether this optimizer divides by a scale as exactly as we would multiply by the factor."""
         optimizer = self._optimizer
+        if optimizer in _IN_STEP:
+            return False  # somebody else's factor is in this step already
         fused = all(group.get("fused") for group in optimizer.param_groups)
         return (
             fused
@@ -33,9 +40,10 @@ class ScaleInStep:
 
     def begin(self, factor: float) -> None:
         """Scale the gradients of the coming step, on top of a scale that a GradScaler left to it."""
+        _IN_STEP.add(self._optimizer)
         self._before = getattr(self._optimizer, "grad_scale", _UNSET)
         pending = 1.0 if self._before in (_UNSET, None) else float(self._before)
-        device = self._optimizer.param_groups[0]["params"][0].device
+        device = next(p.device for group in self._optimizer.param_groups for p in group["params"])
         self._optimizer.grad_scale = torch.tensor(pending / factor, dtype=torch.float32, device=device)  # type: ignore[attr-defined]  # read by fused steps
         self._active = True
 
@@ -44,6 +52,7 @@ class ScaleInStep:
         if not self._active:
             return
         self._active = False
+        _IN_STEP.discard(self._optimizer)
         if self._before is _UNSET:
             del self._optimizer.grad_scale  # type: ignore[attr-defined]  # set by begin()
         else:

@@ -14,6 +14,8 @@ from gradient_flow.errors import NonFiniteGradientError
 MOST_LAYERS: Final = 20
 """Layers that an event names; their number is given in full."""
 MOST_EVENTS: Final = 1000
+MOST_OVERFLOWS: Final = 50
+"""A scale of 65536 is down to 1 after 16 overflows: so many in a row have another reason."""
 WITHHELD: Final = ("skip", "rollback", "left to GradScaler")
 """Actions after which the optimizer does not step."""
 
@@ -32,13 +34,16 @@ class GuardEvent:
     loss: float | None = None
     restored_step: int | None = None
     """For a rollback: the step whose weights and optimizer state are in force again."""
+    ranks: tuple[int, ...] = ()
+    """Ranks whose own gradients were bad before the average was taken, where that was traced."""
 
     def __str__(self) -> str:
         more = f" and {self.layer_count - 1} more" if self.layer_count > 1 else ""
         where = f" in `{self.layers[0]}`{more}" if self.layers else ""
         loss = "" if self.loss is None or math.isfinite(self.loss) else f", the loss is {self.loss}"
         back = "" if self.restored_step is None else f", back to the state of step {self.restored_step}"
-        return f"step {self.step}: {self.nan} NaN and {self.inf} Inf{where}{loss}: {self.action}{back}"
+        of_ranks = f", from rank {', '.join(map(str, self.ranks))}" if self.ranks else ""
+        return f"step {self.step}: {self.nan} NaN and {self.inf} Inf{where}{of_ranks}{loss}: {self.action}{back}"
 
 
 class Guard:
@@ -51,6 +56,10 @@ class Guard:
         self.config = config
         self.consecutive = 0
         """Bad steps up to now without a good one between."""
+        self.withheld = 0
+        """Steps withheld up to now without a good one between; what `max_consecutive_skips` is about."""
+        self.overflows = 0
+        """The same for steps that a GradScaler skipped."""
         self.skipped = 0
         """Steps withheld from the optimizer in all."""
         self.bad_steps = 0
@@ -61,41 +70,51 @@ class Guard:
         """The action for a step with non-finite gradients, by policy and limits."""
         config = self.config
         if scaler_handles_it:
-            return "left to GradScaler"
+            limited = config.nonfinite in ("raise", "skip", "rollback") and config.enable_nan_inf_check
+            return "raise" if limited and self.overflows >= MOST_OVERFLOWS else "left to GradScaler"
         if not config.enable_nan_inf_check:
             return "observe"
         if config.nonfinite not in ("skip", "rollback"):
             return config.nonfinite
-        if self.consecutive >= config.max_consecutive_skips:
+        if self.withheld >= config.max_consecutive_skips:
             return "raise"
         if config.max_total_skips is not None and self.skipped >= config.max_total_skips:
             return "raise"
-        reached = (self.consecutive + 1) % config.rollback_after == 0
+        reached = (self.withheld + 1) % config.rollback_after == 0
         return "rollback" if config.nonfinite == "rollback" and reached else "skip"
 
     def good_step(self) -> None:
         """A step with finite gradients."""
-        self.consecutive = 0
+        self.consecutive = self.withheld = self.overflows = 0
 
     def bad_step(self, event: GuardEvent) -> None:
         """A step with non-finite gradients was dealt with."""
         self.bad_steps += 1
         self.by_action[event.action] = self.by_action.get(event.action, 0) + 1
         self.events.append(event)
-        if event.action != "left to GradScaler":
-            self.consecutive += 1
-            self.skipped += event.action in WITHHELD
+        self.consecutive += 1
+        if event.action == "left to GradScaler":
+            self.overflows += 1
+        elif event.action in WITHHELD:
+            self.withheld += 1
+            self.skipped += 1
 
     def error(self, event: GuardEvent) -> NonFiniteGradientError:
         """What to raise for an event whose action is `raise`."""
         config = self.config
         where = ", ".join(f"`{layer}`" for layer in event.layers[:3]) or f"no layer, but the loss is {event.loss}"
         more = f" and {event.layer_count - 3} more" if event.layer_count > 3 else ""
+        more += f", from rank {', '.join(map(str, event.ranks))}" if event.ranks else ""
         reason = "The policy is nonfinite='raise'."
-        if config.nonfinite in ("skip", "rollback"):
+        if self.overflows >= MOST_OVERFLOWS:
+            reason = (
+                f"{self.overflows} steps in a row overflowed although the GradScaler lowered its scale each time: this "
+                "is no overflow."
+            )
+        elif config.nonfinite in ("skip", "rollback"):
             limit = (
                 f"`max_consecutive_skips`={config.max_consecutive_skips}"
-                if self.consecutive > config.max_consecutive_skips
+                if self.withheld >= config.max_consecutive_skips
                 else f"`max_total_skips`={config.max_total_skips}"
             )
             reason = f"{self.skipped} steps were skipped before and the limit {limit} is reached."
@@ -109,6 +128,8 @@ class Guard:
         """What a resumed run needs."""
         return {
             "consecutive": self.consecutive,
+            "withheld": self.withheld,
+            "overflows": self.overflows,
             "skipped": self.skipped,
             "bad_steps": self.bad_steps,
             "by_action": dict(self.by_action),
@@ -118,14 +139,25 @@ class Guard:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.consecutive, self.skipped, self.bad_steps = state["consecutive"], state["skipped"], state["bad_steps"]
+        self.withheld, self.overflows = state["withheld"], state["overflows"]
         self.by_action = dict(state["by_action"])
-        events = [GuardEvent(**{**event, "layers": tuple(event["layers"])}) for event in state["events"]]
+        # A checkpoint in JSON has no tuples, and an older one no ranks.
+        events = [
+            GuardEvent(**{**event, "layers": tuple(event["layers"]), "ranks": tuple(event.get("ranks", ()))})
+            for event in state["events"]
+        ]
         self.events = deque(events, maxlen=MOST_EVENTS)
 
 
 def event_of(
-    step: int, action: str, names: Sequence[str], nan: Sequence[int], inf: Sequence[int], loss: float | None
+    step: int,
+    action: str,
+    names: Sequence[str],
+    nan: Sequence[int],
+    inf: Sequence[int],
+    loss: float | None,
+    ranks: tuple[int, ...] = (),
 ) -> GuardEvent:
     """The event for a step, from the counts of each gradient."""
     bad = [name for name, nans, infs in zip(names, nan, inf, strict=True) if nans or infs]
-    return GuardEvent(step, action, int(sum(nan)), int(sum(inf)), tuple(bad[:MOST_LAYERS]), len(bad), loss)
+    return GuardEvent(step, action, int(sum(nan)), int(sum(inf)), tuple(bad[:MOST_LAYERS]), len(bad), loss, ranks=ranks)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
+
+from gradient_flow.capture.sharding import is_sharded, is_unreduced, local_part
 
 SMALLEST_PRECISE_FACTOR: Final = 1e-30
 """Smaller factors lose digits in fp32, where numbers below 1e-38 have fewer of them."""
@@ -16,7 +18,7 @@ def scale_gradients_(parameters: Sequence[torch.Tensor], factor: float) -> None:
     """Multiply every gradient by the factor, exact to fp32 also for gradients of lower precision."""
     # A tiny factor is applied in two parts, so that it keeps its digits.
     parts = (factor,) if factor >= SMALLEST_PRECISE_FACTOR or factor == 0 else (math.sqrt(factor),) * 2
-    gradients = [_stored_values(writable_gradient(parameter)) for parameter in parameters]
+    gradients = [_stored_values(writable_gradient(parameter)) for parameter in parameters if parameter.grad is not None]
     # One by one on the CPU: there the in-place foreach kernel rounds the factor to the dtype of the gradient.
     on_device = [g for g in gradients if g.device.type != "cpu"]
     others = [g for g in gradients if g.device.type == "cpu"]
@@ -30,7 +32,8 @@ def scale_gradients_(parameters: Sequence[torch.Tensor], factor: float) -> None:
 def clamp_gradients_(parameters: Sequence[torch.Tensor], limit: float) -> None:
     """Bring every element into [-limit, limit]; real and imaginary parts by themselves."""
     for parameter in parameters:
-        _change_values_(parameter, lambda values: values.clamp_(-limit, limit))
+        if parameter.grad is not None:  # else it lies on other ranks
+            _change_values_(parameter, lambda values: values.clamp_(-limit, limit))
 
 
 def replace_nonfinite_(tensor: torch.Tensor, nan: float, inf: float) -> None:
@@ -42,14 +45,21 @@ def replace_nonfinite_(tensor: torch.Tensor, nan: float, inf: float) -> None:
 
 
 def replace_nonfinite_gradient_(parameter: torch.Tensor, nan: float, inf: float) -> None:
-    """The same for the gradient of a parameter."""
-    _change_values_(parameter, lambda values: replace_nonfinite_(values, nan, inf))
+    """The same for the gradient of a parameter, if it has one on this rank."""
+    if parameter.grad is not None:
+        _change_values_(parameter, lambda values: replace_nonfinite_(values, nan, inf))
 
 
 def writable_gradient(parameter: torch.Tensor) -> torch.Tensor:
-    """The gradient, first copied where its memory is not its own numbers: expanded, or a lazy conjugate."""
+    """The gradient, first copied where its memory is not its own numbers: expanded, or a lazy conjugate.
+
+    Of a sharded gradient it is the part on this rank: each rank changes its own, as the same table told all of them.
+    """
     gradient = parameter.grad
     assert gradient is not None
+    if is_sharded(gradient):
+        own: torch.Tensor = local_part(gradient)
+        return own
     gradient = gradient.detach()
     if gradient.is_conj() or gradient.is_neg():
         parameter.grad = gradient = gradient.resolve_conj().resolve_neg()
@@ -59,6 +69,13 @@ def writable_gradient(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _change_values_(parameter: torch.Tensor, change: Callable[[torch.Tensor], object]) -> None:
+    gradient: Any = parameter.grad
+    if is_unreduced(gradient):
+        # What is done to an element must be done to the sum, not to the terms of it that ranks hold.
+        from torch.distributed.tensor import Replicate
+
+        whole = [Replicate() if placement.is_partial() else placement for placement in gradient.placements]
+        parameter.grad = gradient.redistribute(placements=whole)
     gradient = writable_gradient(parameter)
     if gradient.layout == torch.sparse_coo:
         # Entries that are stored several times count as their sum, which is what has to be changed.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gradient_flow.act.in_place import replace_nonfinite_, replace_nonfinite_gradient_
+from gradient_flow.act.row_parameters import measure_parameters
 from gradient_flow.capture.parameters import held_parameters
 from gradient_flow.config import GradientConfig
 from gradient_flow.measurement import GradientTable, measure
@@ -29,8 +30,7 @@ class NaNInfHandler:
 
     def check_and_fix_gradients(self, model: Any) -> dict[str, Any]:
         """Replace what is not finite in the gradients of a module, an optimizer or parameters."""
-        parameters = [(name, p) for name, p in held_parameters(model) if p.grad is not None]
-        table = measure({name: parameter.grad for name, parameter in parameters})
+        table, parameters = measure_parameters(held_parameters(model))
         if not table.total.finite:
             self.replace(parameters, table)
         return self.report(table, replaced=True)

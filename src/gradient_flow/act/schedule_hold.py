@@ -9,7 +9,8 @@ class ScheduleHold:
     """Makes the next `scheduler.step()` do nothing, once: the optimizer step it belongs to did not happen.
 
     For one schedule or several that move with every optimizer step; none is fine too. The hold of each ends with that
-    call, or by `release()`.
+    call, or by `release()`. While it lasts the schedule is of a class of ours, so its attributes, and with them its
+    `state_dict()`, are as they were.
     """
 
     def __init__(self, schedulers: Any) -> None:
@@ -19,16 +20,18 @@ class ScheduleHold:
     def hold(self) -> None:
         """Let the next call pass without effect."""
         for scheduler in self._schedulers:
-            scheduler.step = _ignored_once(scheduler)
+            if not issubclass(type(scheduler), _Held):
+                scheduler.__class__ = type(type(scheduler).__name__, (_Held, type(scheduler)), {})
 
     def release(self) -> None:
         """Let the schedules go on."""
         for scheduler in self._schedulers:
-            vars(scheduler).pop("step", None)
+            if isinstance(scheduler, _Held):
+                scheduler.__class__ = type(scheduler).__bases__[1]
 
 
-def _ignored_once(scheduler: Any) -> Any:
-    def ignore(*_args: Any, **_kwargs: Any) -> None:
-        vars(scheduler).pop("step", None)
+class _Held:
+    """Passes over one step of the schedule that it stands before."""
 
-    return ignore
+    def step(self, *_args: Any, **_kwargs: Any) -> None:
+        self.__class__ = type(self).__bases__[1]  # what it was before

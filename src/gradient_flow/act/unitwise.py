@@ -17,10 +17,10 @@ def clip_by_unit_(parameter: torch.Tensor, factor: float, eps: float) -> bool:
     weight = parameter.detach()
     if gradient.layout != torch.strided:
         return _clip_sparse_(parameter, factor, eps)
-    scales = _unit_scales(_unit_norms(gradient), _unit_norms(weight), factor, eps)
+    scales = unit_scales(_unit_norms(gradient), _unit_norms(weight), factor, eps)
     if not bool((scales < 1).any()):
         return False
-    _multiply_(writable_gradient(parameter), scales)
+    multiply_(writable_gradient(parameter), scales)
     return True
 
 
@@ -34,13 +34,13 @@ def _clip_sparse_(parameter: torch.Tensor, factor: float, eps: float) -> bool:
     values, rows = gradient._values(), gradient._indices()[0]
     weight = parameter.detach()[rows]
     if values.dim() <= 1:  # a vector is one unit: what is not stored is zero
-        scales = _unit_scales(_norm(values), _norm(parameter.detach()), factor, eps)
+        scales = unit_scales(_norm(values), _norm(parameter.detach()), factor, eps)
     else:
-        scales = _unit_scales(_unit_norms(values), _unit_norms(weight), factor, eps)
+        scales = unit_scales(_unit_norms(values), _unit_norms(weight), factor, eps)
     if not bool((scales < 1).any()):
         return False
     parameter.grad = gradient
-    _multiply_(values, scales)
+    multiply_(values, scales)
     return True
 
 
@@ -59,12 +59,13 @@ def _norm(tensor: torch.Tensor, dims: tuple[int, ...] | None = None) -> torch.Te
     return (squares.sum() if dims is None else squares.sum(dims, keepdim=True)).sqrt()
 
 
-def _unit_scales(gradient: torch.Tensor, weight: torch.Tensor, factor: float, eps: float) -> torch.Tensor:
+def unit_scales(gradient: torch.Tensor, weight: torch.Tensor, factor: float, eps: float) -> torch.Tensor:
+    """What to multiply units by, from the norms of their gradients and weights."""
     limit = factor * weight.clamp(min=eps)
     return torch.where(gradient > limit, limit / gradient, 1.0)
 
 
-def _multiply_(gradient: torch.Tensor, scales: torch.Tensor) -> None:
+def multiply_(gradient: torch.Tensor, scales: torch.Tensor) -> None:
     """In fp64 and rounded once; scales may be too small for the gradient's own dtype."""
     wide = torch.complex128 if gradient.is_complex() else torch.float64
     gradient.copy_(gradient.to(wide) * scales)

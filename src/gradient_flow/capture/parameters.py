@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,10 @@ class NamedGradients(NamedTuple):
     names: tuple[str, ...]
     gradients: list[Any]
     missing: tuple[str, ...]
-    absent: dict[str, Any] = {}
+    absent: Mapping[str, Any] = MappingProxyType({})
     """The parameters that `missing` names, where it was parameters that were given."""
+    order: tuple[str, ...] = ()
+    """All names, those of missing gradients too, in the order in which they were given."""
 
 
 def named_gradients(source: Any) -> NamedGradients:
@@ -42,7 +45,7 @@ def named_gradients(source: Any) -> NamedGradients:
     if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
         items = list(source)
         if torch is not None and set(map(type, items)) == {torch.Tensor}:
-            return NamedGradients(_numbers(len(items)), items, ())
+            return NamedGradients(_numbers(len(items)), items, (), {}, _numbers(len(items)))
         return _split(_numbered(items))
     raise InputError(f"`source` must be {ACCEPTED}; got {_describe(source)}.")
 
@@ -89,6 +92,27 @@ def held_parameters(source: Any) -> list[tuple[str, torch.nn.Parameter]]:
     return pairs
 
 
+def parameters_to_manage(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, *, only_optimizer: bool = False
+) -> list[tuple[str, torch.nn.Parameter]]:
+    """Those of the model and those that only the optimizer has (a learnt loss), each once and under a name of its own.
+
+    With `only_optimizer` those of the model that the optimizer does not step are left out.
+    """
+    named = module_parameters(model)
+    if optimizer is None:
+        return named
+    names = {id(p): name for name, p in named}
+    taken = set(names.values())
+    for name, p in optimizer_parameters(optimizer):
+        if id(p) not in names:
+            unique = name if not name[0].isdigit() and name not in taken else f"optimizer.{name}"
+            names[id(p)] = unique
+            named.append((unique, p))
+    inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return [(name, p) for name, p in named if id(p) in inside] if only_optimizer else named
+
+
 @lru_cache(maxsize=4)
 def _numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
@@ -107,28 +131,44 @@ def _numbered(source: Iterable[Any]) -> Iterable[tuple[str, Any]]:
             yield str(position), item
 
 
-def _split(pairs: Iterable[tuple[str, Any]]) -> NamedGradients:
-    names, gradients, missing = [], [], []
+def gradients_of(parameters: Iterable[tuple[str, torch.Tensor]]) -> NamedGradients:
+    """The gradients of leaf tensors by name, whether they are of class `Parameter` or not."""
+    names, gradients, order = [], [], []
     absent: dict[str, Any] = {}
-    parameter_types, array_types = set(), set()  # by exact type: isinstance on every parameter is slow
+    for name, parameter in parameters:
+        order.append(name)
+        gradient = parameter.grad
+        if gradient is None:
+            absent[name] = parameter
+        else:
+            names.append(name)
+            gradients.append(gradient)
+    return NamedGradients(tuple(names), gradients, tuple(absent), absent, tuple(order))
+
+
+def _split(pairs: Iterable[tuple[str, Any]]) -> NamedGradients:
+    torch = sys.modules.get("torch")
+    names, gradients, missing, order = [], [], [], []
+    absent: dict[str, Any] = {}
+    # By exact type, because isinstance on every parameter is slow; a subclass may be of either kind (`DTensor`).
+    parameter_types = set() if torch is None else {torch.nn.Parameter}
+    array_types = {np.ndarray} if torch is None else {np.ndarray, torch.Tensor}
     for name, value in pairs:
+        order.append(name)
         kind = type(value)
         if kind not in array_types:
             if kind in parameter_types or is_parameter(value):
-                parameter_types.add(kind)
                 if value.grad is None:
                     absent[name] = value
                 value = value.grad
-            elif _is_array(value):
-                array_types.add(kind)
-            elif value is not None:
+            elif value is not None and not _is_array(value):
                 value = _array_from_numbers(value, name)
             if value is None:
                 missing.append(name)
                 continue
         names.append(name)
         gradients.append(value)
-    return NamedGradients(tuple(names), gradients, tuple(missing), absent)
+    return NamedGradients(tuple(names), gradients, tuple(missing), absent, tuple(order))
 
 
 def is_parameter(value: Any) -> bool:

@@ -12,6 +12,8 @@ from typing import Final
 
 import torch
 
+from gradient_flow.capture.sharding import local_part
+
 SAMPLE: Final = 1024
 
 
@@ -26,6 +28,6 @@ def weight_changes(parameters: Sequence[torch.Tensor], before: Sequence[torch.Te
 
 
 def _spaced(parameter: torch.Tensor) -> torch.Tensor:
-    flat = parameter.detach().reshape(-1)
+    flat: torch.Tensor = local_part(parameter).reshape(-1)  # of a sharded weight, each rank samples its own part
     stride = max(1, flat.numel() // SAMPLE)
     return flat[::stride][:SAMPLE]

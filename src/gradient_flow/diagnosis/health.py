@@ -157,7 +157,8 @@ def _converging(losses: Sequence[float]) -> bool:
     if len(finite) < _SETTLED:
         return False
     edge = len(finite) // 5
-    return median_of(finite[-edge:]) < 0.5 * median_of(finite[:edge])
+    first = median_of(finite[:edge])
+    return median_of(finite[-edge:]) < first - 0.5 * abs(first)
 
 
 def _level(now: StepNumbers, past: Sequence[float]) -> Finding | None:

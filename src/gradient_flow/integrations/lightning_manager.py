@@ -41,6 +41,7 @@ class GradientManagerCallback(Callback):
         self.explain = explain
         self._attachment: Attachment | None = None
         self._batch: tuple[Any, int] | None = None
+        self._loss: Any = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Know the model, the loss scaler and the schedules that move with every step."""
@@ -54,19 +55,23 @@ class GradientManagerCallback(Callback):
             self._batch = batch, batch_idx
             self.manager.mark_step_start()
 
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        """Keep the loss of this step; what the Trainer logs may be of another, or a mean."""
+        self._loss = loss.detach()
+
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Guard and clip."""
         if self._attachment is None:
             return
         found = len(self.manager.origins)
         closure = self._replay(pl_module) if self._batch is not None else None
-        self._attachment.before_step(optimizer, trainer.callback_metrics.get("loss"), closure=closure)
+        self._attachment.before_step(optimizer, self._loss, closure=closure)
         for origin in self.manager.origins[found:]:
             warnings.warn(str(origin), GradientFlowWarning, stacklevel=2)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Nothing of ours stays on an optimizer between steps."""
-        self._batch = None
+        self._batch = self._loss = None
         for optimizer in trainer.optimizers:
             if self._attachment is not None:
                 self._attachment.after_step(optimizer)
@@ -75,7 +80,11 @@ class GradientManagerCallback(Callback):
         """Let go of the model."""
         if self._attachment is not None:
             self._attachment.close()
-        self._attachment = self._batch = None
+        self._attachment = self._batch = self._loss = None
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """The Trainer tears nothing down after an error."""
+        self.teardown(trainer, pl_module, "fit")
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs."""

@@ -1,103 +1,130 @@
-"""One table for all ranks, from the shards that each of them holds: two collectives, whatever the number of tensors.
+"""One table for all ranks, from what each of them holds: two collectives, whatever the number of tensors.
 
-A gradient that is a `DTensor` lies in shards on the ranks of its mesh. Each rank measures its own shard; a shard that
-several ranks hold (a replicated dimension) is counted by the first of them. Sums and counts go through one packed SUM,
-extremes through one packed MAX; non-finite elements are counts by then, so a NaN never meets a maximum.
+Each rank measures the part of every gradient that lies on it. Sums and counts go through one packed SUM, extremes
+through one packed MAX; non-finite elements are counts by then, so a NaN never meets a maximum. How often a gradient
+was counted follows from the count of its elements: replicas, on whichever ranks, are divided out, and a part that a
+rank has no gradient for counts as the zeros that it is. The layout is that of the names, which are the same on every
+rank whichever gradients it has, and a rank that fails says so in the collective instead of staying away from it.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradient_flow.measurement.columns import COLUMNS, EMPTY, INDEX, Rows
-
-if TYPE_CHECKING:
-    import torch
-    from torch.distributed.tensor import DTensor
+from gradient_flow.capture.parameters import NamedGradients
+from gradient_flow.capture.sharding import is_sharded, reduced_parts
+from gradient_flow.errors import MonitorStateError
+from gradient_flow.measurement.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_rows, zeros_row
 
 _MAXIMA = [INDEX["max"], INDEX["max_abs"]]
-_MINIMUM = INDEX["min"]
 _ADDED = [position for name, position in INDEX.items() if name not in ("min", "max", "max_abs")]
+_COUNT, _PARTS, _NAN, _INF, _NEGATIVE = (INDEX[name] for name in ("count", "parts", "nan", "inf", "neg_inf"))
+_ABSENT = -1.0
 
-Measure = Callable[[list[Any]], Rows]
-
-
-def is_sharded(value: Any) -> bool:
-    """Whether this is a tensor whose elements lie on several ranks."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
+Places = Mapping[str, tuple[int, ...]]
 
 
-def any_sharded(values: Iterable[Any]) -> bool:
-    """Whether one of these is. By their types: thousands of tensors have few of them."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and any(issubclass(kind, module.DTensor) for kind in set(map(type, values)))
+class Share(NamedTuple):
+    """What this rank holds of gradients by name, measured."""
+
+    names: tuple[str, ...]
+    """Of all gradients, also of those that this rank has no part of."""
+    rows: Rows
+    sizes: NDArray[np.float64]
+    """Elements of the whole gradient; -1 where this rank has none."""
+    problem: Exception | None = None
+    places: Places = MappingProxyType({})
+    """Where in its mesh the part of a gradient lies; () for a gradient that is all here."""
 
 
-def global_rows(gradients: list[Any], measure_local: Measure) -> tuple[Rows, list[bool]]:
-    """The rows of sharded gradients over all their ranks, and which of them any rank has.
+class Merged(NamedTuple):
+    """The rows of shares over all ranks, and which of them any rank had."""
 
-    `gradients` holds `DTensor`s, or pairs of a parameter without a gradient on this rank and `None`. Every rank must
-    call this with the same parameters in the same order; the answer is the same on all of them.
+    rows: Rows
+    present: NDArray[np.bool_]
+
+
+def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows]) -> Share:
+    """Measure what this rank holds. A failure is kept for `merged`, where all ranks learn of it."""
+    names = found.order
+    rows, sizes = np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT)
+    at = {name: position for position, name in enumerate(names)}
+    here = [at[name] for name in found.names]
+    try:
+        if here:
+            rows[here] = measure_local(reduced_parts(found.gradients))
+            sizes[here] = [float(np.prod(gradient.shape)) for gradient in found.gradients]
+    except Exception as problem:
+        return Share(names, np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT), problem)
+    places = {n: _place(g) for n, g in zip(found.names, found.gradients, strict=True)}
+    return Share(names, rows, sizes, places=places)
+
+
+def merged(
+    shares: Sequence[Share], group: Any, device: Any, thresholds: Thresholds, *, changed: bool = False
+) -> list[Merged] | None:
+    """The same rows on every rank, from two collectives. `None` where a rank says that its names have `changed`.
+
+    Every rank of the group must call this with shares of the same lengths. If one of them failed, all of them raise.
     """
-    shards = [_own_shard(gradient) for gradient in gradients]
-    rows = np.tile(EMPTY, (len(shards), 1))
-    held = [position for position, shard in enumerate(shards) if shard is not None]
-    if held:
-        rows[held] = measure_local([shards[position] for position in held])
-    present = np.array([not isinstance(gradient, tuple) for gradient in gradients], dtype=np.float64)
-    group, device = _group_of(gradients)
-    return _reduced(rows, present, group, device)
-
-
-def _own_shard(gradient: Any) -> torch.Tensor | None:
-    """The local part that this rank has to count; None where another rank counts it."""
-    if isinstance(gradient, tuple):  # no gradient on this rank
-        return None
-    from torch.distributed.tensor import Replicate
-
-    if any(placement.is_partial() for placement in gradient.placements):
-        whole = [Replicate() if placement.is_partial() else placement for placement in gradient.placements]
-        gradient = gradient.redistribute(placements=whole)
-    place = gradient.device_mesh.get_coordinate()
-    if place is None:
-        return None
-    copies = [index for index, p in zip(place, gradient.placements, strict=True) if p.is_replicate()]
-    local: torch.Tensor = gradient._local_tensor
-    return local.detach() if not any(copies) else None
-
-
-def _mesh_of(gradient: Any) -> Any:
-    tensor: DTensor = gradient[0] if isinstance(gradient, tuple) else gradient
-    return tensor.device_mesh
-
-
-def _group_of(gradients: list[Any]) -> tuple[Any, Any]:
-    """The ranks that share the work: those of the one mesh, or all where there are several or they fill the world."""
-    import torch.distributed as dist
-
-    meshes = list({id(mesh): mesh for mesh in map(_mesh_of, gradients)}.values())
-    first = gradients[0][0] if isinstance(gradients[0], tuple) else gradients[0]
-    device = first._local_tensor.device
-    if len(meshes) > 1 or meshes[0].size() == dist.get_world_size():
-        return dist.group.WORLD, device
-    mesh = meshes[0]
-    return (mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()), device
-
-
-def _reduced(rows: Rows, present: np.ndarray, group: Any, device: Any) -> tuple[Rows, list[bool]]:
     import torch
     import torch.distributed as dist
 
-    sums = torch.from_numpy(np.column_stack([rows[:, _ADDED], present])).to(device)
-    extremes = torch.from_numpy(np.column_stack([rows[:, _MAXIMA], -rows[:, _MINIMUM]])).to(device)
+    rows, sizes = np.concatenate([share.rows for share in shares]), np.concatenate([share.sizes for share in shares])
+    problem = next((share.problem for share in shares if share.problem is not None), None)
+    said = np.zeros((1, len(_ADDED)))
+    said[0, :2] = problem is not None, changed
+    sums = torch.from_numpy(np.concatenate([said, rows[:, _ADDED]])).to(device)
+    extremes = torch.from_numpy(np.column_stack([rows[:, _MAXIMA], -rows[:, INDEX["min"]], sizes])).to(device)
     dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
-    result = np.empty((len(rows), len(COLUMNS)))
     added, most = sums.cpu().numpy(), extremes.cpu().numpy()
-    result[:, _ADDED], result[:, _MAXIMA], result[:, _MINIMUM] = added[:, :-1], most[:, :-1], -most[:, -1]
-    return result, (added[:, -1] > 0).tolist()
+    if added[0, 0] > 0:
+        raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
+    if added[0, 1] > 0:
+        return None
+    result = np.empty((len(rows), len(COLUMNS)))
+    result[:, _ADDED], result[:, _MAXIMA], result[:, INDEX["min"]] = added[1:], most[:, :2], -most[:, 2]
+    sizes = most[:, 3]
+    whole = _counted_once(result, sizes, thresholds)
+    bounds = np.cumsum([0, *(len(share.names) for share in shares)])
+    return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in pairwise(bounds)]
+
+
+def _counted_once(rows: Rows, sizes: NDArray[np.float64], thresholds: Thresholds) -> Rows:
+    """Divide by the number of copies that were counted, and fill up with zeros what no rank had a gradient for."""
+    counts = rows[:, _COUNT].copy()
+    copies = np.ceil(np.divide(counts, sizes, out=np.ones_like(counts), where=sizes > 0)).clip(min=1)
+    infinite = rows[:, _INF].copy()
+    rows[:, _ADDED] /= copies[:, None]
+    # A NaN in one copy of several is still a NaN.
+    rows[:, [_NAN, _INF]] = np.ceil(rows[:, [_NAN, _INF]])
+    rows[:, _NEGATIVE] *= np.divide(rows[:, _INF] * copies, infinite, out=np.ones_like(counts), where=infinite > 0)
+    for position in np.flatnonzero(sizes * copies > counts):
+        absent = sizes[position] - counts[position] / copies[position]
+        parts = 2 if rows[position, _PARTS] > rows[position, _COUNT] else 1
+        zeros = zeros_row(round(absent), thresholds, parts)
+        rows[position] = merge_rows(np.stack([rows[position], zeros]))
+    return rows
+
+
+def _place(gradient: Any) -> tuple[int, ...]:
+    if not is_sharded(gradient):
+        return ()
+    where = gradient.device_mesh.get_coordinate() or ()
+    return tuple(-1 if p.is_replicate() else index for index, p in zip(where, gradient.placements, strict=False))
+
+
+def _failure(problem: Exception | None, failed: int, ranks: int) -> Exception:
+    if problem is not None:
+        return problem
+    return MonitorStateError(
+        f"{failed} of {ranks} ranks could not measure their gradients, so that no rank has a table. What went wrong is "
+        "said there; this rank raises with them, so that none waits for another."
+    )

@@ -1,0 +1,124 @@
+"""Attention written out by hand: a product of two activations, a softmax over its last dimension, a product again.
+
+A softmax alone says little: classifiers, mixture-of-experts routers and linear attention have one too. So the tensors
+are followed from the first product to the last. Routers and classifiers fall out because their logits come from a
+weight matrix, linear attention because it takes the softmax of features.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+_SOFTMAXES: Final = frozenset({torch.softmax, F.softmax, torch.Tensor.softmax, torch.special.softmax})
+_PRODUCTS: Final = frozenset(
+    {torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm, torch.einsum}
+    | {torch.baddbmm, torch.Tensor.baddbmm}
+)
+_ADDED_PRODUCTS: Final = frozenset({torch.baddbmm, torch.Tensor.baddbmm})
+_RESIZING: Final = frozenset({torch.cat, torch.concat, torch.Tensor.__getitem__, torch.Tensor.narrow, torch.narrow})
+"""Ways to put a sink's column next to the scores, and to take it away again after the softmax."""
+
+_SCORES: Final = object()
+"""The mark of what a product of two activations has led to."""
+
+
+class EagerAttention:
+    """Follows tensors through the operations it is shown, and finds attention that no attention function computes.
+
+    `reduce(logits)` is called at the softmax, `keep(reduced)` once the weights meet their values. Tensors are marked
+    by weak references; none is kept alive.
+    """
+
+    def __init__(self, reduce: Callable[[torch.Tensor], Any], keep: Callable[[Any], None]) -> None:
+        self._reduce = reduce
+        self._keep = keep
+        self._marks = _Marks()
+
+    def forget(self) -> None:
+        """Drop all marks."""
+        self._marks = _Marks()
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Take note of one operation and its result."""
+        if not isinstance(result, torch.Tensor) or result.dim() < 3:
+            return
+        if func in _SOFTMAXES:
+            self._saw_softmax(args, kwargs, result)
+        elif func in _PRODUCTS or self._marks:
+            operands = _tensors((*args, *kwargs.values()))
+            marked, mark = self._first_marked(operands)
+            factors = operands[1:] if func in _ADDED_PRODUCTS else operands
+            if func in _PRODUCTS and _two_activations(factors):
+                self._saw_product(result, mark)
+            elif marked is not None and (marked.numel() == result.numel() or func in _RESIZING):
+                self._marks.put(result, mark)
+
+    def _saw_product(self, result: torch.Tensor, mark: Any) -> None:
+        if mark is None or mark is _SCORES:
+            self._marks.put(result, _SCORES)
+        else:
+            self._marks.drop(mark)  # weights that meet values twice are one attention
+            self._keep(mark)
+
+    def _saw_softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
+        logits = args[0] if args else kwargs["input"]
+        if self._marks.get(logits) is not _SCORES:
+            return
+        dim = args[1] if len(args) > 1 else kwargs.get("dim")
+        if dim in (-1, logits.dim() - 1) and logits.shape[-1] > 1:
+            reduced = self._reduce(logits)
+            if reduced is not None:
+                self._marks.put(result, reduced)
+
+    def _first_marked(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor | None, Any]:
+        marked = ((tensor, self._marks.get(tensor)) for tensor in tensors)
+        return next((pair for pair in marked if pair[1] is not None), (None, None))
+
+
+class _Marks:
+    """Marks on tensors that neither keep them alive nor outlive them."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._marks)
+
+    def get(self, tensor: torch.Tensor) -> Any:
+        reference, mark = self._marks.get(id(tensor), (None, None))
+        return mark if reference is not None and reference() is tensor else None
+
+    def put(self, tensor: torch.Tensor, mark: Any) -> None:
+        marks, key = self._marks, id(tensor)
+        marks[key] = weakref.ref(tensor, lambda gone: _remove(marks, key, gone)), mark
+
+    def drop(self, mark: Any) -> None:
+        for key in [key for key, (_, kept) in self._marks.items() if kept is mark]:
+            del self._marks[key]
+
+
+def _remove(marks: dict[int, tuple[weakref.ref[torch.Tensor], Any]], key: int, gone: Any) -> None:
+    # The id may belong to another tensor by now.
+    if key in marks and marks[key][0] is gone:
+        del marks[key]
+
+
+def _two_activations(factors: list[torch.Tensor]) -> bool:
+    return len(factors) == 2 and all(factor.dim() >= 3 and not isinstance(factor, nn.Parameter) for factor in factors)
+
+
+def _tensors(args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The tensors among arguments, also in the lists that `cat` and `einsum` take."""
+    found: list[torch.Tensor] = []
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(item for item in value if isinstance(item, torch.Tensor))
+    return found

@@ -1,0 +1,105 @@
+"""The main path of a step: the places that every gradient passes on its way from the loss to a first layer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+
+from gradient_flow.capture.autograd_graph import Graph, averaging, classes, slopes
+from gradient_flow.capture.module_calls import Passage
+
+_MOST_CHAINS: Final = 4
+_SEARCHED: Final = 64
+
+
+class Bend(NamedTuple):
+    """A bounded activation on the main path."""
+
+    feeding: Passage
+    """The last tensor between modules before it."""
+    kind: str
+    slopes: torch.Tensor
+    """Derivatives as shares of the largest."""
+    is_last: bool
+    """Whether no layer with weights comes after it."""
+
+
+@dataclass
+class MainPath:
+    """What the graph of one step tells."""
+
+    chains: list[list[Passage]] = field(default_factory=list)
+    """From a first layer to the output."""
+    averaging: list[list[float]] = field(default_factory=list)
+    """For each passage of each chain: decades that averages up to the next one take from the norm."""
+    reached: set[str] = field(default_factory=set)
+    """Modules whose output is part of the graph."""
+    classes: int | None = None
+    bends: list[Bend] = field(default_factory=list)
+
+
+def main_path(
+    root: Any, passages: Sequence[Passage], weighted: Container[nn.Module], *, read_saved: bool = True
+) -> MainPath:
+    """Read the graph under the loss. `read_saved=False` leaves tensors alone that operations saved for backward."""
+    graph, found = Graph(root), MainPath()
+    by_node = {passage.node: passage for passage in passages if passage.node is not None}
+    found.reached = {p.path for p in by_node.values() if p.role == "output" and p.node in graph}
+    inside = [passage for passage in passages if passage.node in graph]
+    if not graph.complete or not inside:
+        return found
+    entries = [passage for passage in inside if passage.feeds_from_data] or inside[:1]
+    main: set[Any] = set()
+    for entry in entries[:_MOST_CHAINS]:
+        nodes = graph.dominators(entry.node)
+        main.update(nodes)
+        chain = _last_calls([by_node[node] for node in nodes if node in by_node], weighted)
+        later: list[Passage | None] = [*chain[1:], None]
+        found.chains.append(chain)
+        found.averaging.append(
+            [averaging(graph.between(a.node, b.node)) if b else 0.0 for a, b in zip(chain, later, strict=True)]
+        )
+    shapes = {passage.node: passage.shape for passage in by_node.values()}
+    found.classes = classes(graph.dominators(entries[0].node)[::-1], shapes)
+    for node in graph.nodes if read_saved else ():
+        bend = _bend(node, graph, by_node, weighted) if node in main else None
+        if bend is not None:
+            found.bends.append(bend)
+    return found
+
+
+def _bend(node: Any, graph: Graph, by_node: Mapping[Any, Passage], weighted: Container[nn.Module]) -> Bend | None:
+    share = slopes(node)
+    if share is None or share.numel() == 0:
+        return None
+    feeding = _feeding(node, by_node)
+    if feeding is None or isinstance(feeding.module, (nn.RNNBase, nn.RNNCellBase)):
+        return None  # gates inside a cell open and close as they should
+    after = (by_node[each] for each in graph.dominators(node)[1:] if each in by_node)
+    is_last = not any(passage.module in weighted for passage in after)
+    return Bend(feeding, node.name().removesuffix("Backward0"), share, is_last)
+
+
+def _last_calls(chain: list[Passage], weighted: Container[nn.Module]) -> list[Passage]:
+    """Of a layer used several times along the chain, as a cell is through time, only the call next to the loss."""
+    last = {p.path: p for p in chain if p.role == "output" and p.module in weighted}
+    return [passage for passage in chain if last.get(passage.path, passage) is passage]
+
+
+def _feeding(node: Any, by_node: Mapping[Any, Passage]) -> Passage | None:
+    """The nearest passage on the way to the input."""
+    queue = deque([node])
+    for _ in range(_SEARCHED):
+        if not queue:
+            return None
+        for child, _ in queue.popleft().next_functions:
+            if child in by_node:
+                return by_node[child]
+            if child is not None:
+                queue.append(child)
+    return None

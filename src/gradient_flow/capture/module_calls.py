@@ -1,0 +1,205 @@
+"""What passes between modules: every tensor that a module takes or returns, and the gradient that comes back to it.
+
+A tensor is known by the operation that made it, so one that two modules share is seen once, the output of a block that
+is also the output of its last layer too, and a sum made in a `forward` by hand as the input of whatever comes next.
+Nothing is kept of a tensor beyond what the functions that are handed it make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from gradient_flow.capture.block_outputs import main_tensor
+
+_MOST_CALLS: Final = 4096
+"""Module calls that are watched in one step; a loop over time may make more."""
+
+
+@dataclass(slots=True, eq=False)
+class Passage:
+    """One tensor between modules in one step."""
+
+    path: str
+    role: str
+    """`output` of the module at `path`, or `input` where no module returned it."""
+    call: int
+    """Which call of that module: a module may be used several times."""
+    module: nn.Module
+    order: int
+    shape: tuple[int, ...]
+    node: Any
+    """The operation that made it, in the autograd graph; None where no gradient can come back."""
+    dtype: str = ""
+    aliases: list[str] = field(default_factory=list)
+    """Blocks that returned the same tensor."""
+    feeds_from_data: bool = False
+    """Whether all that the module took needs no gradient, such as the batch itself."""
+    took_batch: bool = False
+    """Whether the module took a tensor of the batch as it is."""
+    forward: Any = None
+    """What `on_forward` made of it."""
+    backward: Any = None
+    """What `on_gradient` made of the gradient; None where none came."""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The same passage in another step."""
+        return self.path, self.role, self.call
+
+
+class ModuleCalls:
+    """Hooks on all modules of a model while `watching`: passages in the order of the forward pass.
+
+    `on_forward(passage, tensor)` and `on_gradient(passage, gradient)` reduce what they see; their results are kept.
+    Hooks are there only inside `with calls.watching():`, and gone after it whatever happens.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        on_forward: Callable[[Passage, torch.Tensor], Any],
+        on_gradient: Callable[[Passage, torch.Tensor], Any],
+    ) -> None:
+        self._modules = {module: path.replace("_orig_mod.", "") for path, module in model.named_modules()}
+        self._on_forward, self._on_gradient = on_forward, on_gradient
+        self._handles: list[Any] = []
+        self.batch: set[int] = set()
+        """Where the tensors of the batch lie in memory; set before the forward pass."""
+        self.called: set[str] = set()
+        """Paths of all modules that were called in any step, also of those that return no tensor."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.passages: list[Passage] = []
+        self._count: dict[str, int] = {}
+        self.saved_tensor_hooks = False
+        """Whether tensors saved for backward went through hooks, as under checkpointing: then reading them is not
+        free of effects."""
+        self._by_node: dict[tuple[Any, int], Passage] = {}
+        self._no_grad: dict[tuple[str, int], Passage] = {}
+        self._recomputed: dict[str, int] = {}
+
+    def watching(self) -> _Watching:
+        """A context in which one forward and backward pass are seen."""
+        return _Watching(self)
+
+    def attach(self) -> None:
+        """Put a hook on every module, and forget the last step."""
+        self._forget()
+        for module in self._modules:
+            if not isinstance(module, torch.jit.ScriptModule):  # those take no Python hooks
+                self._handles.append(module.register_forward_hook(self._on_call, with_kwargs=True))
+
+    def detach(self) -> None:
+        """Take every hook away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def release(self) -> None:
+        """Let go of the graph of the step."""
+        for passage in self.passages:
+            passage.node = None
+        self._by_node = {}
+
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    def _on_call(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        path = self._modules.get(module)
+        if path is None or not self._handles or len(self.passages) >= _MOST_CALLS:
+            return  # a copy of the module that took our hook along, or a loop without end
+        if torch._C._current_graph_task_id() != -1:
+            self._on_recomputation(path, output)
+            return
+        call = self._count[path] = self._count.get(path, -1) + 1
+        self.called.add(path)
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            self.saved_tensor_hooks = True
+        taken = [tensor for tensor in _tensors((args, kwargs)) if tensor.is_floating_point()]
+        made = main_tensor(output)
+        for tensor in taken[:1]:
+            if tensor.grad_fn is not None and tensor is not made:  # an operation in place returns what it took
+                self._pass(tensor, path, "input", call, module)
+        if isinstance(made, torch.Tensor) and (made.is_floating_point() or made.is_complex()) and made.dim() > 0:
+            passage = self._pass(made, path, "output", call, module)
+            if passage is not None:
+                passage.feeds_from_data = not any(tensor.requires_grad for tensor in taken)
+                given = _tensors((args, kwargs))
+                passage.took_batch = any(storage_of(tensor) in self.batch for tensor in given)
+
+    def _pass(self, tensor: torch.Tensor, path: str, role: str, call: int, module: nn.Module) -> Passage | None:
+        node = tensor.grad_fn
+        identity = (node, tensor.output_nr)
+        known = self._by_node.get(identity) if node is not None else None
+        if known is not None:
+            known.aliases.append(path)
+            return None
+        shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        passage = Passage(path, role, call, module, len(self.passages), shape, node, dtype)
+        self.passages.append(passage)
+        passage.forward = self._on_forward(passage, tensor.detach())
+        if node is None:
+            self._no_grad[path, call] = passage
+            return passage
+        self._by_node[identity] = passage
+        self._on_tensor(tensor, passage)
+        return passage
+
+    def _on_recomputation(self, path: str, output: Any) -> None:
+        """Reentrant checkpointing builds the graph only now: the gradient belongs to the call seen without one."""
+        call = self._recomputed[path] = self._recomputed.get(path, -1) + 1
+        passage, made = self._no_grad.get((path, call)), main_tensor(output)
+        if passage is not None and isinstance(made, torch.Tensor) and made.requires_grad:
+            self._on_tensor(made, passage)
+
+    def _on_tensor(self, tensor: torch.Tensor, passage: Passage) -> None:
+        def hook(gradient: torch.Tensor) -> None:
+            passage.backward = self._on_gradient(passage, gradient.detach())
+
+        self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]  # torch does not type it
+
+
+class _Watching:
+    def __init__(self, calls: ModuleCalls) -> None:
+        self._calls = calls
+
+    def __enter__(self) -> ModuleCalls:
+        try:
+            self._calls.attach()
+        except BaseException:
+            self._calls.detach()
+            raise
+        return self._calls
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.detach()
+        self._calls.release()
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Where a tensor's memory begins, the same for all its views; 0 where it has none."""
+    if tensor.layout is not torch.strided or type(tensor) not in (torch.Tensor, nn.Parameter):
+        return 0
+    return tensor.untyped_storage().data_ptr()
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of a batch, however it is packed."""
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        value = dict(value)
+    return list(_tensors(value))
+
+
+def _tensors(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item, depth - 1)
+    elif depth and isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item, depth - 1)

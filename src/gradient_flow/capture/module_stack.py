@@ -1,0 +1,113 @@
+"""Which module is running: hooks that keep the stack of forward calls, for those who see operations and not modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+_WRAPPER: Final = "_orig_mod."
+"""What `torch.compile` puts into the names of the modules below it."""
+
+
+class ModuleCall:
+    """One forward of one module, while it runs."""
+
+    __slots__ = ("attentions", "module", "path", "tokens", "tokens_at")
+
+    def __init__(self, path: str, module: nn.Module, tokens: torch.Tensor | None) -> None:
+        self.path = path
+        self.module = module
+        self.tokens = tokens
+        """The first (…, …, features) tensor it was given. It lives as long as the call, which holds it anyway."""
+        self.attentions = 0
+        """How often attention was computed in it so far."""
+        self.tokens_at: int | None = None
+        """Which dimension of `tokens` counts tokens, once an attention in it has shown that."""
+
+
+class ModuleStack:
+    """Keeps `calls`, the forwards that are running now, outermost first, for a model and everything in it.
+
+    `leave(call, output)` is called as those end well whose `tokens_at` was set. Hooks exist between `attach` and
+    `detach` only; a copy or a pickle of the model made meanwhile takes hooks along that do nothing.
+    """
+
+    def __init__(self, model: nn.Module, leave: Callable[[ModuleCall, Any], None]) -> None:
+        self._model = model
+        self._leave = leave
+        self._handles: list[Any] = []
+        self.calls: list[ModuleCall] = []
+
+    def attach(self) -> None:
+        """Put hooks on every module."""
+        for path, module in self._model.named_modules():
+            path = path.replace(_WRAPPER, "")
+            enter, leave = ModuleHook(self._entering(path)), ModuleHook(self._left)
+            self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            # Also after an exception: a call that never ended would lend its name to all that comes after it.
+            self._handles.append(module.register_forward_hook(leave, always_call=True))
+
+    def detach(self) -> None:
+        """Take every hook away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self.calls = [], []
+
+    def _entering(self, path: str) -> Callable[[nn.Module, Any, Any], None]:
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            with torch._C.DisableTorchFunction():  # modes need not see what we ask of tensors
+                tokens = _token_tensor((*args, *kwargs.values()))
+            self.calls.append(ModuleCall(path, module, tokens))
+
+        return enter
+
+    def _left(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        while self.calls:
+            call = self.calls.pop()
+            if call.module is module:
+                # After an exception there is no output.
+                if output is not None and call.tokens_at is not None:
+                    self._leave(call, output)
+                return
+
+
+class ModuleHook:
+    """A hook that can be copied and pickled along with its module, and then does nothing."""
+
+    def __init__(self, call: Callable[[nn.Module, Any, Any], Any]) -> None:
+        self._call = call
+
+    def __call__(self, module: nn.Module, inputs: Any, third: Any) -> Any:
+        """Hand on what torch hands to a hook: the third is keyword arguments or an output."""
+        return self._call(module, inputs, third)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleHook:
+        return ModuleHook(_ignore)
+
+    def __reduce__(self) -> tuple[type[ModuleHook], tuple[Callable[..., None]]]:
+        return ModuleHook, (_ignore,)
+
+
+def _ignore(_module: nn.Module, _inputs: Any, _third: Any) -> None:
+    """What a copied hook does."""
+
+
+def _token_tensor(values: tuple[Any, ...]) -> torch.Tensor | None:
+    """The first tensor that may hold one feature vector per token."""
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 3:
+            return value
+    return None
+
+
+def container_children(model: nn.Module) -> frozenset[str]:
+    """Paths of the modules that stand in a list: where models keep their blocks."""
+    return frozenset(
+        f"{path}.{name}".lstrip(".").replace(_WRAPPER, "")
+        for path, module in model.named_modules()
+        if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict))
+        for name, _ in module.named_children()
+    )

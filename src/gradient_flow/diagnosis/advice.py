@@ -1,0 +1,70 @@
+"""Advice with a knob, a direction and, where one follows from the evidence, a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+TARGET_RATIO: Final = 1e-3
+"""An update that moves a weight by a thousandth of its size is the usual rule of thumb."""
+LARGEST_RATIO: Final = 1e-2
+
+
+def rescale_weights(layers: Sequence[str], gain_per_layer: float) -> str:
+    """Which factor on the initial weights makes the gradient level. `gain_per_layer` is the factor seen per layer."""
+    factor = 1 / gain_per_layer
+    which = f"these {len(layers)} layers ({_some(layers)})" if len(layers) > 1 else f"`{layers[0]}`"
+    return (
+        f"Scale the initial weights of {which} by {factor:.3g}: the gradient changes by a factor of "
+        f"{gain_per_layer:.3g} per layer, and this makes it level."
+    )
+
+
+def rescale_one(layer: str, gain: float, usual: float) -> str:
+    """For one layer among others that are fine."""
+    return (
+        f"Scale the weights of `{layer}` by {usual / gain:.3g}: the gradient changes by a factor of {gain:.3g} there, "
+        f"against {usual:.3g} in the other layers."
+    )
+
+
+def learning_rate_at_most(rate: float | None, ratio: float) -> str:
+    """From the update-to-weight ratio that was seen."""
+    if rate is None or not math.isfinite(ratio) or ratio <= 0:
+        return "Lower the learning rate by a factor of 1000, then raise it until the update ratio is near 1e-3."
+    return (
+        f"Learning rate at most {_round(rate * LARGEST_RATIO / ratio)} (now {rate:g}): the update ratio is "
+        f"{ratio:.2g}, and {LARGEST_RATIO:g} is the most that a stable run shows."
+    )
+
+
+def learning_rate_up_to(rate: float | None, ratio: float) -> str:
+    """From an update-to-weight ratio that is far too small."""
+    if rate is None or not ratio > 0:
+        return "Raise the learning rate until the update ratio is near 1e-3."
+    return (
+        f"Raise the learning rate towards {_round(rate * TARGET_RATIO / ratio)} (now {rate:g}), in steps of ten: the "
+        f"update ratio is {ratio:.2g}, and {TARGET_RATIO:g} is usual."
+    )
+
+
+def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
+    """A limit on the norm that touches the given share of the steps that were seen."""
+    limit = float(np.percentile(norms, 100 * (1 - share)))
+    return f"Clip the norm at {limit:.3g}: it would touch {share:.0%} of your steps."
+
+
+def _some(layers: Sequence[str]) -> str:
+    shown = [f"`{layer}`" for layer in (layers if len(layers) <= 3 else [layers[0], layers[1], layers[-1]])]
+    return ", ".join(shown) if len(layers) <= 3 else f"{shown[0]}, {shown[1]} … {shown[2]}"
+
+
+def _round(value: float) -> str:
+    """One digit, downwards: a bound that is rounded up would not be one."""
+    if not 0 < value < math.inf:
+        return f"{value:g}"
+    power = math.floor(math.log10(value))
+    return f"{math.floor(value / 10**power + 1e-9) * 10.0**power:.0e}".replace("e-0", "e-").replace("e+0", "e")

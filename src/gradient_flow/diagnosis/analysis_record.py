@@ -1,0 +1,200 @@
+"""What an analysis saw, as plain numbers: the only thing that rules are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+DEFAULTS: Final = {
+    "vanishing_threshold": 1e-6,
+    "exploding_threshold": 10.0,
+    "dead_threshold": 0.9,
+    "unstable_cv_threshold": 3.0,
+}
+"""The documented thresholds. One that differs was set by the user and is taken at its word."""
+
+Numbers = Sequence[float | None]
+
+
+@dataclass(kw_only=True)
+class Place:
+    """One tensor between modules, over the steps that were looked at closely (`AnalysisRecord.watched`)."""
+
+    name: str
+    """Path of the module that returned it (or, with role `input`, that took it)."""
+    role: str
+    call: int
+    kind: str
+    """Class of that module."""
+    layer: str
+    """Path of the layer with weights that it belongs to: its own, or the last before it."""
+    order: int
+    units: int
+    size: int
+    """Elements per sample."""
+    samples: int
+    positions: int
+    own_weights: bool
+    """Whether the module itself has weights that are trained."""
+    from_data: bool
+    """Whether the module took only what needs no gradient."""
+    from_batch: bool = False
+    """Whether it took a tensor of the batch as it is."""
+    dtype: str = "float32"
+    rms: list[float] = field(default_factory=list)
+    """Root mean square of the values, NaN in steps where it was not seen."""
+    gradient: list[float | None] = field(default_factory=list)
+    """Norm of the gradient; None where none came."""
+    bad_values: list[int] = field(default_factory=list)
+    bad_gradients: list[int] = field(default_factory=list)
+    """Non-finite elements."""
+    dead_share: float | None = None
+    """Share of units with no positive value and no gradient in any row of the last steps."""
+    dead_share_at_first: float | None = None
+    variation: float | None = None
+    """Median over units that do fire: deviation over samples, relative to the root mean square."""
+    rows_seen: int = 0
+    empty_samples: float | None = None
+    """Share of samples to which no gradient came at all."""
+    rank: float | None = None
+    """Effective rank of the values."""
+    gradient_rank: float | None = None
+
+    def add(self, index: int, *, rms: float, gradient: float | None, bad_values: int, bad_gradients: int) -> None:
+        """Add a watched step; those in which the place was not seen are filled up."""
+        missing = index - len(self.rms)
+        self.rms += [math.nan] * missing + [rms]
+        self.gradient += [None] * missing + [gradient]
+        self.bad_values += [0] * missing + [bad_values]
+        self.bad_gradients += [0] * missing + [bad_gradients]
+
+    @property
+    def typical_gradient(self) -> float | None:
+        """Median over the watched steps; None where no gradient came."""
+        seen = [norm for norm in self.gradient if norm is not None and math.isfinite(norm)]
+        return median(seen) if seen else None
+
+    @property
+    def typical_rms(self) -> float:
+        """Median over the watched steps, NaN where there is none."""
+        seen = [value for value in self.rms if math.isfinite(value)]
+        return median(seen) if seen else math.nan
+
+
+@dataclass(kw_only=True)
+class Activation:
+    """A bounded activation on the main path."""
+
+    layer: str
+    """The layer that feeds it."""
+    kind: str
+    flat_share: float
+    """Share of entries where its slope is below a twentieth of the largest."""
+    mean_slope: float
+    is_last: bool
+    """Whether no layer with weights comes after it."""
+    first_flat_share: float = math.nan
+    """The same at the first watched step."""
+
+
+@dataclass(kw_only=True)
+class Layer:
+    """A module with weights of its own."""
+
+    name: str
+    kind: str
+    trainable: bool
+    """Whether any of its parameters is trained."""
+    order: int | None = None
+    """When it ran first; None if it never did."""
+    parameters: tuple[str, ...] = ()
+    matrix: str | None = None
+    """Name of its largest parameter of two dimensions or more."""
+    gradient_seen: bool = False
+    """Whether a gradient came to any of its parameters in any step."""
+    reaches_loss: bool | None = None
+    """Whether its output is part of the graph of the loss; None where that is not known."""
+    without_grad: bool = False
+    """Whether it ran only where gradients were switched off."""
+    used_by_sibling: bool = False
+    """Whether another module of its kind, in the same list, ran: an idle expert, not a forgotten layer."""
+    in_optimizer: bool | None = None
+    equal_units: bool = False
+    """Whether weights and gradients of all units are the same."""
+    zero_weights: bool = False
+    bad_weights: int = 0
+    """Non-finite weights before the first step."""
+    gradient: list[float | None] = field(default_factory=list)
+    """Norm of the gradient of all its parameters, one per watched step; so are the next two."""
+    bad_gradients: list[int] = field(default_factory=list)
+    zero_share: list[float] = field(default_factory=list)
+    """Share of gradient elements that are exactly zero."""
+    update_ratio: list[float] = field(default_factory=list)
+    """How far a step moved the matrix, relative to its size, one per watched step with an optimizer."""
+    weight_norm: float = math.nan
+    is_embedding: bool = False
+
+
+@dataclass(kw_only=True)
+class AnalysisRecord:
+    """All that rules are given. Plain numbers and names; no torch."""
+
+    steps: int
+    watched: list[int] = field(default_factory=list)
+    """Which steps were looked at closely."""
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    """Norm of all gradients, one per step; estimated from evenly spaced elements where the step was not watched."""
+    trained: bool = False
+    """Whether an optimizer changed the weights between steps."""
+    learning_rate: float | None = None
+    optimizer: str | None = None
+    places: list[Place] = field(default_factory=list)
+    """In the order of the forward pass."""
+    chains: list[list[int]] = field(default_factory=list)
+    """Places that every gradient passes on its way to a first layer, from that layer to the output."""
+    averaging: list[list[float]] = field(default_factory=list)
+    """For each chain and place: decades by which averages up to the next place lower the norm without loss."""
+    activations: list[Activation] = field(default_factory=list)
+    layers: list[Layer] = field(default_factory=list)
+    """In the order of the forward pass, those that never ran last."""
+    classes: int | None = None
+    """Classes of the softmax in the loss; None if it has none."""
+    loss_needs_grad: bool = True
+    input_rms: float = math.nan
+    input_spread: float = math.nan
+    """Largest over median root mean square of the input's columns."""
+    input_rank: float | None = None
+    input_size: int = 0
+    """Elements per sample of the first floating point input."""
+    input_units: int = 0
+    """Its features, or channels."""
+    bad_inputs: int = 0
+    cosines: list[float] = field(default_factory=list)
+    """Between the gradients of successive steps."""
+    thresholds: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULTS))
+
+    @property
+    def explicit(self) -> frozenset[str]:
+        """Thresholds that the user set."""
+        return frozenset(name for name, value in self.thresholds.items() if value != DEFAULTS.get(name))
+
+    @property
+    def output_layer(self) -> str:
+        """The layer that makes the output of the first chain; `model` where none was seen."""
+        chain = [self.places[index] for index in self.chains[0]] if self.chains else []
+        return next((place.name for place in reversed(chain) if place.own_weights), "model")
+
+    def layer(self, name: str) -> Layer | None:
+        """A layer by path."""
+        return next((layer for layer in self.layers if layer.name == name), None)
+
+    def position(self, name: str) -> int:
+        """Where a layer or module comes in the forward pass, for sorting."""
+        for layer in self.layers:
+            if layer.name == name and layer.order is not None:
+                return layer.order
+        return next((place.order for place in self.places if place.name == name or place.layer == name), 1 << 30)

@@ -1,0 +1,100 @@
+"""One cause, one main issue: what follows from another is attached to it.
+
+Issues are ordered by how directly they name a cause. Each takes in those that it explains: a layer that is dead
+explains a gradient that vanishes before it, a learning rate that is far too large explains whatever breaks later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from gradient_flow.diagnosis.analysis_record import AnalysisRecord
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+
+_T = IssueType
+_DEPTH: Final = frozenset({_T.VANISHING, _T.EXPLODING})
+EXPLAINS: Final[dict[IssueType, frozenset[IssueType]]] = {
+    _T.NUMERICAL: frozenset({_T.UNSTABLE, _T.DEAD, _T.SATURATION, _T.SLOW, _T.BOTTLENECK, *_DEPTH}),
+    _T.DISCONNECTED: frozenset({_T.DEAD, _T.SLOW, _T.VANISHING}),
+    _T.SYMMETRY: frozenset({_T.BOTTLENECK, _T.DEAD, _T.SATURATION, _T.UNSTABLE, *_DEPTH}),
+    _T.DEAD: frozenset({_T.DEAD, _T.BOTTLENECK, _T.SLOW, _T.UNSTABLE, _T.VANISHING}),
+    _T.SATURATION: frozenset({_T.BOTTLENECK, _T.SLOW, _T.UNSTABLE, *_DEPTH}),
+    _T.ENTROPY_COLLAPSE: frozenset({_T.EXPLODING, _T.SATURATION}),
+    _T.EXPLODING: frozenset({_T.UNSTABLE}),
+    _T.VANISHING: frozenset({_T.SLOW}),
+}
+"""Which types a cause of the given type can bring about. Earlier entries are the more direct causes."""
+_FEW_UNITS: Final = 4
+_RANK: Final = {kind: rank for rank, kind in enumerate(EXPLAINS)}
+
+
+def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
+    """Main issues, the gravest first, each with what follows from it."""
+    left = _without_repeats(issues)
+    by_rate = [issue for issue in left if "update_ratio" in issue.evidence and issue.issue_type is _T.EXPLODING]
+    if by_rate and by_rate[0].evidence["update_ratio"] > 1:
+        # It was fine at the first step and broke afterwards: the steps broke it.
+        later = [issue for issue in left if issue is not by_rate[0] and _came_later(issue)]
+        left = [issue for issue in left if issue not in later]
+        left[left.index(by_rate[0])] = _with(by_rate[0], later)
+    narrow = next((issue for issue in left if issue.issue_type is _T.BOTTLENECK), None)
+    if narrow is not None:
+        # Of two units both are dead by chance now and then: that is what a bottleneck does.
+        chance = [i for i in left if i.issue_type is _T.DEAD and i.evidence.get("units", math.inf) <= _FEW_UNITS]
+        left = [issue for issue in left if issue not in chance]
+        left[left.index(narrow)] = _with(narrow, chance)
+    mains: list[Issue] = []
+    for issue in sorted(left, key=lambda issue: _directness(issue, record)):
+        cause = next((i for i, main in enumerate(mains) if _explains(main, issue, record)), None)
+        if cause is None:
+            mains.append(issue)
+        else:
+            mains[cause] = _with(mains[cause], [issue])
+    return sorted(mains, key=lambda issue: (-issue.severity, _RANK.get(issue.issue_type, len(_RANK))))
+
+
+def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
+    if other.issue_type not in EXPLAINS.get(main.issue_type, frozenset()):
+        return False
+    by_rate = "update_ratio" in other.evidence
+    if by_rate and main.issue_type is not _T.NUMERICAL:
+        return False  # the learning rate has its own cause
+    if main.issue_type is _T.DEAD and other.issue_type is _T.VANISHING and main.evidence.get("dead_share", 1.0) < 0.9:
+        return other.layer == main.layer  # half a layer lets half of the gradient through
+    if main.issue_type is _T.ENTROPY_COLLAPSE:
+        return other.layer == main.layer  # both say that the logits are too large
+    if main.issue_type is _T.DISCONNECTED and main.severity < IssueSeverity.HIGH:
+        return False  # a layer on the side that gets nothing says nothing about the main path
+    if other.issue_type is _T.BOTTLENECK and main.issue_type in (_T.DEAD, _T.SATURATION):
+        return abs(record.position(main.layer) - record.position(other.layer)) <= 2
+    return True
+
+
+def _directness(issue: Issue, record: AnalysisRecord) -> tuple[int, int, int]:
+    """Causes first; of dead layers the first in forward order, behind which others fall silent."""
+    where = record.position(issue.layer) if issue.issue_type is _T.DEAD else 0
+    return _RANK.get(issue.issue_type, len(_RANK)), where, -issue.severity
+
+
+def _came_later(issue: Issue) -> bool:
+    return (
+        (issue.step is None or issue.step > 1)
+        or issue.issue_type in (_T.UNSTABLE, _T.SATURATION, _T.DEAD)
+        or ("update_ratio" in issue.evidence and issue.issue_type is _T.EXPLODING)
+    )
+
+
+def _with(main: Issue, others: Iterable[Issue]) -> Issue:
+    return replace(main, consequences=(*main.consequences, *others))
+
+
+def _without_repeats(issues: Iterable[Issue]) -> list[Issue]:
+    """Of several findings of one type in one layer the gravest; a level that only repeats a profile goes."""
+    kept: dict[tuple[IssueType, str], Issue] = {}
+    for issue in sorted(issues, key=lambda issue: -issue.severity):
+        kept.setdefault((issue.issue_type, issue.layer), issue)
+    grave = {issue.issue_type for issue in kept.values() if issue.severity > IssueSeverity.LOW}
+    return [issue for issue in kept.values() if issue.severity > IssueSeverity.LOW or issue.issue_type not in grave]

@@ -1,0 +1,248 @@
+"""How a recurrent network moves through time, in numbers: `RecurrentDynamics` and its parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+from gradient_flow.diagnosis.robust import slope_with_error
+
+OPTIMAL_RADIUS: Final = 0.9
+CRITICAL_BAND: Final = 0.15
+
+
+class Criticality(str, Enum):
+    """Where the spectral radius lies: below, within or above `optimal_radius ± critical_band`."""
+
+    SUBCRITICAL = "SUBCRITICAL"
+    CRITICAL = "CRITICAL"
+    SUPERCRITICAL = "SUPERCRITICAL"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def criticality_of(radius: float, optimal_radius: float, critical_band: float) -> Criticality:
+    """The side of the band that a radius lies on; its edges belong to it."""
+    if radius < optimal_radius - critical_band:
+        return Criticality.SUBCRITICAL
+    return Criticality.SUPERCRITICAL if radius > optimal_radius + critical_band else Criticality.CRITICAL
+
+
+def decay_per_step(logarithms: Sequence[float]) -> tuple[float, float] | None:
+    """The factor of the gradient norm per step back, and the error of its logarithm; None for fewer than two states.
+
+    From ln ||dL/ds|| at lag 0, 1, 2, …: the median slope. A gradient that is gone at once has factor 0.
+
+    >>> factor, error = decay_per_step([lag * math.log(0.9) for lag in range(20)])
+    >>> round(factor, 6)
+    0.9
+    """
+    finite = [(float(lag), value) for lag, value in enumerate(logarithms) if math.isfinite(value)]
+    if len(finite) < len(logarithms) and len(finite) < 3:
+        return 0.0, 0.0
+    if len(finite) < 2:
+        return None
+    slope = slope_with_error(finite)
+    return math.exp(min(slope.value, 700.0)), slope.error
+
+
+def memory_length(decay_rate: float) -> float:
+    """Steps back until the gradient has fallen to 1/e: -1 / ln r; infinite where it does not fall.
+
+    >>> round(memory_length(0.9), 2), memory_length(1.0), memory_length(0.0)
+    (9.49, inf, 0.0)
+    """
+    if decay_rate <= 0:
+        return 0.0
+    return math.inf if decay_rate >= 1 else -1.0 / math.log(decay_rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleDynamics:
+    """One layer in one direction, or one cell. What could not be measured is None and leads to no verdict."""
+
+    name: str
+    """Path of the module, with layer and direction where it has several: `encoder.rnn[l1_reverse]`."""
+    module: str
+    """Path of the module."""
+    kind: str
+    """`RNN`, `GRU`, `LSTM`, or the class of the cell."""
+    state_size: int
+    sequence_length: int
+    """Steps that the module made."""
+    steps: int
+    """Steps that were looked at."""
+    recurrent_weight: str = ""
+    """Name of the weight that multiplies the state, where there is one such weight."""
+    spectral_radius: float | None = None
+    lyapunov_exponents: tuple[float, ...] = ()
+    """The largest ones per step, largest first."""
+    product_norms: Mapping[int, float] = field(default_factory=dict)
+    """The largest norm found of a product of that many consecutive Jacobians."""
+    temporal_decay_rate: float | None = None
+    decay_error: float | None = None
+    """Standard error of ln(temporal_decay_rate)."""
+    true_gradient: bool = False
+    """Whether the decay is that of the loss's own gradient; else of random directions."""
+    effective_rank: float | None = None
+    """Of h over all steps and samples, centred."""
+    sample_rank: float | None = None
+    """Of h as it differs between samples at the same step: a course that all samples share does not count."""
+    input_rank: float | None = None
+    """The same of what the cell was fed."""
+    nonfinite_at: int | None = None
+    """First step whose state was NaN or Inf although its input was not."""
+
+    @property
+    def lyapunov_exponent(self) -> float | None:
+        """The largest."""
+        return self.lyapunov_exponents[0] if self.lyapunov_exponents else None
+
+    @property
+    def product_norm(self) -> float | None:
+        """The largest over all lengths."""
+        return max(self.product_norms.values(), default=None)
+
+    @property
+    def effective_memory_length(self) -> float | None:
+        """-1 / ln of the decay rate, in steps."""
+        return None if self.temporal_decay_rate is None else memory_length(self.temporal_decay_rate)
+
+    def __str__(self) -> str:
+        memory, exponent = self.effective_memory_length, self.lyapunov_exponent
+        parts = [
+            f"radius {_number(self.spectral_radius)}",
+            f"memory {_number(memory)} steps (gradient × {_number(self.temporal_decay_rate)} per step)",
+            f"Lyapunov {'–' if exponent is None else f'{exponent:+.3f}'}",
+            f"product norm {_number(self.product_norm)}",
+            f"effective rank {_number(self.effective_rank)}",
+        ]
+        return f"{self.name}  {self.kind}({self.state_size}): {', '.join(parts)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentDynamics:
+    """The whole network's dynamics: of its parts the one that keeps longest, grows most, or is narrowest.
+
+    Stacked layers have a block-triangular Jacobian, so the largest radius of a layer is the radius of the stack.
+    """
+
+    modules: Mapping[str, ModuleDynamics]
+    optimal_radius: float = OPTIMAL_RADIUS
+    critical_band: float = CRITICAL_BAND
+    course: tuple[tuple[int, float], ...] = ()
+    """Spectral radius by analysis step, for the steps that were measured."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spectral_radius(self) -> float | None:
+        """The largest eigenvalue magnitude of the state-transition Jacobian."""
+        return _largest(m.spectral_radius for m in self.modules.values())
+
+    @property
+    def criticality(self) -> Criticality | None:
+        """The radius against `optimal_radius ± critical_band`; equal to its text."""
+        radius = self.spectral_radius
+        return None if radius is None else criticality_of(radius, self.optimal_radius, self.critical_band)
+
+    @property
+    def temporal_decay_rate(self) -> float | None:
+        """The factor of the gradient norm per step back in time."""
+        return _largest(m.temporal_decay_rate for m in self.modules.values())
+
+    @property
+    def effective_memory_length(self) -> float | None:
+        """Steps back until the gradient has fallen to 1/e; infinite where it does not fall."""
+        return _largest(m.effective_memory_length for m in self.modules.values())
+
+    @property
+    def lyapunov_exponent(self) -> float | None:
+        """The largest; above 0 neighbouring states part exponentially."""
+        return _largest(m.lyapunov_exponent for m in self.modules.values())
+
+    @property
+    def product_norm(self) -> float | None:
+        """The largest norm of a product of consecutive Jacobians."""
+        return _largest(m.product_norm for m in self.modules.values())
+
+    @property
+    def effective_rank(self) -> float | None:
+        """Of the hidden states, centred; the smallest over the parts."""
+        ranks = [m.effective_rank for m in self.modules.values() if m.effective_rank is not None]
+        return min(ranks, default=None)
+
+    @property
+    def sequence_length(self) -> int:
+        """Steps of the longest sequence."""
+        return max((m.sequence_length for m in self.modules.values()), default=0)
+
+    def judged_by(self, optimal_radius: float, critical_band: float) -> RecurrentDynamics:
+        """The same numbers against another band."""
+        return replace(self, optimal_radius=optimal_radius, critical_band=critical_band)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that strict JSON can hold: what is not finite becomes None."""
+        whole = {name: _plain(getattr(self, name)) for name in _DOCUMENTED}
+        level = None if self.criticality is None else str(self.criticality)
+        parts = {
+            name: {key: _plain(value) for key, value in asdict(unit).items()} for name, unit in self.modules.items()
+        }
+        return {
+            **whole,
+            "criticality": level,
+            "course": _plain(self.course),
+            "notes": list(self.notes),
+            "modules": parts,
+        }
+
+    def __str__(self) -> str:
+        radius, level = self.spectral_radius, self.criticality
+        lines = [f"Recurrent dynamics over {self.sequence_length} steps"]
+        if radius is not None:
+            band = f"optimal {self.optimal_radius:g} ± {self.critical_band:g}"
+            lines.append(f"  spectral radius          {_number(radius)} ({level}; {band})")
+        if self.temporal_decay_rate is not None:
+            lines.append(f"  temporal decay rate      {_number(self.temporal_decay_rate)} per step")
+            lines.append(f"  effective memory length  {_number(self.effective_memory_length)} steps")
+        if self.lyapunov_exponent is not None:
+            lines.append(f"  Lyapunov exponent        {self.lyapunov_exponent:+.3f} per step")
+            lines.append(f"  largest product norm     {_number(self.product_norm)}")
+        if self.effective_rank is not None:
+            lines.append(f"  effective rank           {_number(self.effective_rank)}")
+        if len(self.modules) > 1:
+            lines += [f"  {module}" for module in self.modules.values()]
+        return "\n".join([*lines, *(f"  Note: {note}" for note in self.notes)])
+
+
+_DOCUMENTED: Final = (
+    "spectral_radius",
+    "effective_memory_length",
+    "temporal_decay_rate",
+    "lyapunov_exponent",
+    "product_norm",
+    "effective_rank",
+    "sequence_length",
+    "optimal_radius",
+    "critical_band",
+)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return max(found, default=None)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else "infinite" if math.isinf(value) else f"{value:.3g}"

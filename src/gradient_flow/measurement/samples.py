@@ -1,0 +1,146 @@
+"""What a few rows of an activation or of its gradient tell: units that never fire, samples that get nothing, rank.
+
+A row is one sample at one position, a column one unit. At most `ROWS` rows and `UNITS` columns are looked at, evenly
+spaced, so that the cost stays small whatever the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ROWS: Final = 128
+UNITS: Final = 128
+ELEMENTS: Final = 1024
+_UNITS_SECOND: Final = ("Conv", "BatchNorm", "GroupNorm", "InstanceNorm", "Pool2d", "Pool1d", "Pool3d", "Dropout2d")
+
+
+def units_come_second(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether units lie along dimension 1, as after convolutions, and not along the last."""
+    return len(shape) >= 3 and any(word in type(module).__name__ for word in _UNITS_SECOND)
+
+
+def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
+    """Evenly spaced rows and units: (samples, positions, units), of which samples × positions ≤ `ROWS`. A copy."""
+    if tensor.dim() == 1:
+        tensor = tensor[:, None]
+    if units_second:
+        tensor = tensor.flatten(2).transpose(1, 2)
+    elif tensor.dim() > 3:
+        tensor = tensor.flatten(1, -2)
+    elif tensor.dim() == 2:
+        tensor = tensor[:, None]
+    samples, positions, units = tensor.shape
+    kept = min(positions, max(4, ROWS // max(samples, 1)))
+    tensor = tensor[:: max(1, -(-samples * kept // ROWS)), :: max(1, positions // kept)]
+    few = tensor[:, :kept, :: max(1, units // UNITS)][..., :UNITS]
+    return few.to(torch.float32, copy=True)  # a view would keep all of it alive, and change with it in place
+
+
+def highest(rows: torch.Tensor) -> torch.Tensor:
+    """The highest value of each unit over all rows; (units,)."""
+    return rows.flatten(0, 1).amax(dim=0)
+
+
+def any_nonzero(rows: torch.Tensor) -> torch.Tensor:
+    """Whether a unit is other than zero in any row; (units,). NaN is other than zero."""
+    return (rows.flatten(0, 1) != 0).any(dim=0)
+
+
+def variation(rows: torch.Tensor) -> float:
+    """Median over units that are positive somewhere: standard deviation over root mean square; NaN without any."""
+    flat = rows.flatten(0, 1)
+    flat = flat[:, flat.amax(dim=0) > 0]
+    if flat.numel() == 0:
+        return math.nan
+    return float((flat.std(dim=0, unbiased=False) / flat.square().mean(dim=0).sqrt()).median())
+
+
+def empty_samples(rows: torch.Tensor) -> float:
+    """Share of samples of which every sampled entry is exactly zero."""
+    return 1.0 - float((rows.flatten(1) != 0).any(dim=1).float().mean())
+
+
+def effective_rank(rows: torch.Tensor, *, centred: bool) -> float:
+    """The exponential of the entropy of the normalised squared singular values; NaN where there is nothing to rank.
+
+    >>> round(effective_rank(torch.eye(4), centred=False), 6)
+    4.0
+    """
+    matrix = rows.reshape(-1, rows.shape[-1]).double()
+    if centred:
+        matrix = matrix - matrix.mean(dim=0)
+    largest = float(matrix.abs().amax()) if matrix.numel() else 0.0
+    if not 0 < largest < math.inf:
+        return math.nan
+    matrix = matrix / largest  # squares of gradients of 1e-30 would vanish
+    gram = matrix @ matrix.T if matrix.shape[0] < matrix.shape[1] else matrix.T @ matrix
+    weights = torch.linalg.eigvalsh(gram).clamp_min(0)
+    shares = weights / weights.sum()
+    shares = shares[shares > 1e-12]
+    return math.exp(-float((shares * shares.log()).sum()))
+
+
+def scale_and_spread(rows: torch.Tensor) -> tuple[float, float]:
+    """Root mean square of all entries; the largest column's over that of the median column (NaN if that is zero)."""
+    squares = rows.flatten(0, 1).square().mean(dim=0)
+    middle = float(squares.median())
+    return float(squares.mean().sqrt()), math.sqrt(float(squares.amax()) / middle) if middle > 0 else math.nan
+
+
+def share_in_all(masks: Sequence[NDArray[np.bool_]]) -> float | None:
+    """Share of units for which every mask is true; masks of another shape than the last do not count."""
+    same = [mask for mask in masks if mask.shape == masks[-1].shape]
+    return float(np.logical_and.reduce(same).mean()) if same else None
+
+
+def middle(values: Sequence[float]) -> float | None:
+    """The median of the finite values, if there are any."""
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.median(finite)) if finite else None
+
+
+def equal_rows(matrix: torch.Tensor, tolerance: float = 1e-3) -> bool:
+    """Whether all units of a weight, or of its gradient, are the same and not zero."""
+    flat = matrix.detach().flatten(1)
+    if flat.shape[0] < 2 or flat.numel() == 0:
+        return False
+    size = float(flat[0].abs().amax())
+    if not 0 < size < math.inf or float((flat[1] - flat[0]).abs().amax()) > tolerance * size:
+        return False  # two rows settle it for nearly every weight
+    return float((flat - flat[0]).abs().amax()) <= tolerance * size
+
+
+def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
+    """The norm of all tensors together, from some `ELEMENTS` evenly spaced elements of each; not finite if one is not.
+
+    >>> round(estimated_norm([torch.full((100, 100), 3.0), torch.full((4,), 2.0)]), 3)
+    300.027
+    """
+    flat = [tensor.coalesce().values().reshape(-1) if tensor.is_sparse else tensor.reshape(-1) for tensor in tensors]
+    flat = [tensor for tensor in flat if tensor.numel()]
+    few = [tensor[:: max(1, tensor.numel() // ELEMENTS)] for tensor in flat]
+    if not few:
+        return 0.0
+    norms = torch.stack([norm.float() for norm in torch._foreach_norm(few)]).tolist()  # the only wait for a device
+    scales = [math.sqrt(whole.numel() / part.numel()) for whole, part in zip(flat, few, strict=True)]
+    return math.hypot(*(norm * scale for norm, scale in zip(norms, scales, strict=True)))
+
+
+def cosine(left: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+    """The cosine between two gradients, each given as a list of samples; NaN where one is zero."""
+    product = sum(float((a.double() * b.double()).sum()) for a, b in zip(left, right, strict=True))
+    size = math.sqrt(_square(left) * _square(right))
+    return product / size if size > 0 and math.isfinite(size) else math.nan
+
+
+def _square(tensors: list[torch.Tensor]) -> float:
+    return sum(float(tensor.double().square().sum()) for tensor in tensors)

@@ -1,0 +1,234 @@
+"""The documented analyzers for recurrent networks, transformers and policies: the general one and a probe more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from gradient_flow.analysis import Probe
+from gradient_flow.analyzers import GradientFlowAnalyzer, InputFn, LossFn, say, summary
+from gradient_flow.diagnosis.issue import Issue
+
+_RECURRENT: Final = {"optimal_radius": 0.9, "critical_band": 0.15}
+_ATTENTION: Final = {"min_entropy_threshold": 0.5, "min_diversity_threshold": 0.3}
+_POLICY: Final = {"min_entropy_threshold": 0.5, "min_std_threshold": 0.1, "max_std_threshold": 2.0}
+
+
+class RecurrentAnalyzer(GradientFlowAnalyzer):
+    """The general analysis, and how a recurrent network moves through time. `analyze` gives `(issues, dynamics)`.
+
+    Args:
+        enable_jacobian: the state's Jacobian, for spectral radius, memory length and decay.
+        optimal_radius: target spectral radius.
+        critical_band: acceptable deviation from it.
+        track_hidden_states: the rank of the states that occur.
+        thresholds: those of `GradientFlowAnalyzer`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        enable_jacobian: bool = True,
+        enable_vector_analysis: bool = False,
+        optimal_radius: float = 0.9,
+        critical_band: float = 0.15,
+        track_hidden_states: bool = True,
+        **thresholds: Any,
+    ) -> None:
+        super().__init__(
+            model, enable_jacobian=enable_jacobian, enable_vector_analysis=enable_vector_analysis, **thresholds
+        )
+        self.optimal_radius, self.critical_band = optimal_radius, critical_band
+        self.track_hidden_states = track_hidden_states
+
+    def analyze(  # type: ignore[override]  # the document returns a pair here
+        self,
+        input_fn: InputFn,
+        loss_fn: LossFn,
+        steps: int = 20,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        required_lag: float | None = None,
+        cells: Any = None,
+        in_place: bool = True,
+        progress: bool = False,
+    ) -> tuple[list[Issue], Any]:
+        """Issues and dynamics. `required_lag`: how many steps back the task reaches, where that is known."""
+
+        def make_probe(model: nn.Module) -> Probe:
+            from gradient_flow.recurrent_probe import RecurrentProbe
+
+            return RecurrentProbe(
+                model, cells=cells, track_hidden_states=self.track_hidden_states, enable_jacobian=self.enable_jacobian
+            )
+
+        def judge(probe: Any) -> Iterable[Issue]:
+            from gradient_flow.diagnosis.recurrent import recurrent_issues
+
+            self.dynamics = probe.result()
+            settings = {name: getattr(self, name) for name in _RECURRENT}
+            explicit = _explicit(settings, _RECURRENT) | ({"required_lag"} if required_lag is not None else set())
+            if self.dynamics is None:
+                return []
+            return recurrent_issues(self.dynamics, required_lag=required_lag, explicit=explicit, **settings)
+
+        found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, make_probe, judge)
+        return found, self.dynamics
+
+    def print_summary(self, issues: Sequence[Issue], dynamics: Any = None) -> None:
+        """Print the issues and, if given, the dynamics."""
+        say(summary(issues, self.record) + (f"\n\n{dynamics}" if dynamics is not None else ""))
+
+
+class TransformerAnalyzer(GradientFlowAnalyzer):
+    """The general analysis, and where attention looks. `analyze` gives `(issues, attn_stats)`.
+
+    Args:
+        min_entropy_threshold: least attention entropy, as a share of that of looking everywhere.
+        min_diversity_threshold: least difference between the heads of a layer.
+        track_attention_weights: capture attention; without it `attn_stats` is None.
+        thresholds: those of `GradientFlowAnalyzer`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        enable_jacobian: bool = False,
+        enable_vector_analysis: bool = False,
+        min_entropy_threshold: float = 0.5,
+        min_diversity_threshold: float = 0.3,
+        track_attention_weights: bool = True,
+        **thresholds: Any,
+    ) -> None:
+        super().__init__(
+            model, enable_jacobian=enable_jacobian, enable_vector_analysis=enable_vector_analysis, **thresholds
+        )
+        self.min_entropy_threshold, self.min_diversity_threshold = min_entropy_threshold, min_diversity_threshold
+        self.track_attention_weights = track_attention_weights
+        self.attn_stats: Any = None
+        self.reason = ""
+        """Why there are no statistics, where there are none."""
+
+    def analyze(  # type: ignore[override]  # the document returns a pair here
+        self,
+        input_fn: InputFn,
+        loss_fn: LossFn,
+        steps: int = 20,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        in_place: bool = True,
+        progress: bool = False,
+    ) -> tuple[list[Issue], Any]:
+        """Issues and attention statistics, which are None where no attention was seen."""
+
+        def make_probe(model: nn.Module) -> Probe:
+            from gradient_flow.attention_probe import AttentionProbe
+
+            return AttentionProbe(model, track_attention_weights=self.track_attention_weights)
+
+        def judge(probe: Any) -> Iterable[Issue]:
+            from gradient_flow.diagnosis.attention import attention_issues
+
+            self.attn_stats, self.reason = probe.result(), probe.reason
+            settings = {name: getattr(self, name) for name in _ATTENTION}
+            if self.attn_stats is None:
+                return []
+            return attention_issues(self.attn_stats, explicit=_explicit(settings, _ATTENTION), **settings)
+
+        found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, make_probe, judge)
+        return found, self.attn_stats
+
+    def print_summary(self, issues: Sequence[Issue], attn_stats: Any = None) -> None:
+        """Print the issues and, if given, the statistics."""
+        say(summary(issues, self.record) + (f"\n\n{attn_stats}" if attn_stats is not None else ""))
+
+
+class RLPolicyAnalyzer(GradientFlowAnalyzer):
+    """The general analysis, and how a policy explores. `analyze` gives `(issues, stats)`.
+
+    Args:
+        min_entropy_threshold: least normalised entropy of discrete actions.
+        min_std_threshold: least standard deviation of continuous actions.
+        max_std_threshold: largest one.
+        track_distributions: capture action distributions; without it `stats` is None.
+        thresholds: those of `GradientFlowAnalyzer`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        enable_jacobian: bool = False,
+        enable_vector_analysis: bool = False,
+        min_entropy_threshold: float = 0.5,
+        min_std_threshold: float = 0.1,
+        max_std_threshold: float = 2.0,
+        track_distributions: bool = True,
+        **thresholds: Any,
+    ) -> None:
+        super().__init__(
+            model, enable_jacobian=enable_jacobian, enable_vector_analysis=enable_vector_analysis, **thresholds
+        )
+        self.min_entropy_threshold = min_entropy_threshold
+        self.min_std_threshold, self.max_std_threshold = min_std_threshold, max_std_threshold
+        self.track_distributions = track_distributions
+        self.stats: Any = None
+        self.reason = ""
+        """Why there are no statistics, or what of the policy could not be read."""
+
+    def analyze(  # type: ignore[override]  # the document returns a pair here
+        self,
+        input_fn: InputFn,
+        loss_fn: LossFn,
+        steps: int = 20,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        action_extractor: Callable[[Any], Any] | None = None,
+        returns: Sequence[float] | None = None,
+        max_return: float | None = None,
+        action_range: Any = None,
+        in_place: bool = True,
+        progress: bool = False,
+    ) -> tuple[list[Issue], Any]:
+        """Issues and statistics.
+
+        `action_extractor` takes the model's output to `(logits, std, mean, value)`, absent ones as None; outputs that
+        are distributions need none. `returns` of episodes, and the most that the task gives (`max_return`), tell a
+        policy that may be certain from one that gave up.
+        """
+
+        def make_probe(model: nn.Module) -> Probe:
+            from gradient_flow.policy_probe import PolicyProbe
+
+            return PolicyProbe(
+                model,
+                action_extractor=action_extractor,
+                track_distributions=self.track_distributions,
+                action_range=action_range,
+            )
+
+        def judge(probe: Any) -> Iterable[Issue]:
+            from gradient_flow.diagnosis.policy import policy_issues
+
+            settings = {name: getattr(self, name) for name in _POLICY}
+            self.stats, self.reason = probe.result(**settings), probe.reason
+            if self.stats is None:
+                return []
+            explicit = _explicit(settings, _POLICY)
+            head = self.record.output_layer if self.record is not None else "policy"
+            told: dict[str, Any] = {"returns": returns, "best_return": max_return, "layer": head}
+            return policy_issues(self.stats, explicit=explicit, **told, **settings)
+
+        found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, make_probe, judge)
+        return found, self.stats
+
+    def print_summary(self, issues: Sequence[Issue], stats: Any = None) -> None:
+        """Print the issues and, if given, the statistics."""
+        say(summary(issues, self.record) + (f"\n\n{stats}" if stats is not None else ""))
+
+
+def _explicit(settings: dict[str, Any], defaults: dict[str, float]) -> set[str]:
+    """Settings that differ from the documented ones: those are taken at their word."""
+    return {name for name, default in defaults.items() if settings[name] != default}

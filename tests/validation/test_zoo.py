@@ -1,0 +1,130 @@
+"""The zoo keeps its promises: cases of every kind in both halves, with labels that are true.
+
+One seed, and the costly measurements for a part of the cases; `python -m validation --verify` does all of them.
+"""
+
+import zlib
+from collections import Counter
+
+import pytest
+import torch
+from validation.case import FAMILIES, HALVES, Case, Evidence, Setup, Zoo, call, layers_of
+from validation.tasks import blobs
+from validation.zoo import CASES
+
+from gradient_flow.diagnosis.issue import IssueType
+
+SICK = [case for case in CASES.values() if case.sick]
+HEALTHY = [case for case in CASES.values() if not case.sick]
+PROVEN = [case for case in CASES.values() if not case.costly or zlib.crc32(case.name.encode()) % 8 == 0]
+"""Cases that are measured here: of those that have to train for it an eighth, always the same."""
+
+
+def named(cases):
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+# --- what it holds
+
+
+def test_there_are_enough_cases_in_each_half():
+    assert len(SICK) >= 64
+    assert len(HEALTHY) >= 64
+    for cases in (SICK, HEALTHY):
+        by_half = Counter(case.half for case in cases)
+        assert min(by_half.values()) >= 0.4 * len(cases)
+
+
+def test_every_class_is_in_both_halves():
+    classes = {(case.fault, case.half) for case in SICK}
+    assert {fault for fault, _ in classes} == set(IssueType.__members__)
+    assert len(classes) == len(IssueType) * len(HALVES)
+
+
+def test_every_family_has_sick_and_healthy_cases_in_both_halves():
+    assert len({(case.family, case.half, case.sick) for case in CASES.values()}) == len(FAMILIES) * len(HALVES) * 2
+
+
+def test_there_are_enough_bottlenecks_to_speak_of_a_rate():
+    assert min(Counter(case.half for case in SICK if case.fault == "BOTTLENECK").values()) >= 5
+
+
+def test_labels_are_types_that_exist():
+    assert {name for case in CASES.values() for name in case.label | case.also} <= set(IssueType.__members__)
+
+
+def test_a_twin_is_healthy_and_in_the_same_half():
+    for case in SICK:
+        assert case.control is not None, case.name
+        assert not case.control.sick, case.name
+        assert case.control.half == case.half, case.name
+
+
+# --- each case
+
+
+@named(CASES.values())
+def test_a_case_runs_one_step_and_its_layer_exists(case):
+    setup = case.make(0)
+    known = {path for layer in layers_of(setup.model) for path in layer}
+    assert set(case.layer or ()) <= known
+    loss = setup.loss_fn(call(setup.model, setup.input_fn()))
+    assert loss.dim() == 0
+    assert case.sick or loss.isfinite()
+
+
+@named(PROVEN)
+def test_the_label_is_true(case):
+    evidence = case.proof(case, 1)
+    assert evidence.holds, evidence.text
+
+
+@named([CASES["mlp/dropout-0.5-3x128"], CASES["transformer/language-model-4x32"], CASES["rnn/default-lstm-every-step"]])
+def test_a_case_is_the_same_each_time_it_is_made(case):
+    def first_loss():
+        setup = case.make(3)
+        return setup.loss_fn(call(setup.model, setup.input_fn())).item()
+
+    assert first_loss() == first_loss()
+
+
+def test_batches_differ_and_leave_the_global_generator_alone():
+    task = blobs(0)
+    before = torch.get_rng_state()
+    assert not torch.equal(task.input_fn(), task.input_fn())
+    assert torch.equal(before, torch.get_rng_state())
+
+
+# --- the parts
+
+
+def test_norms_and_activations_belong_to_the_layer_before_them():
+    model = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    )
+    assert layers_of(model) == (("1", "2", "3", "0"), ("4",))
+
+
+def test_what_lies_inside_a_layer_belongs_to_it():
+    layers = layers_of(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
+    assert [layer[0] for layer in layers] == ["self_attn", "linear1", "linear2"]
+    assert "self_attn.out_proj" in layers[0]
+
+
+def test_a_fault_outside_its_labels_is_refused():
+    with pytest.raises(ValueError, match="must be one of its labels"):
+        Case(
+            name="x", family="mlp", half="tune", fault="DEAD", label=frozenset({"SLOW"}), build=_nothing, proof=_nothing
+        )
+    with pytest.raises(ValueError, match="is none of"):
+        Zoo("mlp").healthy("x", "both", _nothing, _nothing)
+
+
+def _nothing(*_):
+    return Evidence(True, "") or Setup
+
+
+def test_a_proof_can_fail():
+    healthy = CASES["mlp/relu-he-6x64"]
+    for name in ("mlp/relu-6x64-third-bias-minus-10", "mlp/detach-behind-third-6x64", "mlp/sigmoid-default-12x64"):
+        assert not CASES[name].proof(healthy, 0).holds

@@ -1,0 +1,40 @@
+"""The only place that calls the tool."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from validation.case import Case, Setup
+from validation.score import Finding
+
+ANALYZER_NAMES = {
+    "general": "GradientFlowAnalyzer",
+    "game": "GradientFlowAnalyzer",
+    "recurrent": "RecurrentAnalyzer",
+    "transformer": "TransformerAnalyzer",
+    "policy": "RLPolicyAnalyzer",
+}
+
+
+def accepted(function: Callable[..., Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    """Those hints that a function has a parameter for."""
+    return {name: value for name, value in hints.items() if name in inspect.signature(function).parameters}
+
+
+def findings(case: Case, setup: Setup) -> list[Finding]:
+    """Run the analyzer of a case on its set-up, as its user would."""
+    import gradient_flow
+
+    kind = getattr(gradient_flow, ANALYZER_NAMES[case.analyzer])
+    init = {**accepted(kind, setup.hints), **setup.init}
+    if case.analyzer == "game":
+        init["enable_vector_analysis"] = True
+    analyzer = kind(setup.model, **init)
+    arguments = {**accepted(analyzer.analyze, setup.hints), **setup.kwargs}
+    if setup.optimizer is not None:
+        arguments["optimizer"] = setup.optimizer
+    result = analyzer.analyze(setup.input_fn, setup.loss_fn, steps=setup.steps, **arguments)
+    issues = result[0] if isinstance(result, tuple) else result  # the special analyzers add their statistics
+    return [Finding(i.issue_type.name, i.severity.name, i.layer, i.message) for i in issues]

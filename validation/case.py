@@ -1,0 +1,157 @@
+"""What the zoo is made of: a `Case` with its label, the `Setup` that it builds, and where its layers lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game")
+HALVES = ("tune", "holdout")
+ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
+HEALTHY = "HEALTHY"
+"""The class of a case that has no fault."""
+
+Layers = tuple[tuple[str, ...], ...]
+"""Layers in order; each is the path of its module, then those of the modules that belong to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What an analyzer gets: a model, its batches, its loss."""
+
+    model: nn.Module
+    input_fn: Callable[[], Any]
+    loss_fn: Callable[[Any], torch.Tensor]
+    optimizer: torch.optim.Optimizer | None = None
+    steps: int = 20
+    init: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the analyzer."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `analyze`."""
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    """What a user knows and may say, such as the lag that a task needs; passed on where the analyzer takes it."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The outcome of an independent measurement."""
+
+    holds: bool
+    text: str
+
+
+Build = Callable[[int], Setup]
+Proof = Callable[["Case", int], Evidence]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One set-up with what is known about it."""
+
+    name: str
+    family: str
+    half: str
+    build: Build
+    """Seed → a fresh set-up. Call `make`, which fixes torch's seed first."""
+    proof: Proof
+    """Measures, without the tool, that the label is true for this seed."""
+    fault: str = HEALTHY
+    """The class it is counted under."""
+    label: frozenset[str] = frozenset()
+    """Names of the issue types that count as found; empty for a healthy case."""
+    also: frozenset[str] = frozenset()
+    """Further types that are true here: naming one is no error, and does not count as found either."""
+    layer: tuple[str, ...] | None = None
+    """Module paths where it begins, any of which is right; None when it concerns the whole model."""
+    analyzer: str = "general"
+    control: Case | None = None
+    """The healthy twin that differs by the one fault."""
+
+    def __post_init__(self) -> None:
+        allowed = ((self.family, FAMILIES), (self.half, HALVES), (self.analyzer, ANALYZERS))
+        for value, known in allowed:
+            if value not in known:
+                raise ValueError(f"{self.name}: {value!r} is none of {known}.")
+        if (self.fault == HEALTHY) != (not self.label) or (self.label and self.fault not in self.label):
+            raise ValueError(f"{self.name}: the fault {self.fault!r} must be one of its labels {sorted(self.label)}.")
+
+    @property
+    def costly(self) -> bool:
+        """Whether its proof trains a model."""
+        return getattr(self.proof, "costly", False)
+
+    @property
+    def sick(self) -> bool:
+        """Whether something is to be found."""
+        return bool(self.label)
+
+    def make(self, seed: int) -> Setup:
+        """Build the set-up of one seed, the same each time."""
+        torch.manual_seed(seed)
+        return self.build(seed)
+
+
+def costly(proof: Proof) -> Proof:
+    """Mark a proof that trains a model, which quick tests do for some cases only."""
+    proof.costly = True  # type: ignore[attr-defined]
+    return proof
+
+
+class Zoo:
+    """Collects the cases of one family; `analyzer` and `proof` stand for those that do not name their own."""
+
+    def __init__(self, family: str, analyzer: str = "general", proof: Proof | None = None) -> None:
+        self.family, self.analyzer, self.proof = family, analyzer, proof
+        self.cases: list[Case] = []
+
+    def healthy(self, name: str, half: str, build: Build, proof: Proof | None = None, **more: Any) -> Case:
+        """Add a case that must raise no alarm."""
+        return self._add(name=name, half=half, build=build, proof=proof or self.proof, **more)
+
+    def sick(self, name: str, half: str, build: Build, proof: Proof, *types: str, **more: Any) -> Case:
+        """Add a case with a fault: the first of `types` is its class, the others are as good an answer."""
+        layer = more.pop("layer", None)
+        more["layer"] = (layer,) if isinstance(layer, str) else layer
+        more["also"] = frozenset(more.get("also", ()))
+        return self._add(name=name, half=half, build=build, proof=proof, fault=types[0], label=frozenset(types), **more)
+
+    def _add(self, **fields: Any) -> Case:
+        fields["name"] = f"{self.family}/{fields['name']}"
+        case = Case(**{"family": self.family, "analyzer": self.analyzer, **fields})
+        self.cases.append(case)
+        return case
+
+
+def call(model: nn.Module, batch: Any) -> Any:
+    """Call the model the way the analyzers do: a tuple is spread, a mapping gives keywords."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+def layers_of(model: nn.Module) -> Layers:
+    """Layers in order of registration, by which "one layer off" is judged.
+
+    A layer begins with a module that owns a matrix. Norms, activations and whatever else has no matrix belong to the
+    layer before them, and modules inside a layer to that layer.
+    """
+    layers: list[list[str]] = []
+    early: list[str] = []
+    for path, module in model.named_modules():
+        if layers and path.startswith(f"{layers[-1][0]}."):
+            layers[-1].append(path)
+            continue
+        own = list(module.named_parameters(recurse=False))
+        if not path:  # parameters of the model itself have no module that could stand for them
+            layers += [[name] for name, _ in own]
+        elif any(parameter.dim() >= 2 for _, parameter in own):
+            layers.append([path])
+        elif own or not any(module.children()):
+            (layers[-1] if layers else early).append(path)
+    if layers:
+        layers[0] += early
+    return tuple(tuple(layer) for layer in layers)

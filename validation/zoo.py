@@ -1,0 +1,15 @@
+"""All cases, by name."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from validation.case import Case
+
+CASES: dict[str, Case] = {}
+for _file in sorted(Path(__file__).parent.glob("zoo_*.py")):
+    for _case in importlib.import_module(f"validation.{_file.stem}").zoo.cases:
+        if _case.name in CASES:
+            raise ValueError(f"Two cases are called {_case.name!r}. Rename one: results go by name.")
+        CASES[_case.name] = _case
