@@ -8,6 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import parallelize_module
+
+import gradient_flow as gf
 from checks_measure import (
     PLAN,
     assert_same_everywhere,
@@ -22,13 +29,6 @@ from checks_measure import (
     small_model,
     two_dimensional,
 )
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-from torch.distributed.tensor.debug import CommDebugMode
-from torch.distributed.tensor.parallel import parallelize_module
-
-import gradient_flow as gf
 
 STEPS = 4
 
@@ -208,7 +208,7 @@ def stages_are_clipped_by_their_common_norm(_folder: Path) -> None:
     assert layer.weight.grad is None
 
 
-# ---- watching ---------------------------------------------------------------------------------------------------------
+# ---- watching -------------------------------------------------------------------------------------------------------
 
 
 def train(model: nn.Module, optimizer, x_of, steps: int = STEPS, clip: float | None = None) -> int:

@@ -403,13 +403,13 @@ LIMITS_OF_THE_STUDY: Final = (
     "them even 5 of 5 on one side has p = 0.06 in a sign test. Settings of the candidates were not tuned: another "
     "fixed norm, percentile or factor can change the order.",
     "Chosen in pilots before this table, on some of the same seeds: the learning rate (1e-3, 3e-3 and 1e-2 tried), the "
-    "number of steps, and how much of a gradient is Inf. The last matters: at 500 steps replace without a clip ended at "
-    "1.04 times skip with a tenth of one fixed matrix (one seed), 1.15 times with half and 1.94 times with all of one "
-    "matrix (three seeds each). The table has the worst of these.",
+    "number of steps, and how much of a gradient is Inf. The last matters: at 500 steps replace without a clip ended "
+    "at 1.04 times skip with a tenth of one fixed matrix (one seed), 1.15 times with half and 1.94 times with all of "
+    "one matrix (three seeds each). The table has the worst of these.",
     "Looked at beside the study: with beta2 = 0.95 instead of 0.999 the gain from norm 1.0 on undisturbed runs shrinks "
-    "from 2.2 to 1.3 times (two seeds), so most of it, not all, is AdamW's memory; what spikes cost without a clip "
-    "stays 4 to 5 times in both, so that is not only memory. A matrix replaced by 1e6 at step 59 (seed 1) moved 7 times "
-    "as far as under skip in those 25 steps, and 1/80 as far in steps 176 to 201.",
+    "from 2.2 to 1.3 times, so most of it, not all, is AdamW's memory; what spikes cost without a clip stays 4 to 5 "
+    "times in both, so that is not only memory (seeds 0 and 1). A matrix replaced by 1e6 at step 59 (seed 1) moved 7 "
+    "times as far as under skip in those 25 steps, and 1/80 as far in steps 176 to 201.",
 )
 
 

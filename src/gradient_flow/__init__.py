@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from gradient_flow.act.guard import GuardEvent as GuardEvent
     from gradient_flow.act.nonfinite import NaNInfHandler as NaNInfHandler
     from gradient_flow.act.schedule_config import LRSchedulerConfig as LRSchedulerConfig
+    from gradient_flow.analyzers import GradientFlowAnalyzer as GradientFlowAnalyzer
     from gradient_flow.capture.random_states import RandomState as RandomState
     from gradient_flow.config import GradientConfig as GradientConfig
     from gradient_flow.diagnosis.clip_advice import ClipAdvice as ClipAdvice
+    from gradient_flow.diagnosis.findings import Diagnosis as Diagnosis
     from gradient_flow.diagnosis.issue import Issue as Issue
     from gradient_flow.diagnosis.issue import IssueSeverity as IssueSeverity
     from gradient_flow.diagnosis.issue import IssueType as IssueType
     from gradient_flow.diagnosis.nonfinite_origin import NonFiniteOrigin as NonFiniteOrigin
+    from gradient_flow.diagnosis.registry import register_rule as register_rule
     from gradient_flow.errors import ConfigError as ConfigError
     from gradient_flow.errors import GradientFlowError as GradientFlowError
     from gradient_flow.errors import GradientFlowWarning as GradientFlowWarning
@@ -55,16 +58,22 @@ if TYPE_CHECKING:
     from gradient_flow.measurement import GradientTable as GradientTable
     from gradient_flow.measurement import measure as measure
     from gradient_flow.monitor import GradientMonitor as GradientMonitor
+    from gradient_flow.special_analyzers import RecurrentAnalyzer as RecurrentAnalyzer
+    from gradient_flow.special_analyzers import RLPolicyAnalyzer as RLPolicyAnalyzer
+    from gradient_flow.special_analyzers import TransformerAnalyzer as TransformerAnalyzer
     from gradient_flow.training import TrainingOptimizer as TrainingOptimizer
+    from gradient_flow.verdicts import diagnose as diagnose
 
 _HOME = {
     "ClipAdvice": "diagnosis.clip_advice",
     "ConfigError": "errors",
+    "Diagnosis": "diagnosis.findings",
     "EarlyStoppingConfig": "act.early_stopping",
     "Flow": "flow",
     "GainComparison": "gain",
     "GradientClipper": "act.clipper",
     "GradientConfig": "config",
+    "GradientFlowAnalyzer": "analyzers",
     "GradientFlowError": "errors",
     "GradientFlowWarning": "errors",
     "GradientGainMonitor": "gain",
@@ -87,19 +96,24 @@ _HOME = {
     "NaNInfHandler": "act.nonfinite",
     "NonFiniteGradientError": "errors",
     "NonFiniteOrigin": "diagnosis.nonfinite_origin",
+    "RLPolicyAnalyzer": "special_analyzers",
     "RandomState": "capture.random_states",
+    "RecurrentAnalyzer": "special_analyzers",
     "Run": "history.run_reader",
     "RunFileError": "errors",
     "TrainingHistory": "history.epochs",
     "TrainingOptimizer": "training",
+    "TransformerAnalyzer": "special_analyzers",
     "clip_gradients": "functional",
     "compute_gradient_norm": "functional",
     "compute_gradient_stats": "functional",
     "create_gradient_manager": "manager",
     "detect_gradient_issues": "functional",
+    "diagnose": "verdicts",
     "find_nonfinite": "forensics",
     "load_run": "history.run_reader",
     "measure": "measurement",
+    "register_rule": "diagnosis.registry",
     "safe_backward": "manager",
     "visualize_layer_gradients": "functional",
     "watch": "flow",

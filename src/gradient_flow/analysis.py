@@ -123,7 +123,7 @@ def _checked_loss(loss: Any) -> torch.Tensor:
     if loss.numel() != 1 or loss.is_complex():
         raise InputError(
             f"`loss_fn` must return a tensor of one real element, got shape {tuple(loss.shape)} and {loss.dtype}. "
-            "Reduce it with .mean() or .sum()."
+            'Reduce it to one number, as `reduction="mean"` does.'
         )
     return loss.reshape(())
 

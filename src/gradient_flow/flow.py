@@ -22,7 +22,7 @@ from gradient_flow._version import __version__
 from gradient_flow.attachment import Attachment, as_optimizers, unscaled
 from gradient_flow.capture import clipping
 from gradient_flow.capture.loss_scale import ScaleWatch
-from gradient_flow.capture.optimizer_steps import before_each_step, pending_scale
+from gradient_flow.capture.optimizer_steps import after_each_step, before_each_step, pending_scale
 from gradient_flow.capture.parameters import gradients_of, module_parameters, optimizer_parameters
 from gradient_flow.capture.roles import parameter_roles
 from gradient_flow.capture.sharding import any_sharded, is_first_rank
@@ -211,7 +211,7 @@ class Flow:
         self._learn_from(optimizer, names or {})
         self._handles += [
             before_each_step(optimizer, self._on_step_begins),
-            optimizer.register_step_post_hook(self._on_step_ended),
+            after_each_step(optimizer, self._on_step_ended),
         ]
 
     def diagnose(self) -> Verdict:
@@ -319,7 +319,7 @@ class Flow:
         if action is not None:
             record["guard"] = action
 
-    def _on_step_ended(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _on_step_ended(self, optimizer: torch.optim.Optimizer) -> None:
         if self._attachment is not None:
             self._attachment.after_step(optimizer)
         steps = self._rank_steps.get(id(optimizer))

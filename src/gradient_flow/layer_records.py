@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from gradient_flow.diagnosis.analysis_record import Layer, Place
-from gradient_flow.measurement import GradientTable, columns
+from gradient_flow.measurement import GradientTable
+from gradient_flow.measurement.sums import sums_by_group
 
 _NOT_SEEN: Final = 1 << 29
 """The order of a layer that was called and returned no tensor that could be seen."""
@@ -66,32 +65,16 @@ def layer_records(
 
 def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[GradientTable]) -> None:
     owner = {name: index for index, layer in enumerate(layers) for name in layer.parameters}
-    at_start, _ = _by_layer(weights, owner, len(layers))
+    at_start, _ = sums_by_group(weights, owner, len(layers))
     for index, layer in enumerate(layers):
-        layer.bad_weights = bad_elements(at_start[index])
-        layer.weight_norm = float(columns.norm(at_start[index]))
+        layer.bad_weights, layer.weight_norm = at_start.bad[index], at_start.norm[index]
         layer.zero_weights = layer.matrix is not None and weights[layer.matrix].linf == 0
     for table in gradients:
-        sums, seen = _by_layer(table, owner, len(layers))
-        norms, zeros = columns.norm(sums).tolist(), columns.zero_fraction(sums).tolist()
+        sums, seen = sums_by_group(table, owner, len(layers))
         for index, layer in enumerate(layers):
-            layer.gradient.append(norms[index] if index in seen else None)
-            layer.bad_gradients.append(bad_elements(sums[index]))
-            layer.zero_share.append(zeros[index] if index in seen else math.nan)
-
-
-def _by_layer(table: GradientTable, owner: Mapping[str, int], count: int) -> tuple[NDArray[np.float64], set[int]]:
-    """The sums of each layer's rows (their extremes are of no use here), and which layers had a row at all."""
-    sums = np.zeros((count, len(columns.COLUMNS)))
-    owners = [owner[name] for name in table.names]
-    if owners:
-        np.add.at(sums, owners, table.rows)
-    return sums, set(owners)
-
-
-def bad_elements(row: NDArray[np.float64]) -> int:
-    """How many elements of a row are not finite."""
-    return int(row[columns.INDEX["nan"]] + row[columns.INDEX["inf"]])
+            layer.gradient.append(sums.norm[index] if index in seen else None)
+            layer.bad_gradients.append(sums.bad[index])
+            layer.zero_share.append(sums.zero_share[index] if index in seen else math.nan)
 
 
 def _is_idle_member(path: str, called: Set[str], kinds: Mapping[str, str]) -> bool:

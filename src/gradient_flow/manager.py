@@ -21,7 +21,7 @@ from gradient_flow.act.row_parameters import Parameters, measure_parameters
 from gradient_flow.act.schedule_hold import ScheduleHold
 from gradient_flow.attachment import Attachment, as_optimizers
 from gradient_flow.capture.loss_scale import ScaleWatch, saw_overflow, unscale_gradients
-from gradient_flow.capture.optimizer_steps import before_each_step
+from gradient_flow.capture.optimizer_steps import after_each_step, before_each_step
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.capture.random_states import RandomState
 from gradient_flow.config import GradientConfig
@@ -204,7 +204,7 @@ class GradientManager:
             raise MonitorStateError("This manager is attached to `optimizer` already: it would act twice on each step.")
         for each in optimizers:
             handles.append(before_each_step(each, attachment.before_step))
-            handles.append(each.register_step_post_hook(lambda o, _args, _kwargs: attachment.after_step(o)))
+            handles.append(after_each_step(each, attachment.after_step))
         self._attached += optimizers
         try:
             yield self

@@ -14,7 +14,7 @@ from gradient_flow.capture.module_calls import ModuleCalls, Passage, storage_of
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.updates import sample_weights, weight_changes
 from gradient_flow.diagnosis.analysis_record import AnalysisRecord
-from gradient_flow.layer_records import bad_elements, layer_records
+from gradient_flow.layer_records import layer_records
 from gradient_flow.measurement import measure, samples
 from gradient_flow.measurement.measure import reader_for_hooks
 from gradient_flow.place_records import Key, PlaceRecords, Seen
@@ -80,7 +80,8 @@ class Observer:
         if not floating:
             return
         record, first = self._record, floating[0]
-        record.bad_inputs += int(sum(map(bad_elements, measure(floating).rows)))
+        total = measure(floating).total
+        record.bad_inputs += total.nan_count + total.inf_count
         if record.input_size == 0:
             rows = samples.sample(first, units_second=first.dim() > 3)
             record.input_size = math.prod(first.shape[1:])

@@ -14,8 +14,8 @@ from torch import nn
 from gradient_flow.capture.main_path import Bend
 from gradient_flow.capture.module_calls import Passage
 from gradient_flow.diagnosis.analysis_record import Activation, AnalysisRecord, Place
-from gradient_flow.layer_records import bad_elements
-from gradient_flow.measurement import columns, samples
+from gradient_flow.measurement import samples
+from gradient_flow.measurement.sums import Sums
 
 Key = tuple[str, str, int]
 FLAT: Final = 0.05
@@ -42,18 +42,6 @@ class Seen:
         return first
 
 
-class _Sums:
-    """The sums of many tensors at once; those of tensors that never came are of no elements."""
-
-    def __init__(self, seen: Sequence[Seen | None]) -> None:
-        rows = np.array([columns.EMPTY if each is None else each.sums() for each in seen])
-        rows = rows.reshape(-1, len(columns.COLUMNS))
-        self.norm: list[float] = columns.norm(rows).tolist()
-        self.bad = [bad_elements(row) for row in rows]
-        counts = rows[:, columns.INDEX["count"]].tolist()
-        self.rms = [norm / math.sqrt(max(count, 1.0)) for norm, count in zip(self.norm, counts, strict=True)]
-
-
 class PlaceRecords:
     """Places by key, filled step by step."""
 
@@ -67,8 +55,8 @@ class PlaceRecords:
     def keep(self, passages: Sequence[Passage], index: int) -> None:
         """The passages of the watched step of this index, after backward."""
         silent: dict[Key, NDArray[np.bool_]] = {}
-        forward = _Sums([passage.forward for passage in passages])
-        backward = _Sums([passage.backward for passage in passages])
+        forward = Sums([passage.forward.sums() for passage in passages])
+        backward = Sums([None if passage.backward is None else passage.backward.sums() for passage in passages])
         for position, passage in enumerate(passages):
             place = self._places.get(passage.key) or self._new_place(passage, passages)
             came = passage.backward is not None
@@ -85,7 +73,7 @@ class PlaceRecords:
                 same = first in silent and silent[first].shape == units.shape
                 silent[first] = silent[first] & units if same else units
                 place.rows_seen += min(samples.ROWS, passage.shape[0] * place.positions)
-                if passage.forward.rows is not None and units.mean() >= _QUIET:
+                if passage.forward.rows is not None and (samples.share_in_all([units]) or 0.0) >= _QUIET:
                     place.variation = samples.variation(passage.forward.rows)
         for key, units in silent.items():
             self._silent.setdefault(key, []).append(units)
@@ -100,10 +88,10 @@ class PlaceRecords:
         for passage in passages:
             tanh = getattr(passage.module, "nonlinearity", None) == "tanh"
             if tanh and passage.role == "output" and passage.forward.rows is not None:
-                self._note_bend(passage.path, "Tanh", 1 - passage.forward.rows.square(), False)
+                self._note_bend(passage.path, "Tanh", samples.tanh_slopes(passage.forward.rows), False)
 
     def _note_bend(self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool) -> None:
-        share, slope = float((slopes < FLAT).float().mean()), float(slopes.mean())
+        share, slope = samples.share_below(slopes, FLAT), samples.average(slopes)
         activation = Activation(layer=layer, kind=kind, flat_share=share, mean_slope=slope, is_last=is_last)
         self._bends.setdefault(layer, []).append(activation)
 

@@ -175,3 +175,30 @@ def test_bad_rules_are_refused():
         register_rule(42)
     with pytest.raises(InputError, match="`of`"):
         register_rule(lambda record: [], of="flow")
+
+
+def test_infinities_that_a_softmax_absorbs_are_no_issue_and_those_that_reach_the_loss_are():
+    import torch
+    from torch import nn
+
+    from gradient_flow import GradientFlowAnalyzer, IssueType
+
+    class Masked(nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.net, self.value = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 6)), value
+
+        def forward(self, x):
+            scores = self.net(x)
+            mask = torch.zeros_like(scores, dtype=torch.bool)
+            mask[:, 3] = True
+            return scores.masked_fill(mask, self.value)
+
+    torch.manual_seed(0)
+    targets = torch.randint(3, (64,))
+    for value, expected in ((-math.inf, []), (math.inf, [IssueType.NUMERICAL])):
+        issues = GradientFlowAnalyzer(Masked(value)).analyze(
+            lambda: torch.randn(64, 8), lambda output: nn.functional.cross_entropy(output, targets), steps=3
+        )
+        assert [issue.issue_type for issue in issues] == expected
+        assert all(issue.layer for issue in issues)

@@ -28,7 +28,22 @@ def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:
             return args, {**kwargs, "closure": telling}
         return tuple(telling if argument is closure else argument for argument in args), kwargs
 
-    return optimizer.register_step_pre_hook(hook)
+    return optimizer.register_step_pre_hook(_untraced(hook))
+
+
+def after_each_step(optimizer: torch.optim.Optimizer, done: Callable[[torch.optim.Optimizer], object]) -> Any:
+    """Call `done(optimizer)` after each step. Returns the handle of the hook."""
+
+    def hook(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        done(optimizer)
+
+    return optimizer.register_step_post_hook(_untraced(hook))
+
+
+def _untraced(hook: Callable[..., Any]) -> Any:
+    """With `torch.compile(optimizer.step)` the compiler would trace into the hook, and fail at what it finds there."""
+    disable: Any = torch.compiler.disable  # it has no types
+    return disable(hook)
 
 
 def _once_ready(optimizer: torch.optim.Optimizer, closure: Callable[..., Any], ready: Ready) -> Callable[..., Any]:

@@ -43,13 +43,15 @@ def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
 
 def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
     bad = [place for place in record.places if _at(place.bad_values, index)]
+    if bad and _reaches_nothing(record, index, step):
+        return None
     if bad:
         first = min(bad, key=lambda place: place.order)
         low = first.dtype in ("float16", "bfloat16")
         earlier = [place.rms[index] for place in record.places if place.order < first.order and index < len(place.rms)]
         largest = max((value for value in earlier if math.isfinite(value)), default=math.nan)
         return _issue(
-            first.layer,
+            first.layer or "model",
             f"the forward pass first gives {_at(first.bad_values, index)} NaN or Inf at the {first.role} of "
             f"`{first.name or 'model'}`"
             + (f"; values before it reach {largest:.3g} (root mean square)." if math.isfinite(largest) else "."),
@@ -77,6 +79,13 @@ def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
             step + 1,
         )
     return None
+
+
+def _reaches_nothing(record: AnalysisRecord, index: int, step: int) -> bool:
+    """Whether loss and gradients are finite all the same: masks put -Inf where a softmax makes it 0."""
+    loss = record.losses[step] if step < len(record.losses) else math.nan
+    gradients = [*(place.bad_gradients for place in record.places), *(layer.bad_gradients for layer in record.layers)]
+    return math.isfinite(loss) and not any(_at(counts, index) for counts in gradients)
 
 
 def _backward(record: AnalysisRecord, index: int, step: int) -> Issue | None:

@@ -55,6 +55,21 @@ def any_nonzero(rows: torch.Tensor) -> torch.Tensor:
     return (rows.flatten(0, 1) != 0).any(dim=0)
 
 
+def tanh_slopes(values: torch.Tensor) -> torch.Tensor:
+    """The derivative of a tanh, from what it gave."""
+    return 1 - values.square()
+
+
+def share_below(values: torch.Tensor, limit: float) -> float:
+    """Share of values below a limit."""
+    return float((values < limit).float().mean())
+
+
+def average(values: torch.Tensor) -> float:
+    """The mean."""
+    return float(values.mean())
+
+
 def variation(rows: torch.Tensor) -> float:
     """Median over units that are positive somewhere: standard deviation over root mean square; NaN without any."""
     flat = rows.flatten(0, 1)

@@ -1,0 +1,108 @@
+"""Rules over time on single layers: how far steps move them, which fall silent, and what is lost over depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis import advice
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.run_record import LayerSeries, RunRecord
+from gradient_flow.diagnosis.update_rules import SUSPICIOUS, TOO_LARGE, TOO_SMALL
+
+LOST: Final = -4.0
+"""Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""
+_QUIET: Final = 3
+"""Tables in a row without a gradient."""
+
+
+def update_ratios(record: RunRecord) -> Iterator[Issue]:
+    """How far steps move the weights, relative to their size."""
+    seen = {
+        layer.name: [ratio for ratio in layer.update_ratios if not math.isnan(ratio)]
+        for layer in record.layers
+        if layer.is_weight
+    }
+    seen = {name: ratios for name, ratios in seen.items() if ratios}
+    if not seen:
+        return
+    where = max(seen, key=lambda name: median(seen[name]))
+    ratio = median(seen[where])
+    stuck = not record.loss_change < 0.9
+    if ratio > TOO_LARGE or (ratio > SUSPICIOUS and record.loss_change > 0.9):
+        yield Issue(
+            issue_type=IssueType.EXPLODING,
+            severity=IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM,
+            layer=where,
+            message=f"a step moves its weights by {ratio:.2g} of their size (1e-3 is usual).",
+            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": record.loss_change},
+            cause="the learning rate is too large for this optimizer.",
+            advice=[advice.learning_rate_at_most(record.learning_rate, ratio)],
+        )
+    elif ratio < TOO_SMALL and stuck:
+        known = not math.isnan(record.loss_change)
+        yield Issue(
+            issue_type=IssueType.SLOW,
+            severity=IssueSeverity.MEDIUM if known else IssueSeverity.LOW,
+            layer=where,
+            message=f"no step moves a weight matrix by more than {ratio:.2g} of its size (1e-3 is usual)"
+            + (", and the loss does not fall." if known else "."),
+            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": record.loss_change},
+            cause="the learning rate is far too small, or the run has converged.",
+            advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],
+        )
+
+
+def quiet_layers(record: RunRecord) -> Iterator[Issue]:
+    """Layers whose gradient is exactly zero in the last tables, and was not in an earlier one, or never came."""
+    found = []
+    for layer in record.layers:
+        zero = [norm == 0 for norm in layer.norms]
+        if len(zero) >= _QUIET and all(zero[-_QUIET:]):
+            since = len(zero) - next((k for k, each in enumerate(reversed(zero)) if not each), len(zero))
+            found.append((layer, since))
+    if found and len(found) < len(record.layers):
+        layer, since = found[0]
+        yield Issue(
+            issue_type=IssueType.DEAD,
+            severity=IssueSeverity.HIGH,
+            layer=layer.name,
+            step=layer.steps[since],
+            message=f"its gradient is exactly zero in the last {len(layer.norms) - since} tables"
+            + (f", and so is that of {len(found) - 1} other tensors." if len(found) > 1 else "."),
+            evidence={"layers": [each.name for each, _ in found], "tables": len(layer.norms)},
+            cause="units that died (after a large update, if it had a gradient before), or a part that no batch uses.",
+            advice=[
+                "Lower the learning rate and start again from before that step." if since else "Check that it is used."
+            ],
+        )
+
+
+def lost_over_depth(record: RunRecord) -> Iterator[Issue]:
+    """Gradients of the first weights are a ten-thousandth of those of the last."""
+    weights = [layer for layer in record.layers if layer.is_weight and layer.elements and layer.norms]
+    sizes = [_per_element(layer) for layer in weights]
+    known = [(layer, size) for layer, size in zip(weights, sizes, strict=True) if size > 0]
+    if len(known) < 4:
+        return
+    logs = [math.log10(size) for _, size in known]
+    drops = [later - earlier for earlier, later in pairwise(logs)]
+    fall = logs[0] - max(logs[-2:])
+    if fall <= LOST and sum(drop > 0 for drop in drops) >= 0.6 * len(drops):
+        yield Issue(
+            issue_type=IssueType.VANISHING,
+            severity=IssueSeverity.HIGH,
+            layer=known[0][0].name,
+            message=f"the gradient of the first weights is 1/{10**-fall:.3g} of that of the last.",
+            evidence={"decades": fall, "profile": {layer.name: size for layer, size in known}},
+            cause="squashing activations or small initial weights in a deep stack.",
+            advice=["Add normalisation or skip connections, or initialise for the activation (He for ReLU)."],
+        )
+
+
+def _per_element(layer: LayerSeries) -> float:
+    finite = [norm / math.sqrt(count) for norm, count in zip(layer.norms, layer.elements, strict=True) if norm > 0]
+    return median(finite) if finite else 0.0
