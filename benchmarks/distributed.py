@@ -7,9 +7,10 @@ of `docs/scaling.md`.
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import math
 import multiprocessing
+import queue
 import statistics
 import sys
 import tempfile
@@ -42,7 +43,12 @@ def start(work, world: int, *arguments):
         ]
         for worker in workers:
             worker.start()
-        answer = answers.get(timeout=1800)
+        answer = None
+        while answer is None:
+            with contextlib.suppress(queue.Empty):
+                answer = answers.get(timeout=1)
+            if answer is None and any(worker.exitcode for worker in workers):
+                raise SystemExit("a process failed; its traceback is above")
         for worker in workers:
             worker.join(timeout=60)
             if worker.is_alive():
@@ -61,9 +67,8 @@ def _in_group(work, rank, world, folder, answers, arguments):
     dist.destroy_process_group()
 
 
-def wrapped(kind: str, state) -> torch.nn.Module:
-    model = GPT(layers=1, width=64, vocabulary=256) if QUICK else GPT()
-    model.load_state_dict(copy.deepcopy(state)) if state is not None else None
+def wrapped(kind: str) -> torch.nn.Module:
+    model = GPT(layers=1, width=64, heads=4, vocabulary=256) if QUICK else GPT()
     if kind == "DDP":
         return torch.nn.parallel.DistributedDataParallel(model)
     from torch.distributed.fsdp import fully_shard
@@ -81,7 +86,7 @@ def training(rank: int, world: int, kind: str) -> dict[str, float]:
     steps, counts = {}, {}
     for name in ("unwatched", "watched"):
         torch.manual_seed(0)
-        model = wrapped(kind, None)
+        model = wrapped(kind)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         flow = gf.watch(model, optimizer) if name == "watched" else None
 

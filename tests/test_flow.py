@@ -618,8 +618,8 @@ def test_what_a_managers_policy_raises_comes_through_and_the_watch_closes(tmp_pa
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     manager = gf.create_gradient_manager(nonfinite="raise")
+    model(torch.full((1, 4), math.nan)).sum().backward()
     with pytest.raises(gf.NonFiniteGradientError), gf.watch(model, optimizer, run=tmp_path, manager=manager):
-        model(torch.full((1, 4), math.nan)).sum().backward()
         optimizer.step()
     assert not optimizer._optimizer_step_pre_hooks
     assert gf.load_run(tmp_path).series("nan_count")[0] > 0

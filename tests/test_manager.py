@@ -1065,3 +1065,11 @@ def test_steps_without_gradients_are_no_norms():
     manager.step(make_model(), None, None)
     assert manager.get_training_summary()["gradient_statistics"]["gradient_norms"]["count"] == 0
     assert manager.clipper.state_dict()["percentile"]["norms"] == []
+
+
+def test_advice_on_units_speaks_of_no_limit_on_the_norm():
+    model = make_model()
+    manager = create_gradient_manager(clip_type="agc")
+    train(manager, model, torch.optim.SGD(model.parameters(), lr=0.01), 30)
+    assert manager.clipped_steps == 30
+    assert "learning rate" not in str(manager.clip_advice())

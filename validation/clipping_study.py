@@ -371,7 +371,8 @@ def reading(results: Results) -> list[str]:
         return f"{sum(a.loss > b.loss for a, b in pairs)} of {len(pairs)}"
 
     def left(name: str, after: str = "passed_norm") -> str:
-        return f"{statistics.median(getattr(run, after) / run.usual_norm for run in results[name]):.2g}"
+        share = statistics.median(getattr(run, after) / run.usual_norm for run in results[name])
+        return f"{share:.0f}" if share >= 10 else f"{share:.2g}"
 
     return [
         f"**Spikes.** A spiked step has about {left('no clip', 'spike_norm')} times the usual gradient norm. Without a "

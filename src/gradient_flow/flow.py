@@ -362,7 +362,12 @@ class Flow:
         own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
         told, self._told = self._told, {}
         self._count_skipped()
-        if not self._is_recorded(own):
+        recorded = self._is_recorded(own)
+        if self._trace is not None:
+            # The manager needs it with every step. What is not asked for now must not be blamed on a later step.
+            asked = recorded or self._attachment is not None
+            self._bad_ranks = self._trace.bad_ranks() if asked else self._trace.forget()
+        if not recorded:
             return
         ours = self._live_parameters() if optimizer is None else self._parameters_of(optimizer)
         clipped = {name: self._before_clip.pop(name) for name, _ in ours if name in self._before_clip}
@@ -371,7 +376,7 @@ class Flow:
         with_layers = (own // self.every) % self.layers_every == 0 or own == self.every
         try:
             now, before_clip, owed = self._measure(optimizer, ours, clipped_rows)
-            self._ask_ranks(now, with_layers)
+            self._compare_ranks(now, with_layers)
         except BaseException:
             self._ended = True  # on every other rank too: nobody is left waiting
             raise
@@ -441,10 +446,8 @@ class Flow:
             table = GradientTable(free.names, free.rows, missing=free.missing, thresholds=Thresholds(**self._limits))
         return StepTables(table, before_clip, None)
 
-    def _ask_ranks(self, table: GradientTable, with_layers: bool) -> None:
-        """What was asked for beyond the table: one small collective each, in the same steps on every rank."""
-        if self._trace is not None:
-            self._bad_ranks = self._trace.bad_ranks()
+    def _compare_ranks(self, table: GradientTable, with_layers: bool) -> None:
+        """One small collective where it was asked for, in the same steps on every rank."""
         report = self.rank_report = self._check.compare(table) if self._check is not None and with_layers else None
         if report is not None and report.differing and not self._told_of_ranks:
             self._told_of_ranks = True

@@ -257,7 +257,9 @@ class GradientManager:
         """How often steps are clipped, how the norms lie, and which limit would fit."""
         config = self.config
         limit = config.max_grad_norm if config.active_clip_type in ("norm", "zclip") else None
-        return advise_on_clipping(self.total_steps, self.clipped_steps, self.monitor.recent_norms(), limit)
+        by_norm = config.active_clip_type not in ("agc", "value")
+        norms = self.monitor.recent_norms()
+        return advise_on_clipping(self.total_steps, self.clipped_steps, norms, limit, by_norm=by_norm)
 
     @property
     def events(self) -> list[GuardEvent]:

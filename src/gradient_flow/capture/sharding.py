@@ -13,14 +13,23 @@ if TYPE_CHECKING:
 
 def is_sharded(value: Any) -> bool:
     """Whether this is a tensor whose elements lie on several ranks."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
+    kind = _sharded_type()
+    return kind is not None and isinstance(value, kind)
 
 
 def any_sharded(values: Iterable[Any]) -> bool:
     """Whether one of these is. By their types: thousands of tensors have few of them."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and any(issubclass(kind, module.DTensor) for kind in set(map(type, values)))
+    sharded = _sharded_type()
+    return sharded is not None and any(issubclass(kind, sharded) for kind in set(map(type, values)))
+
+
+def _sharded_type() -> Any:
+    """`DTensor`, if anybody has imported it; torch 2.4 has it elsewhere."""
+    for name in ("torch.distributed.tensor", "torch.distributed._tensor"):
+        kind = getattr(sys.modules.get(name), "DTensor", None)
+        if kind is not None:
+            return kind
+    return None
 
 
 def local_part(tensor: Any) -> Any:

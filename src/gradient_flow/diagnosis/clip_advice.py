@@ -42,8 +42,13 @@ class ClipAdvice:
         }
 
 
-def advise_on_clipping(steps: int, clipped: int, norms: Sequence[float], limit: float | None) -> ClipAdvice:
-    """Advice from how many steps were clipped and from the norms before clipping (finite ones, the newest)."""
+def advise_on_clipping(
+    steps: int, clipped: int, norms: Sequence[float], limit: float | None, *, by_norm: bool = True
+) -> ClipAdvice:
+    """Advice from how many steps were clipped and from the norms before clipping (finite ones, the newest).
+
+    Not `by_norm`: single elements or units are clipped. That some are in every step says nothing of the whole.
+    """
     rate = clipped / steps if steps else 0.0
     if not len(norms):
         return ClipAdvice(steps, rate, {}, None, "No finite norm was recorded yet.")
@@ -54,7 +59,9 @@ def advise_on_clipping(steps: int, clipped: int, norms: Sequence[float], limit: 
     if len(norms) < _LEAST_STEPS:
         return ClipAdvice(steps, rate, percentiles, None, f"{seen} Too few steps for advice.")
     would = f"A limit of {suggested:.3g} would touch 10 % of the last {len(norms)} steps."
-    if rate > TOO_OFTEN:
+    if not by_norm:
+        message = f"{seen} Clipped were single elements or units of it, not the norm."
+    elif rate > TOO_OFTEN:
         at = "" if limit is None else f" at {limit:.3g}"
         message = (
             f"{seen} Clipping{at} more than half of the steps is no protection against spikes, it sets the step size: "

@@ -82,8 +82,10 @@ def merged(
     said[0, :2] = problem is not None, changed
     sums = torch.from_numpy(np.concatenate([said, rows[:, _ADDED]])).to(device)
     extremes = torch.from_numpy(np.column_stack([rows[:, _MAXIMA], -rows[:, INDEX["min"]], sizes])).to(device)
-    dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group)
+    # Both are under way at once: what they cost is mostly the way there and back.
+    added_up = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group, async_op=True)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
+    added_up.wait()
     added, most = sums.cpu().numpy(), extremes.cpu().numpy()
     if added[0, 0] > 0:
         raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
