@@ -68,7 +68,7 @@ def clipping_costs() -> None:
 
 def share_of_a_step() -> None:
     model = GPT()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)  # the step that benchmarks/overhead.py takes too
     plain = interleaved_medians({"step": lambda: train_step(model, optimizer)}, rounds=10)["step"]
     everything = manager(clip_type="adaptive", nonfinite="skip")
     every_step = manager(max_grad_norm=1e-3, nonfinite="skip")

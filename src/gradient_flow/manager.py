@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import warnings
@@ -369,10 +368,10 @@ class GradientManager:
         nan_inf["action"] = None if event is None else event.action
         statistics = describe_gradients(table)
         if checked and len(table):
-            self._record(table, number, clipping, event, optimizer)
+            self._record(table, statistics, number, clipping, event, optimizer)
         info = {
             "step": self.total_steps,
-            "health": {**copy.deepcopy(self._health), "checked": checked},
+            "health": {**self._own_health(), "checked": checked},
             "nan_inf": nan_inf,
             "clipping": clipping,
             "statistics": statistics,
@@ -388,9 +387,14 @@ class GradientManager:
             self._warn_of_replacement(event)
         return info
 
+    def _own_health(self) -> dict[str, Any]:
+        """The health of this step for the caller to keep or to change."""
+        return {name: list(value) if isinstance(value, list) else value for name, value in self._health.items()}
+
     def _record(
         self,
         table: GradientTable,
+        statistics: Mapping[str, Any],
         loss: float | None,
         clipping: Mapping[str, Any],
         event: GuardEvent | None,
@@ -398,8 +402,9 @@ class GradientManager:
     ) -> None:
         shown = ("clipped", "clipped_norm", "clip_ratio", "threshold")
         rates = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group] if optimizer else []
-        self.monitor.update_statistics(
+        self.monitor.remember(
             table,
+            statistics,
             loss=loss,
             step=self.total_steps,
             healthy=self._health["healthy"],

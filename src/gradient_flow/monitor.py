@@ -85,13 +85,25 @@ class GradientMonitor:
     ) -> dict[str, Any]:
         """Statistics of these gradients together, remembered for later steps; `more` is remembered beside them."""
         table = gradients if isinstance(gradients, GradientTable) else measure(gradients)
-        self.steps += 1
         statistics = describe_gradients(table)
+        self.remember(table, statistics, loss=loss, step=step, **more)
+        return statistics
+
+    def remember(
+        self,
+        table: GradientTable,
+        statistics: Mapping[str, Any],
+        *,
+        loss: float | None = None,
+        step: int | None = None,
+        **more: Any,
+    ) -> None:
+        """Keep the statistics of a step that were taken already."""
+        self.steps += 1
         self._remember(table, statistics["total_norm"], loss)
         if self.history.maxlen != self.config.max_gradient_history:
             self.history = deque(self.history, maxlen=self.config.max_gradient_history)
         self.history.append({"step": self.steps if step is None else step, "loss": loss, **statistics, **more})
-        return statistics
 
     def plot_gradient_statistics(self, save_path: str | Path | None = None) -> Figure:
         """Four panels: distribution of norms, means and deviations, extremes, correlation between metrics."""
