@@ -23,7 +23,8 @@ parallel = nn.parallel.DistributedDataParallel(model)
 batch = torch.randn(4, 8, generator=torch.Generator().manual_seed(7)).split(2)[rank]
 with GradientGainMonitor(model) as monitor:
     parallel(batch).square().sum().backward()
-print(json.dumps(monitor.norms()))
+print(json.dumps(monitor.norms()), flush=True)
+del parallel  # torch may abort at exit when the wrapper outlives its process group
 dist.destroy_process_group()
 """
 
