@@ -386,7 +386,43 @@ def test_dead_states_have_no_rank():
     rnn = nn.RNN(8, HIDDEN, batch_first=True, nonlinearity="relu")
     rnn.bias_ih_l0.data.fill_(-100)
     issues = recurrent_issues(dynamics_of(LastOutput(rnn), torch.randn(6, 20, 8)))
-    assert {issue.issue_type: issue.severity for issue in issues}[IssueType.LOW_RANK] is IssueSeverity.HIGH
+    found = {issue.issue_type: issue.severity for issue in issues}
+    assert found[IssueType.DEAD] is IssueSeverity.CRITICAL
+    assert IssueType.LOW_RANK not in found
+
+
+class CellLoop(nn.Module):
+    def __init__(self, cut_every):
+        super().__init__()
+        self.cell, self.cut_every = nn.GRUCell(4, 8), cut_every
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 8)
+        for t in range(x.shape[1]):
+            h = self.cell(x[:, t], h.detach() if t % self.cut_every == 0 else h)
+        return h
+
+
+@pytest.mark.parametrize(("cut_every", "share"), [(1, 1.0), (5, 3 / 19), (100, 0.0)])
+def test_detached_states_are_counted(cut_every, share):
+    unit = next(iter(dynamics_of(CellLoop(cut_every), torch.randn(3, 20, 4)).modules.values()))
+    assert unit.cut_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_the_share_of_flat_gates_is_that_of_the_gates(kind):
+    """With the recurrent weight at zero a gate is a function of its input alone."""
+    rnn = kind(1, 40, batch_first=True).double()
+    for name, weight in rnn.named_parameters():
+        weight.data.zero_()
+        if name == "weight_ih_l0":
+            weight.data.copy_(torch.linspace(0.0, 10.0, len(weight))[:, None])
+    unit = next(iter(dynamics_of(LastOutput(rnn).double(), torch.ones(3, 12, 1).double()).modules.values()))
+    z = rnn.weight_ih_l0.flatten()
+    tanh = slice(80, 120) if kind is not nn.RNN else slice(0, 40)
+    slope = 4 * z.sigmoid() * (1 - z.sigmoid())
+    slope[tanh] = 1 - z[tanh].tanh() ** 2
+    assert unit.flat_gates == pytest.approx((slope < 0.05).double().mean().item(), abs=1e-6)
 
 
 def test_overflowing_states_are_critical_and_name_the_step():

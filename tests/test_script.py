@@ -94,7 +94,7 @@ def test_exit_status_and_error_output_are_the_scripts_own(folder, how):
 
 def test_a_nan_is_reported_with_layer_and_step(folder):
     ours = watched(folder, "nan")
-    assert "first bad layer: blocks.0.weight, at step 21" in ours.stderr
+    assert "first bad layer: head.bias, at step 21" in ours.stderr
     assert max(map(len, ours.stderr.splitlines())) < 130
 
 

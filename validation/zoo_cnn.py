@@ -46,13 +46,13 @@ zoo.sick(
 )
 pooled = zoo.healthy(
     "max-pool-relu-4x20",
-    "holdout",
+    "tune",
     lambda s: pair(he_(ConvNet([1, 20, 20, 20, 20], 5, pool=(1, 2))), images(s, 1, 16, 5)),
     trains(lr=3e-3, steps=30),
 )
 zoo.sick(
     "sigmoid-xavier-8x16",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(ConvNet([1] + [16] * 8, 5, nn.Sigmoid, pool=(3,))), images(s, 1, 12, 5)),
     SHRINKS,
     "VANISHING",
@@ -67,7 +67,7 @@ def scaled_conv(model: ConvNet, layer: int, factor: float, task: Task) -> Setup:
 
 zoo.sick(
     "leaky-6x16-fifth-conv-times-1e-4",
-    "holdout",
+    "tune",
     lambda s: scaled_conv(ConvNet([1] + [16] * 6, 5, nn.LeakyReLU), 4, 1e-4, images(s, 1, 10, 5)),
     gradient_ratio("convs.3", "convs.4", below=10**-2.5),
     "VANISHING",
@@ -85,7 +85,7 @@ zoo.sick(
 )
 zoo.sick(
     "relu-he-5x16-second-conv-times-3e3",
-    "holdout",
+    "tune",
     lambda s: scaled_conv(ConvNet([1] + [16] * 5, 5), 1, 3e3, images(s, 1, 10, 5)),
     both(gradient_ratio("convs.0", "convs.1", above=100), activation_growth(30)),
     "EXPLODING",
@@ -108,7 +108,7 @@ zoo.sick(
 )
 zoo.sick(
     "relu-4x24-two-thirds-of-third-channels-dead",
-    "holdout",
+    "tune",
     lambda s: partly_dead(he_(ConvNet([1, 24, 24, 24, 24], 5)), "convs.2", 0.67, images(s, 1, 10, 5)),
     dead("acts.2", 0.65),
     "DEAD",
@@ -117,7 +117,7 @@ zoo.sick(
 )
 zoo.sick(
     "zero-init-head-and-convs",
-    "holdout",
+    "tune",
     lambda s: pair(zeroed(ConvNet([1, 16, 16, 16], 5)), images(s, 1, 10, 5)),
     no_gradient("convs", "head.weight"),
     "DEAD",
@@ -146,7 +146,7 @@ zoo.sick(
 )
 zoo.sick(
     "tanh-3x20-pixels-0-to-255-squared",
-    "holdout",
+    "tune",
     lambda s: pair(
         xavier_(ConvNet([1, 20, 20, 20], 5, nn.Tanh)), images(s, 1, 10, 5).mapped(lambda x: (x * 60).square())
     ),
@@ -196,7 +196,7 @@ class Backbone(nn.Module):
 
 zoo.sick(
     "trunk-detached-from-classifier",
-    "holdout",
+    "tune",
     lambda s: pair(Backbone(he_(ConvNet([1, 16, 16], 24)), mlp([24, 24, 5]), True), images(s, 1, 10, 5)),
     no_gradient("trunk"),
     "DISCONNECTED",
@@ -206,7 +206,7 @@ zoo.sick(
 )
 zoo.sick(
     "classifier-through-width-2",
-    "holdout",
+    "tune",
     lambda s: pair(Backbone(he_(ConvNet([1, 24, 24, 24], 2)), he_(mlp([2, 32, 10])), False), images(s, 1, 10, 10)),
     both(rank_at_most("trunk.head", 2, 8), learns_less(lr=3e-3, steps=40, by=0.1)),
     "BOTTLENECK",
@@ -224,7 +224,7 @@ def with_nan(model: ConvNet, layer: int, task: Task) -> Setup:
 
 zoo.sick(
     "nan-in-third-kernel",
-    "holdout",
+    "tune",
     lambda s: with_nan(he_(ConvNet([1] + [12] * 5, 5)), 2, images(s, 1, 8, 5)),
     not_finite(),
     "NUMERICAL",
@@ -254,13 +254,13 @@ zoo.sick(
 
 momentum = zoo.healthy(
     "sgd-0.02-momentum-0.9",
-    "holdout",
+    "tune",
     lambda s: rated(he_(ConvNet([1, 16, 16, 16], 5)), images(s, 1, 10, 5), "SGD", 0.02, 25, momentum=0.9),
     trains(steps=40, fall=0.05),
 )
 zoo.sick(
     "sgd-0.5-momentum-0.9-hot-input",
-    "holdout",
+    "tune",
     lambda s: rated(
         he_(ConvNet([1, 16, 16, 16], 5)), images(s, 1, 10, 5).mapped(lambda x: x * 10), "SGD", 0.5, 25, momentum=0.9
     ),
@@ -273,7 +273,7 @@ zoo.sick(
 )
 zoo.sick(
     "sgd-1e-9",
-    "holdout",
+    "tune",
     lambda s: rated(he_(ConvNet([1, 16, 16, 16], 5)), images(s, 1, 10, 5), "SGD", 1e-9, 20, momentum=0.9),
     does_not_move(),
     "SLOW",

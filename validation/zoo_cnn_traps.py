@@ -96,22 +96,22 @@ class Waves(nn.Module):
         return self.head(self.convs(x.flatten(2)).amax(dim=2))
 
 
-zoo.healthy("u-net-narrow-middle", "holdout", lambda s: denoising(s, he_(UNet(12, 3))))
+zoo.healthy("u-net-narrow-middle", "tune", lambda s: denoising(s, he_(UNet(12, 3))))
 zoo.healthy("depthwise-separable-4x24", "tune", lambda s: pair(Separable(24, 4, 8), images(s)))
 zoo.healthy(
     "group-norm-4x16",
-    "holdout",
+    "tune",
     lambda s: pair(plain(4, 16, nn.SiLU, norm=lambda n: nn.GroupNorm(4, n), stride=2), images(s)),
 )
 zoo.healthy("batch-norm-6x16", "tune", lambda s: pair(plain(6, 16, norm=nn.BatchNorm2d), images(s, size=8)))
-zoo.healthy("strided-gelu-3x24", "holdout", lambda s: pair(he_(plain(3, 24, nn.GELU, stride=2)), images(s)))
+zoo.healthy("strided-gelu-3x24", "tune", lambda s: pair(he_(plain(3, 24, nn.GELU, stride=2)), images(s)))
 zoo.healthy("max-pool-4x16", "tune", lambda s: pair(he_(plain(4, 16, pool=(0, 1))), images(s, size=16)))
-zoo.healthy("densely-connected-5x8", "holdout", lambda s: pair(he_(Dense(8, 5, 8)), images(s, size=8)))
+zoo.healthy("densely-connected-5x8", "tune", lambda s: pair(he_(Dense(8, 5, 8)), images(s, size=8)))
 zoo.healthy("dilated-1d-4x24", "tune", lambda s: pair(he_(Waves(24, 8)), images(s, size=6)))
-zoo.healthy("loss-times-1e4", "holdout", lambda s: pair(he_(plain(4, 16, nn.SiLU)), images(s).scaled(1e4)))
+zoo.healthy("loss-times-1e4", "tune", lambda s: pair(he_(plain(4, 16, nn.SiLU)), images(s).scaled(1e4)))
 zoo.healthy(
     "frozen-trunk-new-head",
-    "holdout",
+    "tune",
     lambda s: pair(frozen(he_(plain(4, 24)), "convs"), images(s, size=8)),
     trains(lr=3e-2, steps=40, fall=0.05),
 )
@@ -120,7 +120,7 @@ zoo.healthy(
 )
 zoo.healthy(
     "converged",
-    "holdout",
+    "tune",
     lambda s: pretrain(pair(he_(plain(2, 24, pool=(0,))), images(s, size=8, batch=16).fixed()), 80, 1e-2),
     converged(0.1),
 )

@@ -119,20 +119,20 @@ zoo.sick(
     control=common,
 )
 zoo.healthy("independent-players", "tune", lambda s: game(s, (3, 5), apart))
-penalised = zoo.healthy("dirac-gan-with-r1", "holdout", lambda s: game(s, (1, 1), dirac(2.0)))
+penalised = zoo.healthy("dirac-gan-with-r1", "tune", lambda s: game(s, (1, 1), dirac(2.0)))
 zoo.sick(
     "dirac-gan",
-    "holdout",
+    "tune",
     lambda s: game(s, (1, 1), dirac(0.0), 0.25),
     circles,
     "ROTATION",
     also={"UNSTABLE"},
     control=penalised,
 )
-bounded = zoo.healthy("linear-critic-gan-with-penalty", "holdout", lambda s: game(s, (2, 2), critic(2.0)))
+bounded = zoo.healthy("linear-critic-gan-with-penalty", "tune", lambda s: game(s, (2, 2), critic(2.0)))
 zoo.sick(
     "linear-critic-gan",
-    "holdout",
+    "tune",
     lambda s: game(s, (2, 2), critic(0.0)),
     circles,
     "ROTATION",
@@ -141,11 +141,11 @@ zoo.sick(
 )
 zoo.sick(
     "bilinear-with-cost-0.05",
-    "holdout",
+    "tune",
     lambda s: game(s, (6, 6), bilinear(6, 0.05)),
     circles,
     "ROTATION",
     also={"UNSTABLE"},
     control=bounded,
 )
-zoo.healthy("drawn-to-data-and-each-other", "holdout", lambda s: game(s, (4, 4), pull))
+zoo.healthy("drawn-to-data-and-each-other", "tune", lambda s: game(s, (4, 4), pull))

@@ -97,7 +97,7 @@ zoo.sick(
 )
 relu_8 = zoo.healthy(
     "relu-he-8x128-tower",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Tower([48] + [128] * 8 + [10])), blobs(s, 48, batch=128)),
     trains(),
 )
@@ -113,7 +113,7 @@ def negative_weights(seed: int):
 
 zoo.sick(
     "relu-8x128-sixth-all-negative",
-    "holdout",
+    "tune",
     negative_weights,
     dead("act6", 0.99),
     "DEAD",
@@ -123,7 +123,7 @@ zoo.sick(
 )
 zoo.sick(
     "relu-5x96-75-percent-of-second-dead",
-    "holdout",
+    "tune",
     lambda s: partly_dead(he_(Tower([20] + [96] * 5 + [5])), "fc2", 0.75, blobs(s, 20, 5)),
     dead("act2", 0.75),
     "DEAD",
@@ -132,7 +132,7 @@ zoo.sick(
 )
 zoo.sick(
     "relu-on-the-output-bias-minus-8",
-    "holdout",
+    "tune",
     lambda s: biased(nn.Sequential(he_(mlp([24, 40, 40, 3], nn.Tanh)), nn.ReLU()), "0.4", -8, regression(s, 24, 3)),
     dead("1", 0.99),
     "DEAD",
@@ -202,10 +202,10 @@ def straight_through(seed: int):
     return pair(Tower([24, 64, 64, 64, 6], nn.Tanh, {2: step}), blobs(seed, 24, 6))
 
 
-quantised = zoo.healthy("straight-through-rounding-3x64", "holdout", straight_through, trains(lr=3e-3))
+quantised = zoo.healthy("straight-through-rounding-3x64", "tune", straight_through, trains(lr=3e-3))
 zoo.sick(
     "rounding-without-straight-through-3x64",
-    "holdout",
+    "tune",
     rounded,
     no_gradient("fc1", "fc2"),
     "DISCONNECTED",
@@ -265,13 +265,13 @@ zoo.sick(
 )
 gelu_tower = zoo.healthy(
     "gelu-he-4x72-tower",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Tower([40] + [72] * 4 + [12], nn.GELU)), blobs(s, 40, 12)),
     trains(),
 )
 zoo.sick(
     "gelu-4x72-second-width-1",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Tower([40, 72, 1, 72, 72, 12], nn.GELU)), blobs(s, 40, 12)),
     both(rank_at_most("fc2", 1), learns_less(by=0.15)),
     "BOTTLENECK",
@@ -281,7 +281,7 @@ zoo.sick(
 )
 zoo.sick(
     "tanh-7x56-fifth-width-3-of-20-classes",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Tower([40, 56, 56, 56, 56, 3, 56, 56, 20], nn.Tanh)), blobs(s, 40, 20)),
     both(rank_at_most("fc5", 3), learns_less(by=0.15)),
     "BOTTLENECK",
@@ -291,13 +291,13 @@ zoo.sick(
 )
 latent_12 = zoo.healthy(
     "autoencoder-latent-12-of-6-factors",
-    "holdout",
+    "tune",
     lambda s: pair(Tower([40, 32, 12, 32, 40], nn.Tanh), manifold(s, 40, 6)),
     trains(lr=3e-3, steps=60),
 )
 zoo.sick(
     "autoencoder-latent-1-of-6-factors",
-    "holdout",
+    "tune",
     lambda s: pair(Tower([40, 32, 1, 32, 40], nn.Tanh), manifold(s, 40, 6)),
     both(rank_at_most("fc2", 1), learns_less(steps=200, lr=1e-2)),
     "BOTTLENECK",

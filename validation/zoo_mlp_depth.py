@@ -65,11 +65,11 @@ zoo.sick(
 )
 
 sigmoid_2 = zoo.healthy(
-    "sigmoid-xavier-2x48", "holdout", lambda s: pair(xavier_(deep(2, 48, nn.Sigmoid)), blobs(s)), trains(lr=1e-2)
+    "sigmoid-xavier-2x48", "tune", lambda s: pair(xavier_(deep(2, 48, nn.Sigmoid)), blobs(s)), trains(lr=1e-2)
 )
 zoo.sick(
     "sigmoid-xavier-7x48",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(deep(7, 48, nn.Sigmoid)), blobs(s)),
     SHRINKS,
     "VANISHING",
@@ -77,24 +77,24 @@ zoo.sick(
 )
 tanh_16 = zoo.healthy(
     "tanh-xavier-16x96",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Tower([40] + [96] * 16 + [6], nn.Tanh)), blobs(s, 40, 6)),
     trains(),
 )
 zoo.sick(
     "tanh-default-24x96",
-    "holdout",
+    "tune",
     lambda s: pair(Tower([40] + [96] * 24 + [6], nn.Tanh), blobs(s, 40, 6)),
     SHRINKS,
     "VANISHING",
     control=tanh_16,
 )
 gelu_4 = zoo.healthy(
-    "gelu-default-4x80", "holdout", lambda s: pair(deep(4, 80, nn.GELU, 20, 5), blobs(s, 20, 5)), trains(lr=3e-3)
+    "gelu-default-4x80", "tune", lambda s: pair(deep(4, 80, nn.GELU, 20, 5), blobs(s, 20, 5)), trains(lr=3e-3)
 )
 zoo.sick(
     "gelu-default-14x80",
-    "holdout",
+    "tune",
     lambda s: pair(deep(14, 80, nn.GELU, 20, 5), blobs(s, 20, 5)),
     SHRINKS,
     "VANISHING",
@@ -109,7 +109,7 @@ def tiny_uniform(seed: int):
     return pair(model, regression(seed, 24))
 
 
-zoo.sick("tanh-uniform-0.05-9x12", "holdout", tiny_uniform, SHRINKS, "VANISHING", control=tanh_16)
+zoo.sick("tanh-uniform-0.05-9x12", "tune", tiny_uniform, SHRINKS, "VANISHING", control=tanh_16)
 
 # --- exploding over depth
 
@@ -150,11 +150,11 @@ zoo.sick(
     control=relu_12,
 )
 relu_16 = zoo.healthy(
-    "relu-he-16x96-tower", "holdout", lambda s: pair(he_(Tower([32] + [96] * 16 + [12])), blobs(s, 32, 12)), trains()
+    "relu-he-16x96-tower", "tune", lambda s: pair(he_(Tower([32] + [96] * 16 + [12])), blobs(s, 32, 12)), trains()
 )
 zoo.sick(
     "relu-gain-2-16x96",
-    "holdout",
+    "tune",
     lambda s: pair(gaussian_(Tower([32] + [96] * 16 + [12]), 2), blobs(s, 32, 12)),
     both(gradient_ratio(above=50), activation_growth(50)),
     "EXPLODING",
@@ -162,7 +162,7 @@ zoo.sick(
 )
 zoo.sick(
     "tanh-gain-3-24x64",
-    "holdout",
+    "tune",
     lambda s: pair(gaussian_(deep(24, 64, nn.Tanh), 3), blobs(s)),
     gradient_ratio(above=100),
     "EXPLODING",
@@ -171,7 +171,7 @@ zoo.sick(
 )
 zoo.sick(
     "gelu-he-6x48-third-layer-times-2e3",
-    "holdout",
+    "tune",
     lambda s: huge_layer(Tower([20] + [48] * 6 + [5], nn.GELU), "fc3", 2e3, blobs(s, 20, 5)),
     both(gradient_ratio("fc2", "fc3", above=100), activation_growth(100)),
     "EXPLODING",
@@ -180,11 +180,11 @@ zoo.sick(
     control=gelu_4,
 )
 layer_norm_12 = zoo.healthy(
-    "layer-norm-relu-12x64", "holdout", lambda s: pair(deep(12, 64, norm=nn.LayerNorm), blobs(s)), trains()
+    "layer-norm-relu-12x64", "tune", lambda s: pair(deep(12, 64, norm=nn.LayerNorm), blobs(s)), trains()
 )
 zoo.sick(
     "batch-norm-relu-60x40",
-    "holdout",
+    "tune",
     lambda s: pair(deep(60, 40, norm=nn.BatchNorm1d, dim=30, classes=4), blobs(s, 30, 4, 96)),
     gradient_ratio(above=100),
     "EXPLODING",
@@ -245,7 +245,7 @@ zoo.sick(
 )
 sigmoid_3 = zoo.healthy(
     "sigmoid-3x40-standardised",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Tower([12, 40, 40, 40, 4], nn.Sigmoid)), blobs(s, 12, 4)),
     trains(lr=1e-2),
 )
@@ -259,7 +259,7 @@ def wide_columns(x):
 
 zoo.sick(
     "sigmoid-3x40-two-columns-times-3e3",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Tower([12, 40, 40, 40, 4], nn.Sigmoid)), blobs(s, 12, 4).mapped(wide_columns)),
     saturated("act1", "sigmoid", 0.9),
     "SATURATION",
@@ -271,13 +271,13 @@ zoo.sick(
 
 hard_tanh = zoo.healthy(
     "hardtanh-5x56",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Tower([20] + [56] * 5 + [6], nn.Hardtanh)), blobs(s, 20, 6)),
     trains(),
 )
 zoo.sick(
     "hardtanh-5x56-third-bias-8",
-    "holdout",
+    "tune",
     lambda s: biased(xavier_(Tower([20] + [56] * 5 + [6], nn.Hardtanh)), "fc3", 8, blobs(s, 20, 6), sign=True),
     saturated("act3", "hardtanh", 0.95),
     "SATURATION",
@@ -287,7 +287,7 @@ zoo.sick(
     control=hard_tanh,
 )
 double_softmax = zoo.healthy(
-    "cross-entropy-on-logits-5x48", "holdout", lambda s: pair(he_(deep(5, 48, dim=24)), blobs(s, 24)), trains()
+    "cross-entropy-on-logits-5x48", "tune", lambda s: pair(he_(deep(5, 48, dim=24)), blobs(s, 24)), trains()
 )
 
 
@@ -306,7 +306,7 @@ def softmax_blocks(case: Case, seed: int) -> Evidence:
 
 zoo.sick(
     "softmax-twice-with-large-logits",
-    "holdout",
+    "tune",
     softmax_twice,
     both(softmax_blocks, learns_less(lr=1e-3, by=0.2)),
     "SATURATION",
@@ -340,7 +340,7 @@ def equal_hidden(seed: int):
 
 zoo.sick(
     "third-layer-equal-units-4x48",
-    "holdout",
+    "tune",
     equal_hidden,
     equal_units("fc3.weight"),
     "SYMMETRY",
@@ -350,7 +350,7 @@ zoo.sick(
 )
 zoo.sick(
     "constant-init-autoencoder",
-    "holdout",
+    "tune",
     lambda s: pair(constant_(mlp([32, 24, 16, 24, 32], nn.ELU), 0.05), manifold(s, 32, 6)),
     both(equal_units("0.weight"), equal_units("4.weight")),
     "SYMMETRY",

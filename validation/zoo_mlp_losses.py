@@ -134,9 +134,9 @@ def word_bag(seed: int, classes: int, sparse: bool) -> Setup:
     return pair(model, Task(seed, draw, F.cross_entropy))
 
 
-zoo.healthy("contrastive-siamese", "holdout", contrastive)
+zoo.healthy("contrastive-siamese", "tune", contrastive)
 zoo.healthy("triplet-siamese", "tune", triplet, trains(lr=3e-3, fall=0.05))
-zoo.healthy("variational-autoencoder", "holdout", lambda s: pair(Vae(24, 6, s), manifold(s, 24, 4).with_loss(vae_loss)))
+zoo.healthy("variational-autoencoder", "tune", lambda s: pair(Vae(24, 6, s), manifold(s, 24, 4).with_loss(vae_loss)))
 zoo.healthy(
     "mixture-density", "tune", lambda s: pair(mlp([6, 48, 48, 15], nn.Tanh), regression(s, 6).with_loss(mixture_loss))
 )
@@ -145,10 +145,10 @@ zoo.healthy(
     "tune",
     lambda s: pair(he_(deep(4, 64)), blobs(s).with_loss(lambda y, t: F.cross_entropy(y, t, label_smoothing=0.1))),
 )
-zoo.healthy("mixup", "holdout", mixup)
-zoo.healthy("sparse-bag-of-words", "holdout", bag_of_words)
+zoo.healthy("mixup", "tune", mixup)
+zoo.healthy("sparse-bag-of-words", "tune", bag_of_words)
 zoo.healthy("embedding-bag", "tune", lambda s: word_bag(s, 6, False), trains(lr=1e-2, steps=60))
-zoo.healthy("sparse-embedding-bag", "holdout", lambda s: word_bag(s, 5, True), trains(lr=3.0, steps=150, sgd=True))
+zoo.healthy("sparse-embedding-bag", "tune", lambda s: word_bag(s, 5, True), trains(lr=3.0, steps=150, sgd=True))
 
 # --- rates and schedules that are right
 
@@ -177,7 +177,7 @@ class WarmedUp(torch.optim.Adam):
 
 zoo.healthy(
     "adam-0.03-easy-task",
-    "holdout",
+    "tune",
     lambda s: stepping(mlp([10, 32, 3], nn.Tanh), blobs(s, 10, 3, 64, 1.5), lambda p: torch.optim.Adam(p, lr=0.03)),
     trains(),
 )
@@ -193,7 +193,7 @@ zoo.healthy(
     lambda s: stepping(he_(deep(4, 48, nn.SiLU)), blobs(s), lambda p: WarmedUp(p)),
     trains(steps=50),
 )
-zoo.healthy("fine-tuning-adamw-1e-4", "holdout", lambda s: fine_tuned(s), trains(steps=60, fall=0.02))
+zoo.healthy("fine-tuning-adamw-1e-4", "tune", lambda s: fine_tuned(s), trains(steps=60, fall=0.02))
 
 
 def fine_tuned(seed: int) -> Setup:

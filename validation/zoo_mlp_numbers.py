@@ -115,7 +115,7 @@ zoo.sick(
 )
 zoo.sick(
     "infinity-in-every-seventh-batch",
-    "holdout",
+    "tune",
     lambda s: bad_batches(s, 7, float("inf")),
     not_finite(),
     "NUMERICAL",
@@ -135,10 +135,10 @@ def masked(seed: int, safe: bool):
     return pair(model, blobs(seed, 20, 5))
 
 
-safe_mask = zoo.healthy("where-with-safe-inner", "holdout", lambda s: masked(s, True), trains(lr=3e-3))
+safe_mask = zoo.healthy("where-with-safe-inner", "tune", lambda s: masked(s, True), trains(lr=3e-3))
 zoo.sick(
     "where-hides-a-nan-branch-backward",
-    "holdout",
+    "tune",
     lambda s: masked(s, False),
     not_finite(forward=False),
     "NUMERICAL",
@@ -156,10 +156,10 @@ def standardised(seed: int, eps: float):
     return pair(model, task)
 
 
-safe_ratio = zoo.healthy("batch-standardised-with-eps", "holdout", lambda s: standardised(s, 1e-5), trains(lr=1e-2))
+safe_ratio = zoo.healthy("batch-standardised-with-eps", "tune", lambda s: standardised(s, 1e-5), trains(lr=1e-2))
 zoo.sick(
     "zero-by-zero-of-a-constant-feature",
-    "holdout",
+    "tune",
     lambda s: standardised(s, 0),
     not_finite(),
     "NUMERICAL",
@@ -240,13 +240,13 @@ zoo.sick(
 )
 small_loss = zoo.healthy(
     "loss-times-1e-6-with-adam",
-    "holdout",
+    "tune",
     lambda s: rated(he_(Tower([20, 48, 48, 48, 5])), blobs(s, 20, 5).scaled(1e-6), "Adam", 1e-3, 40, eps=1e-14),
     trains(),
 )
 zoo.sick(
     "loss-times-1e-6-with-sgd-0.01",
-    "holdout",
+    "tune",
     lambda s: rated(he_(Tower([20, 48, 48, 48, 5])), blobs(s, 20, 5).scaled(1e-6), "SGD", 0.01, 40),
     does_not_move(),
     "SLOW",
@@ -254,13 +254,13 @@ zoo.sick(
 )
 calm = zoo.healthy(
     "regression-sgd-0.3",
-    "holdout",
+    "tune",
     lambda s: rated(mlp([16, 48, 48, 1], nn.SiLU), regression(s), "SGD", 0.3, 40),
     trains(fall=0.05),
 )
 zoo.sick(
     "regression-momentum-sgd-4",
-    "holdout",
+    "tune",
     lambda s: rated(mlp([16, 48, 48, 1], nn.SiLU), regression(s), "SGD", 4.0, 30, momentum=0.9),
     diverges(),
     "EXPLODING",
@@ -294,7 +294,7 @@ zoo.sick(
 )
 zoo.sick(
     "every-twelfth-batch-targets-times-300",
-    "holdout",
+    "tune",
     lambda s: outliers(s, 12, 300.0, nn.SiLU),
     gradient_norms_spread(50),
     "UNSTABLE",
@@ -347,11 +347,11 @@ def learned(seed: int) -> tuple[nn.Module, Task]:
 
 
 settled = zoo.healthy(
-    "learned-rate-below-the-edge", "holdout", lambda s: near_the_edge(*learned(s), 0.8, 40), trains(fall=0.0)
+    "learned-rate-below-the-edge", "tune", lambda s: near_the_edge(*learned(s), 0.8, 40), trains(fall=0.0)
 )
 zoo.sick(
     "learned-rate-above-the-edge",
-    "holdout",
+    "tune",
     lambda s: near_the_edge(*learned(s), 2.6, 40),
     diverges(20),
     "UNSTABLE",

@@ -24,16 +24,16 @@ zoo = Zoo("mlp", proof=trains(lr=3e-3))
 
 zoo.healthy("leaky-relu-he-12x16", "tune", lambda s: pair(he_(deep(12, 16, nn.LeakyReLU, 16, 4)), blobs(s, 16, 4)))
 zoo.healthy(
-    "relu-he-6x512", "holdout", lambda s: pair(he_(deep(6, 512)), blobs(s, batch=64)), trains(lr=3e-4, steps=20)
+    "relu-he-6x512", "tune", lambda s: pair(he_(deep(6, 512)), blobs(s, batch=64)), trains(lr=3e-4, steps=20)
 )
 zoo.healthy("uniform-5x16", "tune", lambda s: pair(he_(deep(5, 16, dim=16)), blobs(s, 16)))
 zoo.healthy("taper-64-to-10", "tune", lambda s: pair(he_(mlp([64, 64, 48, 32, 24, 16, 10])), blobs(s)))
-zoo.healthy("funnel-256-to-10", "holdout", lambda s: pair(he_(mlp([256, 64, 16, 10])), blobs(s, 256)))
-zoo.healthy("expanding-12-to-96", "holdout", lambda s: pair(he_(Tower([12, 24, 48, 96, 8], nn.ELU)), blobs(s, 12, 8)))
+zoo.healthy("funnel-256-to-10", "tune", lambda s: pair(he_(mlp([256, 64, 16, 10])), blobs(s, 256)))
+zoo.healthy("expanding-12-to-96", "tune", lambda s: pair(he_(Tower([12, 24, 48, 96, 8], nn.ELU)), blobs(s, 12, 8)))
 zoo.healthy("silu-default-5x48", "tune", lambda s: pair(deep(5, 48, nn.SiLU, 32, 6), blobs(s, 32, 6)))
 zoo.healthy("prelu-6x64", "tune", lambda s: pair(he_(deep(6, 64, nn.PReLU)), blobs(s)))
-zoo.healthy("elu-8x40", "holdout", lambda s: pair(xavier_(Tower([20] + [40] * 8 + [5], nn.ELU)), blobs(s, 20, 5)))
-zoo.healthy("maxout-3x32", "holdout", lambda s: pair(Maxout(24, 32, 3, 6), blobs(s, 24, 6)))
+zoo.healthy("elu-8x40", "tune", lambda s: pair(xavier_(Tower([20] + [40] * 8 + [5], nn.ELU)), blobs(s, 20, 5)))
+zoo.healthy("maxout-3x32", "tune", lambda s: pair(Maxout(24, 32, 3, 6), blobs(s, 24, 6)))
 zoo.healthy(
     "weight-norm-4x64",
     "tune",
@@ -41,18 +41,18 @@ zoo.healthy(
 )
 zoo.healthy(
     "spectral-norm-4x48",
-    "holdout",
+    "tune",
     lambda s: pair(
         Tower([20] + [48] * 4 + [5], lambda: nn.LeakyReLU(0.2)).apply(normed(parametrizations.spectral_norm)),
         blobs(s, 20, 5),
     ),
     trains(lr=1e-2),
 )
-zoo.healthy("without-biases-5x64", "holdout", lambda s: pair(he_(unbiased(deep(5, 64))), blobs(s)))
+zoo.healthy("without-biases-5x64", "tune", lambda s: pair(he_(unbiased(deep(5, 64))), blobs(s)))
 zoo.healthy("dropout-0.5-3x128", "tune", lambda s: pair(he_(deep(3, 128, dropout=0.5)), blobs(s)))
 zoo.healthy(
     "dropout-0.3-batch-norm",
-    "holdout",
+    "tune",
     lambda s: pair(deep(4, 96, nn.GELU, norm=nn.BatchNorm1d, dropout=0.3), blobs(s)),
 )
 
@@ -93,19 +93,19 @@ zoo.healthy("loss-times-1e4", "tune", lambda s: pair(he_(deep(5, 64)), blobs(s).
 zoo.healthy("loss-scaled-by-65536", "tune", lambda s: pair(he_(deep(4, 64, nn.GELU)), blobs(s).scaled(65536.0)))
 zoo.healthy(
     "loss-times-1e-6",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Tower([20] + [64] * 5 + [6], nn.Tanh)), blobs(s, 20, 6).scaled(1e-6)),
     trains(lr=2e5, sgd=True),
 )
-zoo.healthy("sum-instead-of-mean", "holdout", lambda s: pair(he_(deep(4, 56, nn.SiLU)), blobs(s).scaled(256.0)))
+zoo.healthy("sum-instead-of-mean", "tune", lambda s: pair(he_(deep(4, 56, nn.SiLU)), blobs(s).scaled(256.0)))
 zoo.healthy("batch-of-1", "tune", lambda s: pair(he_(deep(3, 48)), blobs(s, batch=1).fixed()), trains(most_dead=1))
 zoo.healthy(
     "batch-of-2",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Tower([16, 40, 40, 3], nn.Tanh)), blobs(s, 16, 3, 2, 2.0)),
     trains(steps=80),
 )
-zoo.healthy("double-precision", "holdout", lambda s: pair(he_(deep(4, 48)).double(), blobs(s).mapped(Tensor.double)))
+zoo.healthy("double-precision", "tune", lambda s: pair(he_(deep(4, 48)).double(), blobs(s).mapped(Tensor.double)))
 
 
 # --- late in training
@@ -115,20 +115,20 @@ zoo.healthy(
 )
 zoo.healthy(
     "converged-regression",
-    "holdout",
+    "tune",
     lambda s: pretrain(pair(mlp([8, 64, 64, 1], nn.Tanh), regression(s, 8, batch=32, noise=0).fixed()), 300, 5e-3),
     converged(0.02),
 )
 zoo.healthy(
     "trained-to-the-noise-floor",
-    "holdout",
+    "tune",
     lambda s: pretrain(pair(mlp([8, 32, 3], nn.SiLU), blobs(s, 8, 3, 128)), 200, 1e-2),
     converged(0.9),  # ln 3 = 1.1 by chance; the clusters overlap
 )
 zoo.healthy(
     "tiny-regression-1x8", "tune", lambda s: pair(mlp([3, 8, 1], nn.Tanh), regression(s, 3)), trains(lr=3e-2, steps=100)
 )
-zoo.healthy("linear-model", "holdout", lambda s: pair(nn.Linear(64, 10), blobs(s)), trains(lr=1e-2))
+zoo.healthy("linear-model", "tune", lambda s: pair(nn.Linear(64, 10), blobs(s)), trains(lr=1e-2))
 
 
 # --- parts that rest
@@ -214,11 +214,11 @@ def summed(seed: int) -> Setup:
 zoo.healthy("frozen-first-half-6x64", "tune", lambda s: pair(frozen(he_(deep(6, 64)), "0", "2", "4"), blobs(s)))
 zoo.healthy(
     "frozen-in-the-middle-5x48",
-    "holdout",
+    "tune",
     lambda s: pair(frozen(he_(Tower([20] + [48] * 5 + [5], nn.GELU)), "fc3"), blobs(s, 20, 5)),
 )
 zoo.healthy("lora-rank-2-at-step-0", "tune", lora_mlp)
-zoo.healthy("distillation-from-frozen-teacher", "holdout", distilled)
+zoo.healthy("distillation-from-frozen-teacher", "tune", distilled)
 zoo.healthy(
     "idle-experts-top-1-of-8",
     "tune",
@@ -227,11 +227,11 @@ zoo.healthy(
 )
 zoo.healthy(
     "idle-experts-top-2-of-12",
-    "holdout",
+    "tune",
     lambda s: pair(Experts(20, 12, 16, 6, 2), blobs(s, 20, 6, 6, 1.0)),
     trains(lr=3e-3, steps=80, most_dead=0.5),
 )
-zoo.healthy("head-unused-on-most-batches", "holdout", alternating, trains(lr=3e-3, steps=60))
+zoo.healthy("head-unused-on-most-batches", "tune", alternating, trains(lr=3e-3, steps=60))
 zoo.healthy("two-heads-summed", "tune", summed)
 
 
@@ -265,4 +265,4 @@ class TiedAutoencoder(nn.Module):
         return F.linear(torch.tanh(self.encoder(x)), self.encoder.weight.T, self.bias)
 
 
-zoo.healthy("tied-autoencoder", "holdout", lambda s: pair(TiedAutoencoder(24, 12), manifold(s, 24, 3)), trains(lr=1e-2))
+zoo.healthy("tied-autoencoder", "tune", lambda s: pair(TiedAutoencoder(24, 12), manifold(s, 24, 3)), trains(lr=1e-2))

@@ -60,13 +60,13 @@ zoo.sick(
 )
 normed_4 = zoo.healthy(
     "conv-4-blocks-batch-norm",
-    "holdout",
+    "tune",
     lambda s: pair(conv(4, 12, True), images(s, size=8)),
     trains(lr=3e-3, steps=30),
 )
 zoo.sick(
     "conv-16-blocks-without-norm",
-    "holdout",
+    "tune",
     lambda s: pair(conv(16, 12, False), images(s, size=8)),
     both(gradient_ratio("stem", "blocks.15.branch.2", above=100), activation_growth(30)),
     "EXPLODING",
@@ -75,7 +75,7 @@ zoo.sick(
 )
 pre_norm = zoo.healthy(
     "pre-norm-12-blocks-gelu",
-    "holdout",
+    "tune",
     lambda s: pair(dense(12, 40, 24, 6, act=nn.GELU, norm=True), blobs(s, 24, 6)),
     trains(),
 )
@@ -101,7 +101,7 @@ zoo.sick(
 )
 zoo.sick(
     "conv-6-blocks-dead-branch-in-second",
-    "holdout",
+    "tune",
     lambda s: with_bias(conv(6, 12, False, 0.4), 1, -40, images(s, size=8)),
     both(dead("blocks.1.branch.1", 0.99), no_gradient("blocks.1.branch.0")),
     "DEAD",
@@ -139,7 +139,7 @@ zoo.sick(
 )
 zoo.sick(
     "10-blocks-branch-output-detached-in-third",
-    "holdout",
+    "tune",
     lambda s: cut_branch(dense(10, 40, 24, 6, act=nn.GELU, norm=True), 2, blobs(s, 24, 6)),
     no_gradient("blocks.2.branch.1", "blocks.2.branch.3"),
     "DISCONNECTED",
@@ -169,7 +169,7 @@ zoo.sick(
 )
 zoo.sick(
     "10-blocks-between-them-width-2",
-    "holdout",
+    "tune",
     lambda s: pair(waist(dense(10, 40, 24, 8, act=nn.GELU, norm=True), 5, 40), blobs(s, 24, 8)),
     both(rank_at_most("blocks.5.0", 2), learns_less(steps=40, by=0.1)),
     "BOTTLENECK",
@@ -199,7 +199,7 @@ def overflow(model: ResidualNet, block: int, task: Task) -> Setup:
 
 zoo.sick(
     "8-blocks-exp-in-sixth",
-    "holdout",
+    "tune",
     lambda s: overflow(dense(8, 40, 24, 6, scale=0.4), 5, blobs(s, 24, 6)),
     not_finite(),
     "NUMERICAL",
@@ -277,14 +277,14 @@ def highway(seed: int) -> Setup:
 zoo.healthy("zero-init-branches-12-blocks", "tune", lambda s: pair(silent(dense(12, 48)), blobs(s)), trains())
 zoo.healthy(
     "conv-zero-gamma-3-blocks",
-    "holdout",
+    "tune",
     lambda s: pair(silent(conv(3, 12, True)), images(s, size=8)),
     trains(lr=3e-3, steps=30),
 )
 zoo.healthy("rezero-10-blocks", "tune", lambda s: pair(dense(10, 48, scale=0, learned=True), blobs(s)), trains())
-zoo.healthy("stochastic-depth-8-blocks", "holdout", stochastic, trains())
-zoo.healthy("highway-6-blocks", "holdout", highway, trains(lr=3e-3))
-zoo.healthy("lora-rank-4-on-branches", "holdout", lora_residual, trains(lr=3e-3))
+zoo.healthy("stochastic-depth-8-blocks", "tune", stochastic, trains())
+zoo.healthy("highway-6-blocks", "tune", highway, trains(lr=3e-3))
+zoo.healthy("lora-rank-4-on-branches", "tune", lora_residual, trains(lr=3e-3))
 zoo.healthy("layer-scale-1e-4", "tune", lambda s: pair(layer_scaled(8, 48), blobs(s)), trains())
 
 

@@ -70,7 +70,7 @@ actor = zoo.healthy(
 )
 wide_actor = zoo.healthy(
     "actor-critic-8-actions-relu",
-    "holdout",
+    "tune",
     lambda s: discrete(Actor(16, 8, 64, nn.ReLU), bandit(s, 16, 8)),
     trains(lr=1e-2),
 )
@@ -102,7 +102,7 @@ def one_action(model: Actor, action: int, lead: float) -> Actor:
 
 zoo.sick(
     "one-action-everywhere",
-    "holdout",
+    "tune",
     lambda s: discrete(one_action(Actor(16, 8, 64, nn.ReLU), 3, 12.0), bandit(s, 16, 8)),
     explores(0, 0.02, 0.6),
     "EXPLORATION",
@@ -123,7 +123,7 @@ def greedy_too_early(seed: int) -> Setup:
 
 zoo.sick(
     "sure-of-a-wrong-reward",
-    "holdout",
+    "tune",
     greedy_too_early,
     explores(0, 0.1, 0.6),
     "EXPLORATION",
@@ -210,7 +210,7 @@ gaussian = zoo.healthy(
 )
 narrower = zoo.healthy(
     "gaussian-log-std-minus-1",
-    "holdout",
+    "tune",
     lambda s: continuous(GaussianActor(8, 3, 40, -1.0, by_state=True), reach(s, 8, 3)),
     trains(lr=1e-2),
 )
@@ -234,7 +234,7 @@ zoo.sick(
 )
 zoo.sick(
     "gaussian-by-state-log-std-minus-4.5",
-    "holdout",
+    "tune",
     lambda s: continuous(GaussianActor(8, 3, 40, -4.5, by_state=True), reach(s, 8, 3)),
     explores(0, 0.03, 0.3),
     "EXPLORATION",
@@ -243,7 +243,7 @@ zoo.sick(
 )
 zoo.sick(
     "gaussian-by-state-log-std-2.5",
-    "holdout",
+    "tune",
     lambda s: continuous(GaussianActor(8, 3, 40, 2.5, by_state=True), reach(s, 8, 3)),
     explores(6, 100, 10),
     "EXPLORATION",
@@ -261,13 +261,13 @@ def bang_bang(seed: int) -> Setup:
 
 squashed = zoo.healthy(
     "squashed-mean",
-    "holdout",
+    "tune",
     lambda s: continuous(GaussianActor(8, 3, 40, -0.7, squash=True), reach(s, 8, 3)),
     trains(lr=1e-2),
 )
 zoo.sick(
     "squashed-mean-at-its-ends",
-    "holdout",
+    "tune",
     bang_bang,
     saturated("squash", "tanh", 0.8),
     "SATURATION",

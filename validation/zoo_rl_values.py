@@ -47,7 +47,7 @@ def dead_critic(seed: int) -> Setup:
 
 zoo.sick(
     "critic-with-a-dead-second-layer",
-    "holdout",
+    "tune",
     dead_critic,
     both(dead("critic.3", 0.99), no_gradient("critic.0", "critic.2")),
     "DEAD",
@@ -77,11 +77,11 @@ def off_policy(seed: int, cap: float) -> Setup:
 
 
 capped = zoo.healthy(
-    "importance-weights-capped", "holdout", lambda s: off_policy(s, 2.0), trains(lr=1e-2, steps=60, fall=0.05)
+    "importance-weights-capped", "tune", lambda s: off_policy(s, 2.0), trains(lr=1e-2, steps=60, fall=0.05)
 )
 zoo.sick(
     "importance-weights-without-cap",
-    "holdout",
+    "tune",
     lambda s: off_policy(s, math.inf),
     gradient_norms_spread(40),
     "UNSTABLE",
@@ -141,7 +141,7 @@ value_net = zoo.healthy(
 )
 zoo.healthy(
     "dueling-q-learning",
-    "holdout",
+    "tune",
     lambda s: pair(QNetwork(10, 3, 56, dueling=True), chain(s, 10, 3)),
     trains(lr=3e-3),
     analyzer="general",
@@ -211,7 +211,7 @@ def earns(at_least: float) -> Proof:
 IMPROVES = trains(lr=1e-3, fall=0.02)
 zoo.healthy("policy-half-way", "tune", lambda s: half_sure(s, 12, 5, 15), both(explores(0.2, 0.9), IMPROVES))
 zoo.healthy(
-    "policy-two-thirds-of-the-way", "holdout", lambda s: half_sure(s, 10, 6, 25), both(explores(0.1, 0.9), IMPROVES)
+    "policy-two-thirds-of-the-way", "tune", lambda s: half_sure(s, 10, 6, 25), both(explores(0.1, 0.9), IMPROVES)
 )
-zoo.healthy("masked-actions", "holdout", masked, trains(lr=1e-2, fall=0.05))
+zoo.healthy("masked-actions", "tune", masked, trains(lr=1e-2, fall=0.05))
 zoo.healthy("finished-policy-with-returns", "tune", finished, earns(0.93))

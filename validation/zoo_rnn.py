@@ -66,11 +66,11 @@ zoo.sick(
     control=remembers,
 )
 keeps = zoo.healthy(
-    "gru-update-bias-4-lag-45", "holdout", lambda s: lagged(gru(40, 4), recall(s, 45, 3), 45, 3), learns_lag(40, 1e-2)
+    "gru-update-bias-4-lag-45", "tune", lambda s: lagged(gru(40, 4), recall(s, 45, 3), 45, 3), learns_lag(40, 1e-2)
 )
 zoo.sick(
     "gru-update-bias-minus-4-lag-45",
-    "holdout",
+    "tune",
     lambda s: lagged(gru(40, -4), recall(s, 45, 3), 45, 3),
     FORGETS,
     "SHORT_MEMORY",
@@ -80,11 +80,11 @@ zoo.sick(
     control=keeps,
 )
 two_layers = zoo.healthy(
-    "relu-identity-lag-35", "holdout", lambda s: lagged(identity(36, 1.0), recall(s, 35, 3), 35, 3), learns_lag(40)
+    "relu-identity-lag-35", "tune", lambda s: lagged(identity(36, 1.0), recall(s, 35, 3), 35, 3), learns_lag(40)
 )
 zoo.sick(
     "relu-identity-times-0.6-lag-35",
-    "holdout",
+    "tune",
     lambda s: lagged(identity(36, 0.6), recall(s, 35, 3), 35, 3),
     FORGETS,
     "SHORT_MEMORY",
@@ -124,10 +124,10 @@ def stepwise(seed: int, cut: bool) -> Setup:
     return pair(Stepwise(40, 3, cut), recall(seed, 20, 3), hints={"required_lag": 20})
 
 
-looped = zoo.healthy("cell-in-a-loop-lag-20", "holdout", lambda s: stepwise(s, False), learns_lag(40))
+looped = zoo.healthy("cell-in-a-loop-lag-20", "tune", lambda s: stepwise(s, False), learns_lag(40))
 zoo.sick(
     "cell-in-a-loop-detached-between-steps",
-    "holdout",
+    "tune",
     lambda s: stepwise(s, True),
     both(time_ratio(below=1e-12), learns_less(lr=3e-3, steps=40, by=0.05)),
     "DISCONNECTED",
@@ -185,7 +185,7 @@ zoo.sick(
 )
 zoo.sick(
     "relu-random-gain-2.2-length-50",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(random_recurrence(48, 2.2, "relu"), 3), recall(s, 50, 3)),
     time_ratio(above=1e3),
     "SPECTRAL_RADIUS",
@@ -205,7 +205,7 @@ def wild_gru(width: int, gain: float) -> nn.GRU:
 
 zoo.sick(
     "gru-recurrent-gain-5-length-60",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(wild_gru(48, 5.0), 3), recall(s, 60, 3)),
     chaos,
     "SPECTRAL_RADIUS",

@@ -23,7 +23,7 @@ default_lstm = zoo.healthy(
     "default-lstm-every-step", "tune", lambda s: every_step(nn.LSTM(8, 32, batch_first=True), s, 14), trains(lr=1e-2)
 )
 default_gru = zoo.healthy(
-    "default-gru-every-step", "holdout", lambda s: every_step(nn.GRU(8, 40, batch_first=True), s, 18), trains(lr=1e-2)
+    "default-gru-every-step", "tune", lambda s: every_step(nn.GRU(8, 40, batch_first=True), s, 18), trains(lr=1e-2)
 )
 
 
@@ -112,7 +112,7 @@ def two_directions(width: int) -> nn.RNN:
 
 zoo.sick(
     "relu-states-in-a-plane",
-    "holdout",
+    "tune",
     lambda s: every_step(two_directions(64), s, 16),
     state_rank(4),
     "LOW_RANK",
@@ -140,7 +140,7 @@ def equal_gru(width: int) -> nn.GRU:
 
 zoo.sick(
     "gru-equal-units",
-    "holdout",
+    "tune",
     lambda s: every_step(equal_gru(40), s, 18),
     state_rank(1.2),
     "LOW_RANK",
@@ -167,7 +167,7 @@ class Squeezed(nn.Module):
 
 zoo.sick(
     "lstm-input-squeezed-to-1",
-    "holdout",
+    "tune",
     lambda s: pair(Squeezed(1, 40, 6), echo(s, 14)),
     both(state_rank(6), learns_less(lr=1e-2, steps=60, by=0.15)),
     "BOTTLENECK",
@@ -244,7 +244,7 @@ def gates_shut(at_least: float) -> Proof:
 
 zoo.sick(
     "lstm-inputs-times-1e3",
-    "holdout",
+    "tune",
     lambda s: pair(
         SequenceModel(nn.LSTM(8, 40, batch_first=True), 6, every_step=True), echo(s, 12).mapped(lambda x: x * 1e3)
     ),
@@ -266,7 +266,7 @@ def silent_rnn(width: int) -> nn.RNN:
 
 zoo.sick(
     "relu-bias-minus-30",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(silent_rnn(32), 6, every_step=True), echo(s, 12)),
     dead("rnn", 0.99),
     "DEAD",
@@ -344,7 +344,7 @@ zoo.healthy(
 )
 zoo.healthy(
     "default-gru-short-sequences",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(nn.GRU(8, 32, batch_first=True), 4), recall(s, 6)),
     trains(lr=1e-2),
 )
@@ -354,7 +354,7 @@ zoo.healthy(
 zoo.healthy(
     "lstm-forget-bias-1", "tune", lambda s: every_step(lstm(32, 1.0), s, 16, 2), trains(lr=1e-2, steps=60, fall=0.05)
 )
-zoo.healthy("bidirectional-lstm", "holdout", both_ways, trains(lr=1e-2))
+zoo.healthy("bidirectional-lstm", "tune", both_ways, trains(lr=1e-2))
 zoo.healthy(
     "two-layer-gru-dropout",
     "tune",
@@ -364,14 +364,14 @@ zoo.healthy(
 zoo.healthy("reservoir-with-fixed-recurrence", "tune", lambda s: pair(Reservoir(64, 6), echo(s, 14)), trains(lr=1e-2))
 zoo.healthy(
     "lstm-next-token",
-    "holdout",
+    "tune",
     lambda s: pair(WordModel(nn.LSTM(8, 48, batch_first=True), 48), markov(s)),
     trains(lr=1e-2),
 )
-zoo.healthy("gru-to-gru-teacher-forcing", "holdout", repeating, trains(lr=1e-2))
+zoo.healthy("gru-to-gru-teacher-forcing", "tune", repeating, trains(lr=1e-2))
 zoo.healthy(
     "default-gru-length-40-every-step",
-    "holdout",
+    "tune",
     lambda s: every_step(nn.GRU(8, 24, batch_first=True), s, 40),
     trains(lr=1e-2),
 )

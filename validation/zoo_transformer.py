@@ -72,20 +72,20 @@ zoo.sick(
     also={"SATURATION", "EXPLODING", "UNSTABLE"},
     control=lm_4,
 )
-vit = zoo.healthy("patches-with-positions-3x48", "holdout", lambda s: pair(own(3, 48, 6, 10), patches(s)))
+vit = zoo.healthy("patches-with-positions-3x48", "tune", lambda s: pair(own(3, 48, 6, 10), patches(s)))
 zoo.sick(
     "patches-3x48-queries-times-150",
-    "holdout",
+    "tune",
     lambda s: pair(sharpen(own(3, 48, 6, 10), 150.0), patches(s)),
     sharp_attention(),
     "ENTROPY_COLLAPSE",
     also={"SATURATION", "EXPLODING", "UNSTABLE"},
     control=vit,
 )
-post_norm = zoo.healthy("encoder-post-norm-4x40", "holdout", lambda s: pair(encoder(4, 40, 2, False), patches(s)))
+post_norm = zoo.healthy("encoder-post-norm-4x40", "tune", lambda s: pair(encoder(4, 40, 2, False), patches(s)))
 zoo.sick(
     "encoder-post-norm-4x40-second-queries-times-150",
-    "holdout",
+    "tune",
     lambda s: pair(sharpen(encoder(4, 40, 2, False), 150.0, "layers.1.self_attn"), patches(s)),
     sharp_attention("layers.1.self_attn", others_above=0.5),
     "ENTROPY_COLLAPSE",
@@ -116,7 +116,7 @@ zoo.sick(
 )
 zoo.sick(
     "blocks-without-skips-8x48",
-    "holdout",
+    "tune",
     lambda s: pair(own(8, 48, 4, 10, norm="none", skip=False), patches(s)),
     tokens_alike("layers.7"),
     "RANK_COLLAPSE",
@@ -126,7 +126,7 @@ zoo.sick(
 )
 zoo.sick(
     "attention-only-with-norm-6x24",
-    "holdout",
+    "tune",
     lambda s: pair(
         SetClassifier(24, 24, [nn.Sequential(Attention(24, 2), nn.LayerNorm(24)) for _ in range(6)], 6), patches(s)
     ),
@@ -183,7 +183,7 @@ zoo.sick(
 )
 zoo.sick(
     "patches-4x48-third-heads-tied",
-    "holdout",
+    "tune",
     lambda s: pair(tie_heads(sharpen(own(4, 48, 6, 10), 6.0), "layers.2.attention"), patches(s)),
     equal_heads("layers.2.attention"),
     "HEAD_DIVERSITY",
@@ -193,7 +193,7 @@ zoo.sick(
 )
 zoo.sick(
     "language-model-3x24-heads-tied",
-    "holdout",
+    "tune",
     lambda s: pair(tie_heads(sharpen(LanguageModel(20, 24, 3, 3), 5.0)), markov(s)),
     equal_heads(),
     "HEAD_DIVERSITY",

@@ -30,7 +30,7 @@ zoo.sick(
 )
 zoo.sick(
     "language-model-adam-1",
-    "holdout",
+    "tune",
     lambda s: rated(LanguageModel(20, 32, 4, 3), markov(s), "Adam", 1.0, 20),
     diverges(),
     "EXPLODING",
@@ -56,7 +56,7 @@ def dead_feed_forward(seed: int) -> Setup:
 
 zoo.sick(
     "patches-4x40-second-feed-forward-dead",
-    "holdout",
+    "tune",
     dead_feed_forward,
     both(dead("layers.1.act", 0.99), no_gradient("layers.1.up")),
     "DEAD",
@@ -105,10 +105,10 @@ def padded(seed: int, width: int, safe: bool) -> Setup:
     return pair(Padded(width, safe), Task(seed, draw, loss))
 
 
-safe_padding = zoo.healthy("padding-sees-itself", "holdout", lambda s: padded(s, 24, True))
+safe_padding = zoo.healthy("padding-sees-itself", "tune", lambda s: padded(s, 24, True))
 zoo.sick(
     "padding-sees-nothing",
-    "holdout",
+    "tune",
     lambda s: padded(s, 24, False),
     not_finite(batches=2),
     "NUMERICAL",
@@ -172,7 +172,7 @@ def with_waist(seed: int, narrow: int) -> Setup:
 
 zoo.sick(
     "patches-2x40-summary-of-width-1",
-    "holdout",
+    "tune",
     lambda s: with_waist(s, 1),
     both(rank_at_most("head.0", 1), learns_less(lr=3e-3, steps=30, by=0.1)),
     "BOTTLENECK",

@@ -21,7 +21,7 @@ zoo.healthy(
 )
 zoo.healthy(
     "encoder-post-norm-12x32-at-init",
-    "holdout",
+    "tune",
     lambda s: pair(encoder(12, 32, 4, False), patches(s)),
     trains(lr=3e-4, steps=40, fall=0.05),
 )
@@ -31,8 +31,8 @@ zoo.healthy(
     lambda s: pair(own(6, 32, 4, 10, norm="post"), patches(s)),
     trains(lr=1e-3, steps=30),
 )
-zoo.healthy("language-model-tied-head-3x32", "holdout", lambda s: language(3, 32, 4, s, tied=True))
-zoo.healthy("encoder-dropout-0.3", "holdout", lambda s: pair(encoder(2, 32, 4, True, 0.3), patches(s)))
+zoo.healthy("language-model-tied-head-3x32", "tune", lambda s: language(3, 32, 4, s, tied=True))
+zoo.healthy("encoder-dropout-0.3", "tune", lambda s: pair(encoder(2, 32, 4, True, 0.3), patches(s)))
 
 
 @torch.no_grad()
@@ -100,14 +100,14 @@ def lora(seed: int) -> Setup:
 
 
 zoo.healthy("gpt-init-even-attention-4x32", "tune", lambda s: pair(gpt_(LanguageModel(20, 32, 4, 4)), markov(s)))
-zoo.healthy("gpt-init-even-attention-2x64", "holdout", lambda s: pair(gpt_(own(2, 64, 8, 10)), patches(s)))
+zoo.healthy("gpt-init-even-attention-2x64", "tune", lambda s: pair(gpt_(own(2, 64, 8, 10)), patches(s)))
 zoo.healthy("zero-init-branches-4x32", "tune", lambda s: pair(quiet_(own(4, 32, 4, 10)), patches(s)))
 zoo.healthy("one-sink-head-of-4", "tune", lambda s: sinks(3, 32, 4, 1, s))
-zoo.healthy("two-sink-heads-of-6", "holdout", lambda s: sinks(2, 48, 6, 2, s))
+zoo.healthy("two-sink-heads-of-6", "tune", lambda s: sinks(2, 48, 6, 2, s))
 zoo.healthy(
     "rms-norm-gated-3x32",
-    "holdout",
+    "tune",
     lambda s: pair(SetClassifier(24, 32, [Gated(32, 4) for _ in range(3)], 6, 10), patches(s)),
 )
-zoo.healthy("lora-on-queries-and-values", "holdout", lora, trains(lr=1e-2, steps=30, fall=0.05))
+zoo.healthy("lora-on-queries-and-values", "tune", lora, trains(lr=1e-2, steps=30, fall=0.05))
 zoo.healthy("silu-blocks-2x32", "tune", lambda s: pair(own(2, 32, 4, 10, act=nn.SiLU), patches(s)))

@@ -28,7 +28,8 @@ from gradient_flow.capture.roles import parameter_roles
 from gradient_flow.capture.sharding import any_sharded, is_first_rank
 from gradient_flow.capture.tracking import ClippedRow, KnownParameter
 from gradient_flow.capture.updates import sample_weights, weight_changes
-from gradient_flow.diagnosis.verdict import NonFinite, Verdict, judge
+from gradient_flow.diagnosis.findings import Diagnosis
+from gradient_flow.diagnosis.run_record import NonFinite
 from gradient_flow.errors import GradientFlowWarning, InputError, MonitorStateError
 from gradient_flow.history.export import logged_metrics
 from gradient_flow.history.run_writer import RunWriter, layers_record
@@ -162,7 +163,7 @@ class Flow:
         self.table: GradientTable | None = None
         """The gradients of the last recorded step, as backward left them."""
         self.clipped_table: GradientTable | None = None
-        """The same after clipping, if the step was clipped by `clip_grad_norm_`."""
+        """The same after clipping, if the step was clipped by `torch.nn.utils`: by norm or by value."""
         self.steps = 0
         """Optimizer steps so far, recorded or not."""
         self.skipped_steps = 0
@@ -186,6 +187,7 @@ class Flow:
         self._run: RunWriter | None = RunWriter(run, self._header()) if first and run is not None else None
         self._loggers = make_loggers(log, Path(run) if run is not None else None) if first else []
         self._stop_listening = clipping.listen(self._on_clip)
+        self._guarded(self._count_skipped)  # the scale to begin with: steps may be skipped before the first is taken
 
     # ---- what a user calls ----------------------------------------------------------------------------------------
 
@@ -214,17 +216,11 @@ class Flow:
             after_each_step(optimizer, self._on_step_ended),
         ]
 
-    def diagnose(self) -> Verdict:
-        """What can be said of the run so far."""
-        if not len(self.history):
-            return judge([], [], self.first_nonfinite)
-        steps, norms = self.history["step"], self.history["norm"]
-        who = self.history["optimizer"] if "optimizer" in self.history.names else np.zeros(len(steps))
-        verdicts = []
-        for which in np.unique(who):
-            mine = np.isfinite(norms) & (who == which)
-            verdicts.append(judge([int(step) for step in steps[mine]], norms[mine].tolist(), self.first_nonfinite))
-        return next((verdict for verdict in verdicts if not verdict.healthy), verdicts[0])
+    def diagnose(self) -> Diagnosis:
+        """What can be said of the run so far; the same as `gf.diagnose(flow)`."""
+        from gradient_flow.verdicts import diagnose
+
+        return diagnose(self)
 
     def close(self) -> None:
         """Take every hook away and finish the files."""

@@ -43,6 +43,8 @@ class Observer:
         self._reached: set[str] = set()
         self._needed_grad: set[str] = set()
         self._tables: list[Any] = []
+        self._without = {name for name, _ in self._parameters}
+        """Parameters that had no gradient in any step without hooks."""
         self._ratios: dict[str, list[float]] = {}
         self._last_gradient: list[torch.Tensor] | None = None
         self._input_rows: torch.Tensor | None = None
@@ -107,6 +109,7 @@ class Observer:
             norm = self._tables[-1].total.norm
         else:
             norm = samples.estimated_norm([g for g in gradients.values() if g is not None])
+            self._without = {name for name in self._without if gradients[name] is None}
         self._record.norms.append(norm)
         if index == 0:
             self._compare_units()
@@ -199,6 +202,7 @@ class Observer:
             update_ratios=self._ratios,
             equal_units=self._equal,
             optimizer=self._optimizer,
+            had_gradient={name for name, _ in self._parameters} - self._without,
         )
         return record
 

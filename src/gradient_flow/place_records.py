@@ -18,8 +18,6 @@ from gradient_flow.measurement import samples
 from gradient_flow.measurement.sums import Sums
 
 Key = tuple[str, str, int]
-FLAT: Final = 0.05
-"""A slope below this share of the largest is flat."""
 NARROW: Final = 0.5
 """A place is narrow with at most this share of the units that lie before it, and after it."""
 _MOST_RANKS: Final = 12
@@ -91,7 +89,7 @@ class PlaceRecords:
                 self._note_bend(passage.path, "Tanh", samples.tanh_slopes(passage.forward.rows), False)
 
     def _note_bend(self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool) -> None:
-        share, slope = samples.share_below(slopes, FLAT), samples.average(slopes)
+        share, slope = samples.share_below(slopes, samples.FLAT), samples.average(slopes)
         activation = Activation(layer=layer, kind=kind, flat_share=share, mean_slope=slope, is_last=is_last)
         self._bends.setdefault(layer, []).append(activation)
 

@@ -13,6 +13,7 @@ from torch import nn
 from gradient_flow.capture.recurrent import RecurrentRecorder, Sequence
 from gradient_flow.diagnosis.recurrent import ModuleDynamics, RecurrentDynamics
 from gradient_flow.diagnosis.recurrent_record import CRITICAL_BAND, OPTIMAL_RADIUS, decay_per_step
+from gradient_flow.measurement import samples
 from gradient_flow.measurement.random_state import kept_random_state
 from gradient_flow.measurement.recurrent_cells import Transitions
 from gradient_flow.measurement.recurrent_dynamics import (
@@ -132,7 +133,8 @@ class RecurrentProbe:
                 walks = walks_of(sequence)
                 for walk in walks:
                     name = path if len(walks) == 1 else f"{path}[{walk.suffix.removeprefix('_')}]"
-                    known = {"name": name, "module": path, "kind": type(module).__name__}
+                    known: dict[str, Any] = {"name": name, "module": path, "kind": type(module).__name__}
+                    known["cut_share"] = sequence.cuts / sequence.links if sequence.links else 0.0
                     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
                         known["recurrent_weight"] = f"{path}.weight_hh{walk.suffix}"
                     units.append(self._unit(walk, sequence_length=sequence.length, **known))
@@ -164,6 +166,9 @@ class RecurrentProbe:
             seen = walk.states[1 : steps + 1, :, : walk.width]
             known["effective_rank"], known["sample_rank"] = rank_along(seen), rank_between_samples(seen)
             known["input_rank"] = rank_between_samples(walk.inputs[:steps])
+        slopes = walk.slopes(steps) if steps else None
+        if slopes is not None:
+            known["flat_gates"] = samples.share_below(slopes, samples.FLAT)
         return ModuleDynamics(**known, **(self._dynamics(walk.jacobians(steps), walk.cotangents) if steps else {}))
 
     def _dynamics(self, transitions: Transitions, cotangents: torch.Tensor | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import textwrap
 import traceback
 import warnings
 import weakref
@@ -177,11 +178,11 @@ def summary(watched: ScriptWatch) -> str:
         return "gradient-flow: no optimizer took a step, so there is nothing to report."
     verdict = flow.diagnose()
     norms = flow.history["norm"].tolist() if len(flow.history) else []
-    lines = [f"gradient-flow: {flow.steps} steps watched", f"  verdict: {verdict}"]
-    if verdict.layer is not None:
+    words = f"verdict: {verdict.status}: {verdict.message}"
+    told = textwrap.fill(words, 78, initial_indent="  ", subsequent_indent="    ")
+    lines = [f"gradient-flow: {flow.steps} steps watched", told]
+    if verdict.layer is not None and not verdict.healthy:
         lines.append(f"  first bad layer: {verdict.layer}, at step {verdict.step}")
-    elif verdict.step is not None and not verdict.healthy:
-        lines.append(f"  since step {verdict.step}")
     if len(norms):
         lines.append(f"  gradient norm: first {norms[0]:.3g}, last {norms[-1]:.3g}")
     if flow.path is not None:

@@ -132,11 +132,28 @@ def test_slow_growth_at_the_edge_of_chaos_is_healthy():
     assert issues_of(open_gates) == []
 
 
-@pytest.mark.parametrize(("rank", "fed", "severity"), [(0.0, 8, HIGH), (1.05, 8, MEDIUM), (1.2, 8, LOW)])
+@pytest.mark.parametrize(("rank", "fed", "severity"), [(1.05, 8, MEDIUM), (1.4, 4, MEDIUM), (2.0, 8, LOW), (0.9, 2.4, LOW)])
 def test_states_narrower_than_their_inputs(rank, fed, severity):
     (issue,) = issues_of(linear(0.95, sample_rank=rank, input_rank=fed))
     assert (issue.issue_type, issue.severity) == (IssueType.LOW_RANK, severity)
     assert "low effective rank (insufficient capacity)" in issue.message
+
+
+def test_a_state_that_nothing_changes_is_dead():
+    (issue,) = issues_of(linear(0.95, sample_rank=0.0, input_rank=8))
+    assert (issue.issue_type, issue.severity) == (IssueType.DEAD, IssueSeverity.CRITICAL)
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.79, None), (0.85, HIGH), (0.97, IssueSeverity.CRITICAL)])
+def test_gates_at_the_ends_of_their_range_are_saturated(share, severity):
+    found = severities(issues_of(linear(0.95, flat_gates=share)))
+    assert found.get(IssueType.SATURATION) is severity
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.0, None), (0.2, LOW), (1.0, HIGH)])
+def test_a_state_detached_at_every_step_is_disconnected(share, severity):
+    found = severities(issues_of(linear(0.95, cut_share=share)))
+    assert found.get(IssueType.DISCONNECTED) is severity
 
 
 @pytest.mark.parametrize(("rank", "fed"), [(1.1, 1.0), (4.0, 8.0), (3.0, None), (None, 8.0)])

@@ -15,7 +15,7 @@ import torch
 
 _MOST_NODES: Final = 100_000
 _LEAF: Final = "torch::autograd::AccumulateGrad"
-_SLOPES: Final = ("TanhBackward0", "SigmoidBackward0", "HardtanhBackward0", "HardsigmoidBackward0")
+_SLOPES: Final = ("SoftmaxBackward0", "TanhBackward0", "SigmoidBackward0", "HardtanhBackward0", "HardsigmoidBackward0")
 _SOFTMAX: Final = ("LogSoftmaxBackward0", "SoftmaxBackward0")
 _FIRST_DIMENSION: Final = 2**64
 
@@ -120,6 +120,8 @@ def slopes(node: Any) -> torch.Tensor | None:
     if name not in _SLOPES:
         return None
     try:
+        if name == "SoftmaxBackward0":
+            return _softmax_slopes(node._saved_result, _dimension(node))
         if name == "TanhBackward0":
             return 1 - _few(node._saved_result).square()
         if name == "SigmoidBackward0":
@@ -140,12 +142,22 @@ def classes(nodes: Iterable[Any], shapes: Mapping[Any, tuple[int, ...]]) -> int 
         if node.name() in _SOFTMAX:
             below = next((child for child, _ in node.next_functions if child is not None), None)
             shape = shapes.get(below)
-            dim = node._saved_dim
-            dim = dim - _FIRST_DIMENSION if dim >= _FIRST_DIMENSION // 2 else dim
+            dim = _dimension(node)
             return shape[dim] if shape is not None and -len(shape) <= dim < len(shape) else 0
         if node in shapes:
             return None
     return None
+
+
+def _dimension(node: Any) -> int:
+    dim: int = node._saved_dim
+    return dim - _FIRST_DIMENSION if dim >= _FIRST_DIMENSION // 2 else dim
+
+
+def _softmax_slopes(result: torch.Tensor, dim: int) -> torch.Tensor:
+    """One number per row: 1 where all classes are as likely, 0 where one has everything."""
+    certain = result.detach().amax(dim).reshape(-1).float()
+    return (1 - certain) / (1 - 1 / max(2, result.shape[dim]))
 
 
 def _few(tensor: torch.Tensor) -> torch.Tensor:

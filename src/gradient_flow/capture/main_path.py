@@ -82,7 +82,9 @@ def _bend(node: Any, graph: Graph, by_node: Mapping[Any, Passage], weighted: Con
         return None  # gates inside a cell open and close as they should
     after = (by_node[each] for each in graph.dominators(node)[1:] if each in by_node)
     is_last = not any(passage.module in weighted for passage in after)
-    return Bend(feeding, node.name().removesuffix("Backward0"), share, is_last)
+    kind = node.name().removesuffix("Backward0")
+    # A softmax inside the net gives weights to choose by, and may be certain of its choice.
+    return Bend(feeding, kind, share, is_last) if is_last or kind != "Softmax" else None
 
 
 def _last_calls(chain: list[Passage], weighted: Container[nn.Module]) -> list[Passage]:

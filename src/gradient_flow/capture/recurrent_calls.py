@@ -30,6 +30,9 @@ class CellCall:
     rows: list[int] | None
     raw_outs: list[Any]
     """The results themselves, until hooks are put on them."""
+    attached: frozenset[int] = frozenset()
+    """Leaves that are part of a graph."""
+    returns_graph: bool = False
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, first_leaf: int) -> CellCall | None:
@@ -46,7 +49,9 @@ class CellCall:
             rows = rows_to_keep(batch, sum(leaf[0].numel() for leaf in with_batch if leaf.shape[0] == batch))
         batched = frozenset(index for index, leaf in enumerate(given) if _has_batch(leaf, batch))
         leaves, returned = [[_few(leaf, batch, rows) for leaf in some] for some in (given, outs)]
-        return cls(leaves, spec, batched, returned, batch, rows, outs)
+        attached = frozenset(index for index, leaf in enumerate(given) if is_real(leaf) and leaf.requires_grad)
+        of_graph = any(is_real(out) and out.requires_grad for out in outs)
+        return cls(leaves, spec, batched, returned, batch, rows, outs, attached, of_graph)
 
     @classmethod
     def of_torch_cell(cls, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> CellCall | None:
@@ -95,6 +100,8 @@ class CellSequence:
         self.length = 0
         self.links = 0
         """Calls that took exactly the state that the one before returned; a norm or a mask in between changes it."""
+        self.cuts = 0
+        """Those of them that took it detached."""
         self.end = EndGradient()
         """Parts: the returned leaves."""
         self._known_pairs, self._first_leaf = bool(pairs), first_leaf
@@ -121,7 +128,9 @@ class CellSequence:
         self.pairs = self.pairs or pairs
         if not self.pairs and self._first_leaf == 0 and self.length:
             self.pairs = call.pairs_by_shape()  # named by the user as a cell: then what could be a state is one
-        self.links += bool(pairs) and self.length > 0
+        if pairs and self._tail is not None:
+            self.links += 1
+            self.cuts += self._tail.returns_graph and call.attached.isdisjoint(leaf for leaf, _ in pairs)
         if self._tail is None:
             self._most_steps = steps_to_keep(sum(leaf.numel() for leaf in call.leaves if is_real(leaf)))
         if len(self.calls) < self._most_steps:

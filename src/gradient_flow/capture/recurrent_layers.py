@@ -31,7 +31,7 @@ class LayerSequence:
         self._final: tuple[torch.Tensor, ...] = ()
         self._calls = self._kept_steps = self._most_steps = 0
 
-    linked, links = True, 0
+    linked, links, cuts = True, 0, 0
 
     def continues_in(self, call: LayerCall) -> bool:
         """Whether the call starts with the state that this sequence ended with."""

@@ -188,6 +188,12 @@ class AnalysisRecord:
         chain = [self.places[index] for index in self.chains[0]] if self.chains else []
         return next((place.name for place in reversed(chain) if place.own_weights), "model")
 
+    @property
+    def learnt(self) -> bool:
+        """Whether this is a classifier with a loss below a tenth of that of guessing."""
+        losses = [loss for loss in self.losses if math.isfinite(loss)]
+        return bool(losses) and self.classes is not None and median(losses) < 0.1 * math.log(max(2, self.classes))
+
     def layer(self, name: str) -> Layer | None:
         """A layer by path."""
         return next((layer for layer in self.layers if layer.name == name), None)

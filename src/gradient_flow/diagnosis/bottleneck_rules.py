@@ -18,6 +18,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 NARROW: Final = 0.5
 """At most this share of the units before it and of those after it."""
 LOW_SCORE: Final = 0.5
+VERY_LOW: Final = 0.34
 BLOCKED: Final = 0.1
 """Share of samples to which a narrow layer of ReLUs gives no gradient at all."""
 _SHARE, _BETA = 0.5, 0.25
@@ -65,10 +66,18 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         switched = not places[index + 1].own_weights
         structural = switched and narrow.share > _SHARE and narrow.beta >= _BETA
         low = score < LOW_SCORE or narrow.blocked > BLOCKED
-        # A convolution of few channels still has all its positions: there only an extreme one counts.
-        if structural and low if place.positions > 1 else structural or low:
+        if _counts(narrow, structural, low):
             found.append(narrow)
     return found
+
+
+def _counts(narrow: _Narrow, structural: bool, low: bool) -> bool:
+    place = narrow.place
+    if place.positions == 1:
+        return structural or low
+    if place.kind.startswith(("Conv", "LazyConv")):
+        return structural and low  # few channels still have all their positions: only an extreme one counts
+    return low and narrow.score < VERY_LOW and place.units <= 0.5 * NARROW * narrow.units_around
 
 
 def _score(record: AnalysisRecord, place: Place, first: Place, task: float) -> float:
@@ -96,7 +105,7 @@ def _has_bypass(record: AnalysisRecord, places: list[Place], index: int) -> bool
 
 def _issue(narrow: _Narrow) -> Issue:
     place = narrow.place
-    low = narrow.score < 0.34 or narrow.blocked > 0.25
+    low = narrow.score < VERY_LOW or narrow.blocked > 0.25
     parts = []
     if narrow.score < LOW_SCORE:
         parts.append(f"{1 - narrow.score:.0%} of the directions that the loss asks for do not get through")

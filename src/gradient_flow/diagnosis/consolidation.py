@@ -42,8 +42,7 @@ def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
         left[left.index(by_rate[0])] = _with(by_rate[0], later)
     narrow = next((issue for issue in left if issue.issue_type is _T.BOTTLENECK), None)
     if narrow is not None:
-        # Of two units both are dead by chance now and then: that is what a bottleneck does.
-        chance = [i for i in left if i.issue_type is _T.DEAD and i.evidence.get("units", math.inf) <= _FEW_UNITS]
+        chance = [issue for issue in left if issue.issue_type is _T.DEAD and _dies_of(narrow, issue, record)]
         left = [issue for issue in left if issue not in chance]
         left[left.index(narrow)] = _with(narrow, chance)
     mains: list[Issue] = []
@@ -71,6 +70,12 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
     if other.issue_type is _T.BOTTLENECK and main.issue_type in (_T.DEAD, _T.SATURATION):
         return abs(record.position(main.layer) - record.position(other.layer)) <= 2
     return True
+
+
+def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:
+    """Of two units both are dead by chance now and then; units fed by so few numbers often keep their sign."""
+    behind = record.position(dead.layer) > record.position(narrow.layer)
+    return dead.evidence.get("units", math.inf) <= _FEW_UNITS or (behind and dead.evidence.get("dead_share", 1) < 0.9)
 
 
 def _directness(issue: Issue, record: AnalysisRecord) -> tuple[int, int, int]:

@@ -39,7 +39,7 @@ def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
         if shares[index] >= _limit(place) or stands_out:
             found.append(place)
     if found:
-        yield _dead_issue(found)
+        yield _dead_issue(found, needed=not record.learnt)
 
 
 def _limit(place: Place) -> float:
@@ -48,7 +48,7 @@ def _limit(place: Place) -> float:
     return min(max(by_chance, 0.7), 1.0 if place.units < 16 else DEAD_LAYER)
 
 
-def _dead_issue(found: list[Place]) -> Issue:
+def _dead_issue(found: list[Place], needed: bool) -> Issue:
     # Behind a dead layer nothing changes any more, so others die with it: the first in forward order is the cause.
     first, share = found[0], found[0].dead_share or 0.0
     grown = first.dead_share_at_first is not None and first.dead_share_at_first < 0.5 * share
@@ -63,7 +63,7 @@ def _dead_issue(found: list[Place]) -> Issue:
     )
     return Issue(
         issue_type=IssueType.DEAD,
-        severity=IssueSeverity.CRITICAL if share >= 0.999 else IssueSeverity.HIGH,
+        severity=_severity(share, needed),
         layer=first.name,
         message=f"{share:.0%} of its {first.units} units never fire and get no gradient ({first.rows_seen} rows seen).",
         evidence={
@@ -84,6 +84,13 @@ def _dead_issue(found: list[Place]) -> Issue:
         step=None if grown else 1,
         consequences=rest,
     )
+
+
+def _severity(share: float, needed: bool) -> IssueSeverity:
+    if share >= 0.999:
+        return IssueSeverity.CRITICAL
+    # A network that solves its task with the units that are left has lost capacity and nothing else.
+    return IssueSeverity.HIGH if needed or share >= DEAD_LAYER else IssueSeverity.LOW
 
 
 def blocked_gradient(record: AnalysisRecord) -> Iterator[Issue]:

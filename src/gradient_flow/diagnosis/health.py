@@ -14,21 +14,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.diagnosis.robust import MAD_TO_SIGMA
+from gradient_flow.diagnosis.robust import FLOOR, SPIKE, middle_and_spread
+from gradient_flow.diagnosis.trend import LARGE_CHANGE
 from gradient_flow.history.ranks import median_of, percentile_of
 
 WINDOW: Final = 100
-SPIKE_DEVIATIONS: Final = 6.0
-FLOOR: Final = 0.1
-"""Least deviation of the natural logarithm of norms, once 16 are known."""
 EARLY_FLOOR: Final = 0.5
-"""The same while fewer are known: a factor of twenty is then the least spike."""
+"""Least deviation of the logarithm of norms while fewer than 16 are known: twenty times is then the least spike."""
 _FEW: Final = 3
 """Norms without which nothing is compared."""
 _SETTLED: Final = 16
 """Norms with which the past is known well."""
-DRIFT: Final = math.log(100.0)
-"""A norm that moves this far (two decades) across the window drifts."""
+DRIFT: Final = LARGE_CHANGE * math.log(10)
+"""A norm that moves this far across the window drifts."""
 TINY_NORM: Final = 1e-7
 HUGE_NORM: Final = 1e3
 """Levels that count only as long as there is no past to compare with."""
@@ -68,10 +66,8 @@ def deviations(norm: float, past: Sequence[float]) -> float:
     if len(positive) < _FEW or not 0 < norm < math.inf:
         return math.nan
     logs = [math.log(value) for value in positive]
-    middle = median_of(logs)
-    spread = MAD_TO_SIGMA * median_of(abs(value - middle) for value in logs)
-    floor = FLOOR if len(positive) >= _SETTLED else EARLY_FLOOR
-    return (math.log(norm) - middle) / max(spread, floor)
+    middle, spread = middle_and_spread(logs, FLOOR if len(positive) >= _SETTLED else EARLY_FLOOR)
+    return (math.log(norm) - middle) / spread
 
 
 def judge_step(
@@ -116,7 +112,7 @@ def _nonfinite(now: StepNumbers, widespread: float) -> Finding:
 
 def _spike(now: StepNumbers, past: Sequence[float]) -> Finding | None:
     z = deviations(now.norm, past)
-    if not abs(z) > SPIKE_DEVIATIONS:
+    if not abs(z) > SPIKE:
         return None
     side = "above" if z > 0 else "below"
     evidence = f"norm {now.norm:.3g} is {abs(z):.0f} robust deviations {side} the last {len(past)} steps{_where(now)}"

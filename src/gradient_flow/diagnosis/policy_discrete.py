@@ -36,6 +36,9 @@ def discrete_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: st
     rising = course is ReturnCourse.BETWEEN  # then a low level that does not fall is a policy that still learns
     if risk is CollapseRisk.LOW or (rising and risk is CollapseRisk.MEDIUM and not trend.collapsing):
         return None
+    undecided = course is None and risk is CollapseRisk.MEDIUM and not trend.collapsing
+    if undecided and _depends_on_state(stats):
+        return None  # halfway to a policy that has learnt; the level alone is told by `low_entropy`
     high, stuck = risk is CollapseRisk.HIGH, course in (ReturnCourse.FLAT, ReturnCourse.FELL)
     severity = IssueSeverity.HIGH if high or (stuck and entropy < NEARLY_COLLAPSED) else IssueSeverity.MEDIUM
     if high and course is ReturnCourse.FELL and (stats.certain_share or 0.0) > 0.9:
@@ -112,6 +115,10 @@ def policy_evidence(stats: PolicyStats, course: ReturnCourse | None) -> dict[str
 def returns_phrase(course: ReturnCourse | None) -> str:
     """What the returns add to a sentence."""
     return "" if course in (None, ReturnCourse.BETWEEN) else f", and the returns {course}"
+
+
+def _depends_on_state(stats: PolicyStats) -> bool:
+    return stats.marginal_entropy is not None and stats.marginal_entropy > NEARLY_COLLAPSED
 
 
 def _why_certain(stats: PolicyStats) -> str:

@@ -22,8 +22,11 @@ from gradient_flow.diagnosis.recurrent_record import (
 )
 from gradient_flow.diagnosis.recurrent_rules import (
     Limits,
+    cut_between_steps,
+    dead_state,
     exploding_states,
     fast_forgetting,
+    flat_gates,
     low_rank,
     short_memory,
     transient_growth,
@@ -37,6 +40,9 @@ _RULES: Final[tuple[tuple[Callable[[ModuleDynamics, Limits], Issue | None], bool
     (fast_forgetting, True),
     (short_memory, True),
     (low_rank, False),
+    (dead_state, False),
+    (flat_gates, False),
+    (cut_between_steps, False),
 )
 """Each with whether it needs to hold in every layer and direction."""
 

@@ -94,6 +94,10 @@ class ModuleDynamics:
     """Of h as it differs between samples at the same step: a course that all samples share does not count."""
     input_rank: float | None = None
     """The same of what the cell was fed."""
+    flat_gates: float | None = None
+    """Share of gates, over steps and samples, whose slope is below a twentieth of the largest."""
+    cut_share: float = 0.0
+    """Share of the steps that took the state of the step before detached."""
     nonfinite_at: int | None = None
     """First step whose state was NaN or Inf although its input was not."""
 

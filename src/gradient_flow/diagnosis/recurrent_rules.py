@@ -16,6 +16,10 @@ SHARE_OF_LAG: Final = 0.25
 """A memory below this share of the required lag leaves exp(-4) of the gradient over the lag."""
 CHAOTIC: Final = 0.05
 """Largest Lyapunov exponent above which growth is not an accident of a finite sequence."""
+FLAT_GATES: Final = 0.8
+"""Gates that keep are flat by design, which is a quarter of an LSTM's and a third of a GRU's."""
+_VARIED, _ONE_DIRECTION = 2.5, 1.5
+"""Effective ranks: of inputs that differ in more than two directions, and of states that differ in hardly two."""
 _LOWEST_OF_NEW: Final = 0.4
 """torch's own initialisation gives at least this radius."""
 _DECADES_CRITICAL: Final = 4.0
@@ -164,15 +168,13 @@ def short_memory(unit: ModuleDynamics, limits: Limits) -> Issue | None:
 def low_rank(unit: ModuleDynamics, limits: Limits) -> Issue | None:
     """States that vary in far fewer directions than what they are fed: a healthy new cell keeps at least half."""
     rank, fed = unit.sample_rank, unit.input_rank
-    if rank is None or fed is None or fed < 2:
-        return None
+    if not rank or fed is None or fed < 2:
+        return None  # no rank at all is a dead state
     possible = min(fed, float(unit.state_size))
-    if rank >= 0.25 * possible:
+    if rank >= 0.4 * possible:
         return None
-    severity = IssueSeverity.LOW
-    # A slow mode, as that of a network that learned to integrate, comes close to one direction but not that close.
-    if possible >= 4 and rank < 1.1:
-        severity = IssueSeverity.HIGH if rank == 0 else IssueSeverity.MEDIUM
+    # The slow mode of a network that has learnt to integrate comes down to two directions, not to one.
+    severity = IssueSeverity.MEDIUM if possible >= _VARIED and rank < _ONE_DIRECTION else IssueSeverity.LOW
     return _issue(
         IssueType.LOW_RANK,
         severity,
@@ -185,6 +187,62 @@ def low_rank(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         sample_rank=rank,
         input_rank=fed,
         state_size=unit.state_size,
+    )
+
+
+def dead_state(unit: ModuleDynamics, limits: Limits) -> Issue | None:
+    """Whatever goes in, the state is the same for every sample."""
+    if unit.sample_rank != 0 or unit.input_rank is None or unit.input_rank < 1:
+        return None
+    return _issue(
+        IssueType.DEAD,
+        IssueSeverity.CRITICAL,
+        unit,
+        f"its state is the same for every sample, although the inputs differ in {unit.input_rank:.3g} directions",
+        "units that never fire, or gates that let nothing in: a bias that outweighs every input",
+        ["Start its biases at 0.", "Standardise its input.", "Use tanh, or gates, in place of ReLU."],
+        sample_rank=unit.sample_rank,
+        input_rank=unit.input_rank,
+    )
+
+
+def flat_gates(unit: ModuleDynamics, limits: Limits) -> Issue | None:
+    """Nearly all gates stand at an end of their range: neither the input nor the state can be learnt from."""
+    share = unit.flat_gates
+    if share is None or share <= FLAT_GATES:
+        return None
+    return _issue(
+        IssueType.SATURATION,
+        IssueSeverity.CRITICAL if share > 0.95 else IssueSeverity.HIGH,
+        unit,
+        f"{share:.0%} of its gates, over steps and samples, lie where they are flat",
+        "inputs or weights on far too large a scale",
+        [
+            "Standardise what it is fed.",
+            "Scale its weights down: a standard deviation of 1/sqrt(hidden size) is usual.",
+        ],
+        flat_gates=share,
+    )
+
+
+def cut_between_steps(unit: ModuleDynamics, limits: Limits) -> Issue | None:
+    """The state is detached on its way from step to step; now and then is truncation, always is no memory."""
+    if unit.cut_share == 0:
+        return None
+    always = unit.cut_share > 0.9
+    return _issue(
+        IssueType.DISCONNECTED,
+        IssueSeverity.HIGH if always else IssueSeverity.LOW,
+        unit,
+        f"{unit.cut_share:.0%} of its {unit.sequence_length} steps take the state of the step before detached: no "
+        f"gradient goes {'back from one step to another' if always else 'beyond those'}",
+        "`.detach()`, `.data` or `no_grad` on the state inside the loop",
+        [
+            "Keep the state attached within a sequence, and detach it once between sequences."
+            if always
+            else "If this truncation is meant, nothing; otherwise detach between sequences only."
+        ],
+        cut_share=unit.cut_share,
     )
 
 

@@ -11,6 +11,8 @@ from typing import Final
 
 from gradient_flow.diagnosis.robust import MAD_TO_SIGMA
 
+_NEAR: Final = 0.05
+"""A return within so much of the best is as good, as a share of the best or of the way to it."""
 FEWEST: Final = 8
 """With fewer returns nothing can be said."""
 
@@ -41,7 +43,7 @@ def return_course(returns: Sequence[float] | None, best_return: float | None = N
     opening, closing = median(values[:width]), median(values[-width:])
     best = max(median(values[i : i + width]) for i in range(len(values) - width + 1))
     noise = 3 * _error_of_median(values, width)
-    if best_return is not None and closing >= best_return - 0.05 * abs(best_return - min(values)) - noise:
+    if best_return is not None and closing >= best_return - _NEAR * max(best_return - min(values), best_return) - noise:
         return ReturnCourse.AT_BEST
     if closing - opening > noise and best - closing <= max(0.1 * (best - opening), noise):
         return ReturnCourse.AT_BEST if best_return is None else ReturnCourse.BETWEEN

@@ -12,11 +12,21 @@ import numpy as np
 
 MAD_TO_SIGMA: Final = 1.4826
 """Median absolute deviation times this is the standard deviation, for normal noise."""
+SPIKE: Final = 6.0
+"""Robust deviations of a logarithm from which on a norm stands out."""
+FLOOR: Final = 0.1
+"""Least deviation, in nats: at convergence all norms are alike and noise would count as spikes."""
 _EFFICIENCY: Final = 0.955
 """Variance of the least-squares slope over that of the Theil-Sen slope, for normal noise (Sen, 1968)."""
 _MOST_POINTS: Final = 200
 
 Points = Sequence[tuple[float, float]]
+
+
+def middle_and_spread(logarithms: Sequence[float], floor: float = FLOOR) -> tuple[float, float]:
+    """The median, and the robust deviation, at least `floor`."""
+    middle = median(logarithms)
+    return middle, max(MAD_TO_SIGMA * median(abs(value - middle) for value in logarithms), floor)
 
 
 class Slope(NamedTuple):

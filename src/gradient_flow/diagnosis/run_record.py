@@ -30,6 +30,16 @@ class LayerSeries(Series):
     """A matrix: not a bias, not the scale of a normalisation."""
 
 
+@dataclass(frozen=True)
+class NonFinite:
+    """The first step with NaN or Inf in a gradient, and the layers that had them."""
+
+    step: int
+    layers: tuple[str, ...]
+    nan: int
+    inf: int
+
+
 @dataclass(kw_only=True)
 class RunRecord:
     """All that rules over time are given. Plain numbers and names; no torch."""

@@ -11,16 +11,13 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.findings import Diagnosis
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.registry import Rule, apply_rules
-from gradient_flow.diagnosis.robust import MAD_TO_SIGMA
+from gradient_flow.diagnosis.robust import SPIKE, middle_and_spread
 from gradient_flow.diagnosis.run_layer_rules import lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.run_record import LayerSeries, RunRecord
 from gradient_flow.diagnosis.trend import norm_trend
 
 WINDOW: Final = 64
 LEAST: Final = 16
-FLOOR: Final = 0.1
-SPIKE: Final = 6.0
-"""Robust deviations of the logarithm of the norm above the median of the window before it; floor in nats."""
 OFTEN: Final = 0.05
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the median."""
@@ -100,8 +97,7 @@ def spikes(norms: Sequence[float]) -> list[int]:
             continue
         value = math.log(norm)
         if len(window) >= LEAST:
-            middle = median(window)
-            spread = max(MAD_TO_SIGMA * median(abs(each - middle) for each in window), FLOOR)
+            middle, spread = middle_and_spread(window)
             if (value - middle) / spread > SPIKE:
                 found.append(index)
                 continue

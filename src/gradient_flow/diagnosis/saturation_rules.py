@@ -12,7 +12,8 @@ from gradient_flow.diagnosis.profile import activation_gain
 
 FLAT_SHARE: Final = 0.5
 """Healthy set-ups have at most 0.04 of their entries there."""
-_HEAD_BLOCKED: Final = 0.05
+_HEAD_BLOCKED: Final = 0.2
+"""What the loss would lose if the head's input moved by its gradient, over the loss: about 1 for a head that fits."""
 _LOSES: Final = -0.2
 """Decades that a saturated activation takes from the gradient; a healthy tanh takes 0.1."""
 
@@ -77,6 +78,8 @@ def _is_flat(record: AnalysisRecord, activation: Activation) -> bool:
         gain = activation_gain(record, activation.layer)
         return gain is None or gain < _LOSES
     # A classifier that has learnt its task sits in the flat part too, with a loss as small as its gradient.
+    if activation.kind == "Softmax" and record.classes is None:
+        return False  # alone it says nothing; a second softmax in the loss makes it a fault
     place = next((p for p in reversed(record.places) if p.layer == activation.layer and p.own_weights), None)
     losses = [abs(loss) for loss in record.losses if math.isfinite(loss)]
     if place is None or place.typical_gradient is None or not losses:

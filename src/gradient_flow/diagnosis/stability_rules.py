@@ -11,17 +11,15 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.analysis_record import AnalysisRecord
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.robust import MAD_TO_SIGMA
+from gradient_flow.diagnosis.robust import SPIKE, middle_and_spread
 from gradient_flow.diagnosis.update_rules import loss_change
 
-SPIKE: Final = 6.0
-"""Robust deviations of the logarithm of the norm."""
-FLOOR: Final = 0.1
-"""Least deviation, in nats: at convergence all norms are alike and noise would count as spikes."""
 LARGE: Final = 10.0
 """A spike is also this many times the median norm."""
 NOISE: Final = 1.5
 """Variance of the logarithm of the norm from step to step."""
+ERRATIC: Final = 1.7
+"""Robust deviation, in nats, of the logarithm of the norm while the weights stand still: batches alone make it."""
 OVERSHOOT: Final = -0.3
 """Cosine between successive gradients: on a parabola it is negative where the step is longer than to the bottom."""
 _LEAST_STEPS: Final = 8
@@ -37,8 +35,7 @@ def spikes(norms: Sequence[float]) -> list[int]:
     known = [value for value in logs if not math.isnan(value)]
     if len(known) < _LEAST_STEPS:
         return []
-    middle = median(known)
-    spread = max(MAD_TO_SIGMA * median(abs(value - middle) for value in known), FLOOR)
+    middle, spread = middle_and_spread(known)
     return [i for i, v in enumerate(logs) if (v - middle) / spread > SPIKE and v - middle > math.log(LARGE)]
 
 
@@ -52,7 +49,8 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
     change = loss_change(record)
     noise = _noise(finite)
     restless = record.trained and noise > NOISE and not change < 0.7
-    if not at and not restless:
+    erratic = not record.trained and not record.learnt and _is_erratic(finite)
+    if not at and not restless and not erratic:
         return
     ratio = max(finite) / middle
     seen = (
@@ -75,7 +73,9 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
         cause=f"{why} single samples or batches on another scale than the rest.".strip(),
         advice=[
             advice.clip_at(finite),
-            "Look at the batches of those steps, and standardise the inputs."
+            "Bound what single samples weigh: cap importance weights, clip rewards, standardise targets."
+            if erratic
+            else "Look at the batches of those steps, and standardise the inputs."
             if at
             else "Use larger batches or a lower learning rate.",
         ],
@@ -121,6 +121,10 @@ def coefficient_of_variation(record: AnalysisRecord) -> Iterator[Issue]:
             advice=["Use larger batches, a lower learning rate, or clip by norm."],
             step=1,
         )
+
+
+def _is_erratic(norms: Sequence[float]) -> bool:
+    return middle_and_spread([math.log(norm) for norm in norms])[1] > ERRATIC
 
 
 def _noise(norms: Sequence[float]) -> float:

@@ -75,6 +75,18 @@ class TorchCell:
             return LSTMTransitions(self.weight_hh, self.weight_hr, step)
         return GatedTransitions(self.weight_hh, step)
 
+    def slopes(self, inputs: torch.Tensor, states: torch.Tensor) -> torch.Tensor | None:
+        """Slopes of all bounded gates at `states` (steps, rows, size), as shares of the largest; None for a ReLU."""
+        if self.kind == "relu":
+            return None
+        drive = self._drive(inputs)
+        recurrent = torch.nn.functional.linear(states[..., : self.width], self.weight_hh, self.bias_hh)
+        gates = (drive + recurrent).unflatten(-1, (-1, self.hidden))  # of a GRU's candidate: as if all were reset
+        candidate = {"tanh": 0, "gru": 2, "lstm": 2}[self.kind]
+        slopes = 4 * torch.sigmoid(gates) * torch.sigmoid(-gates)
+        slopes[..., candidate, :] = 1 - torch.tanh(gates[..., candidate, :]).square()
+        return slopes
+
     def _drive(self, inputs: torch.Tensor) -> torch.Tensor:
         """What the input adds to each gate, for all steps in one product: (steps, rows, gates * hidden)."""
         return torch.nn.functional.linear(inputs, self.weight_ih, self.bias_ih)

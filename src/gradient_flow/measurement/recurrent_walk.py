@@ -39,6 +39,8 @@ class Walk:
     jacobians: Callable[[int], Transitions]
     """The Jacobians of so many first steps, for a few rows."""
     note: str = ""
+    slopes: Callable[[int], torch.Tensor | None] = lambda steps: None
+    """The slopes of the gates over so many first steps, for a few rows, where they are known."""
 
     def finite_steps(self) -> tuple[int, int | None]:
         """How many steps can be used, and which one made a state that is not finite, if one did.
@@ -114,7 +116,10 @@ def _of_torch_cell(
     def jacobians(steps: int) -> Transitions:
         return cell.transitions(inputs[:steps, :ROWS], states[:steps, :ROWS])
 
-    return Walk(suffix, cell.width, inputs, states, cotangents, jacobians)
+    def slopes(steps: int) -> torch.Tensor | None:
+        return cell.slopes(inputs[:steps, :ROWS], states[:steps, :ROWS])
+
+    return Walk(suffix, cell.width, inputs, states, cotangents, jacobians, slopes=slopes)
 
 
 def _end_of_loop(sequence: CellSequence, state: torch.Tensor) -> torch.Tensor | None:

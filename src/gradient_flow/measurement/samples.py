@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ROWS: Final = 128
 UNITS: Final = 128
 ELEMENTS: Final = 1024
+FLAT: Final = 0.05
+"""A slope below this share of the largest is flat."""
 _UNITS_SECOND: Final = ("Conv", "BatchNorm", "GroupNorm", "InstanceNorm", "Pool2d", "Pool1d", "Pool3d", "Dropout2d")
 
 
