@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+
+
+_BITS: Final = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
 
 
 class _Contents(NamedTuple):
@@ -77,11 +85,13 @@ def _put_contents_back(kept: _Contents) -> None:
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether nothing has changed. When in doubt, as with NaN or a sparse tensor, it has."""
+    """Whether nothing has changed. When in doubt, as with a sparse tensor, it has."""
     one, other = getattr(one, "_local_tensor", one), getattr(other, "_local_tensor", other)
+    bits = _BITS.get(one.dtype)
     try:
-        same = one.device == other.device and torch.equal(one, other)
-        return same and (not one.is_floating_point() or torch.equal(one.signbit(), other.signbit()))  # -0.0 equals 0.0
+        if bits is not None:  # as numbers -0.0 would equal 0.0, and NaN nothing
+            one, other = one.view(bits), other.view(bits)
+        return one.device == other.device and torch.equal(one, other)
     except RuntimeError:
         return False
 
