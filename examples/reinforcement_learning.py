@@ -9,8 +9,7 @@ import gymnasium
 import torch
 from torch import nn
 
-from gradient_flow.diagnosis.policy import policy_issues
-from gradient_flow.policy_probe import PolicyProbe
+import gradient_flow as gf
 
 DISCOUNT, REPORT_EVERY = 0.99, 25
 
@@ -72,28 +71,34 @@ def loss_of(output, actions, returns, entropy_bonus):
 
 
 def train(episodes, entropy_bonus, seed=0):
-    """Train and watch; gives the statistics of the policy and the returns of the episodes."""
+    """Train, and look at the policy now and then; gives what was found last."""
     torch.manual_seed(seed)
     environment = gymnasium.make("CartPole-v1")
     policy = ActorCritic(environment.observation_space.shape[0], int(environment.action_space.n))
     optimizer = torch.optim.Adam(policy.parameters(), lr=5e-3)
+    analyzer = gf.RLPolicyAnalyzer(policy)
     earned = []
-    with PolicyProbe(policy, action_extractor=action_extractor) as probe:
-        for episode in range(1, episodes + 1):
-            states, actions, rewards = play(environment, policy, seed + episode)
-            output = policy(states)
-            loss = loss_of(output, actions, discounted(rewards), entropy_bonus)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            probe.after_step(states, output)  # the one line that watches
-            earned.append(sum(rewards))
-            if episode % REPORT_EVERY == 0 or episode == episodes:
-                recent = earned[-REPORT_EVERY:]
-                print(f"episode {episode:4d}: return {sum(recent) / len(recent):6.1f}")
-                print(probe.result())
+    for episode in range(1, episodes + 1):
+        states, actions, rewards = play(environment, policy, seed + episode)
+        returns = discounted(rewards)
+        loss = loss_of(policy(states), actions, returns, entropy_bonus)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        earned.append(sum(rewards))
+        if episode % REPORT_EVERY == 0 or episode == episodes:
+            issues, stats = analyzer.analyze(
+                lambda states=states: states,
+                lambda output, actions=actions, returns=returns: loss_of(output, actions, returns, entropy_bonus),
+                steps=3,
+                action_extractor=action_extractor,
+                returns=earned,  # a policy at its best may be certain; one that gave up may not
+            )
+            recent = earned[-REPORT_EVERY:]
+            print(f"episode {episode:4d}: return {sum(recent) / len(recent):6.1f}")
+            print(stats)
     environment.close()
-    return probe.result(), earned
+    return analyzer, issues, stats
 
 
 def main():
@@ -103,9 +108,9 @@ def main():
     parser.add_argument("--entropy-bonus", type=float, default=0.01)
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # batches of one state: more threads only wait for each other
-    stats, returns = train(arguments.episodes, arguments.entropy_bonus)
-    issues = list(policy_issues(stats, returns=returns))
-    print("\n" + ("\n".join(map(str, issues)) or "Nothing to object to in how this policy explores."))
+    analyzer, issues, stats = train(arguments.episodes, arguments.entropy_bonus)
+    print()
+    analyzer.print_summary(issues, stats)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from torch import nn
 
 from gradient_flow.analysis import Probe
 from gradient_flow.analyzers import GradientFlowAnalyzer, InputFn, LossFn, say, summary
+from gradient_flow.diagnosis.analysis_record import AnalysisRecord
 from gradient_flow.diagnosis.issue import Issue
 
 _RECURRENT: Final = {"optimal_radius": 0.9, "critical_band": 0.15}
@@ -217,7 +218,7 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
             if self.stats is None:
                 return []
             explicit = _explicit(settings, _POLICY)
-            head = self.record.output_layer if self.record is not None else "policy"
+            head = _policy_head(self.record, self.stats.valid_actions)
             told: dict[str, Any] = {"returns": returns, "best_return": max_return, "layer": head}
             return policy_issues(self.stats, explicit=explicit, **told, **settings)
 
@@ -227,6 +228,15 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
     def print_summary(self, issues: Sequence[Issue], stats: Any = None) -> None:
         """Print the issues and, if given, the statistics."""
         say(summary(issues, self.record) + (f"\n\n{stats}" if stats is not None else ""))
+
+
+def _policy_head(record: AnalysisRecord | None, actions: float | None) -> str:
+    """The last layer with a unit per action; where none has, as for continuous actions, the one before the loss."""
+    if record is None:
+        return "policy"
+    wanted = round(actions or 0)
+    fitting = [place.name for place in record.places if place.own_weights and place.units == wanted]
+    return fitting[-1] if fitting else record.output_layer
 
 
 def _explicit(settings: dict[str, Any], defaults: dict[str, float]) -> set[str]:

@@ -81,11 +81,12 @@ def _cut_off(record: AnalysisRecord, lost: list[Layer]) -> Issue | None:
         reached = known is None or known.gradient_seen or known.reaches_loss
         if before and reached:
             last = before[-1]
+            many = "1 layer before it is" if len(before) == 1 else f"{len(before)} layers before it are"
             return Issue(
                 issue_type=IssueType.DISCONNECTED,
                 severity=IssueSeverity.CRITICAL,
                 layer=last.name,
-                message=f"no gradient comes back past `{start.name}`: {len(before)} layers before it are not trained.",
+                message=f"no gradient comes back past `{start.name}`: {many} not trained.",
                 evidence={"layers": [layer.name for layer in before], "goes_on_at": start.name},
                 cause=f"what `{last.name}` returns is detached before `{start.name}` takes it: `.detach()`, `.data`, "
                 "`.item()`, `.numpy()`, `torch.tensor(...)` or `no_grad` around the step between them.",
