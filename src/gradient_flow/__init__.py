@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from gradient_flow.history.epochs import TrainingHistory as TrainingHistory
     from gradient_flow.history.run_reader import Run as Run
     from gradient_flow.history.run_reader import load_run as load_run
+    from gradient_flow.integrations.huggingface import GradientFlowCallback as GradientFlowCallback
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
     from gradient_flow.integrations.lightning_manager import GradientManagerCallback as GradientManagerCallback
     from gradient_flow.management_config import GradientManagementConfig as GradientManagementConfig
@@ -74,6 +75,7 @@ _HOME = {
     "GradientClipper": "act.clipper",
     "GradientConfig": "config",
     "GradientFlowAnalyzer": "analyzers",
+    "GradientFlowCallback": "integrations.huggingface",
     "GradientFlowError": "errors",
     "GradientFlowWarning": "errors",
     "GradientGainMonitor": "gain",
@@ -124,6 +126,8 @@ __all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return importlib.import_module(f"{__name__}.testing")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

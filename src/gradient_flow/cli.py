@@ -1,14 +1,83 @@
-"""The `gradient-flow` command."""
+"""The `gradient-flow` command: a group whose commands are imported when they are used."""
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
+import importlib
+from collections.abc import Iterator
+from typing import Any, Final
 
 import click
 
 from gradient_flow._version import __version__
+from gradient_flow.errors import GradientFlowError
+
+COMMANDS: Final = {
+    "demo": "Train small models, healthy and sick, live, and judge them.",
+    "run": "Run a training script, unmodified, and watch every optimizer in it.",
+    "check": "Pre-flight check of a model before it is trained.",
+    "diagnose": "Say what is wrong with a run, since when, where, and what to do.",
+    "report": "Write a run as one page: verdict, gradient map, curves.",
+    "serve": "Show runs in the browser, live while they train.",
+    "tail": "Follow a run in the terminal.",
+    "compare": "Say what differs between runs, and since which step.",
+    "export": "Write a run as a table: CSV, Parquet or JSON.",
+    "completion": "Print the completion script for a shell.",
+}
+"""Name → what it does. Known here so that listing them imports none of them."""
+
+_EPILOG: Final = """\b
+Start with:  gradient-flow demo
+Then:        gradient-flow run train.py
+
+Exit status: 0 for success and for a healthy verdict, 1 where `diagnose` or `check` found issues, 2 for wrong usage and
+for a run that cannot be read. NO_COLOR=1 switches colours off.
+"""
+
+
+class LazyGroup(click.Group):
+    """Imports `gradient_flow.commands.<name>` when the command of that name is used."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """In the order in which one needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """The command, imported now."""
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"gradient_flow.commands.{name}"), name)
+        return command
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        """As click does, and with the nearest name for one that does not exist."""
+        near = list(_near(args[0]))
+        if args[0] not in COMMANDS and near:
+            context.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(near)}?")
+        return super().resolve_command(context, args)
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command; what this package raises on purpose is a message, not a traceback."""
+        try:
+            return super().invoke(context)
+        except GradientFlowError as problem:
+            raise Unusable(str(problem)) from problem
+
+
+class Unusable(click.ClickException):
+    """What was given cannot be worked with."""
+
+    exit_code = 2
+
+
+def _near(name: str) -> Iterator[str]:
+    from difflib import get_close_matches
+
+    yield from (repr(each) for each in get_close_matches(name, COMMANDS, n=2))
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -20,7 +89,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog="Start with: gradient-flow demo")
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.option(
     "--version",
     is_flag=True,
@@ -31,49 +100,3 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 )
 def main() -> None:
     """Say which layer, since when, why and what to change when a training run goes wrong."""
-
-
-@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--every", default=1, show_default=True, type=click.IntRange(min=1), help="Record every N steps.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<time>_<script>]")
-@click.option("--quiet", is_flag=True, help="Say nothing at the end.")
-@click.option("-m", "as_module", is_flag=True, help="The script is a module name, as with python -m.")
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(every: int, out: Path | None, quiet: bool, as_module: bool, script: str, arguments: tuple[str, ...]) -> None:
-    """Run a training script, unmodified, and watch every optimizer in it.
-
-    The record goes to a run folder; the verdict is printed at the end, after Ctrl-C and after a crash. The exit status
-    is the script's own. Options stand before the script: what follows it belongs to it.
-
-    Example: gradient-flow run --every 10 train.py --lr 0.1
-    """
-    from gradient_flow.script import default_folder, end_by_interrupt, run_script
-
-    if not as_module and not Path(script).is_file():
-        raise click.UsageError(f"there is no script {script!r}. For a module use: gradient-flow run -m {script}")
-
-    def tell(text: str) -> None:
-        if not quiet and os.environ.get("RANK", "0") == "0":
-            click.echo(text, err=True)
-
-    folder = out if out is not None else default_folder(script)
-    try:
-        status = run_script(script, list(arguments), as_module=as_module, folder=folder, every=every, tell=tell)
-    except KeyboardInterrupt:
-        end_by_interrupt()
-        raise
-    sys.exit(status)
-
-
-@main.command()
-@click.option("--steps", default=200, show_default=True, type=click.IntRange(min=2), help="Training steps.")
-@click.option("--seed", default=0, show_default=True, help="Seed of data and initial weights.")
-def demo(steps: int, seed: int) -> None:
-    """Train a healthy and a sick deep network side by side and show both gradient profiles.
-
-    Takes a few seconds. Example: gradient-flow demo --steps 100
-    """
-    from gradient_flow.demo import run
-
-    run(steps, seed)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STATISTICS_FILE: Final = "gradient_statistics.json"
 MATRICES_FILE: Final = "gradient_statistics_weight_matrices.json"
-_MOST_TABLES: Final = 64
+MOST_TABLES: Final = 64
 _ACCEPTED: Final = f"a Flow, a Run, a run folder, or a {STATISTICS_FILE}"
 
 
@@ -60,8 +60,8 @@ def _record_of_flow(flow: Any) -> RunRecord:
     history = flow.history
     names = set(history.names) if len(history) else set()
     columns = {name: history[name].tolist() for name in names}
-    record = RunRecord(totals=_totals(columns), losses=columns.get("loss", []), clipped=_clipped(columns))
-    record.learning_rate = _last_finite(columns.get("lr", []))
+    record = RunRecord(totals=totals(columns), losses=columns.get("loss", []), clipped=clipped(columns))
+    record.learning_rate = last_finite(columns.get("lr", []))
     if flow.table is not None:
         record.layers = _layers([(flow.steps, flow.table, {})])
     first = flow.first_nonfinite
@@ -75,10 +75,10 @@ def _record_of_run(run: Run) -> RunRecord:
         name for name in ("step", "norm", "loss", "clipped_norm", "lr", "optimizer") if name in run.names
     ]
     columns = {name: run.series(name).tolist() for name in wanted}
-    record = RunRecord(totals=_totals(columns), losses=columns.get("loss", []), clipped=_clipped(columns))
-    record.learning_rate = _last_finite(columns.get("lr", []))
+    record = RunRecord(totals=totals(columns), losses=columns.get("loss", []), clipped=clipped(columns))
+    record.learning_rate = last_finite(columns.get("lr", []))
     steps = run.table_steps
-    stride = max(1, math.ceil(len(steps) / _MOST_TABLES))
+    stride = max(1, math.ceil(len(steps) / MOST_TABLES))
     tables = []
     for step in steps[::stride]:
         layers = run.layers(step)
@@ -131,7 +131,7 @@ def _record_of_json(path: Path) -> RunRecord:
     return record
 
 
-def _totals(columns: Mapping[str, list[float]]) -> list[Series]:
+def totals(columns: Mapping[str, list[float]]) -> list[Series]:
     steps, norms = [int(step) for step in columns.get("step", [])], columns.get("norm", [])
     who = columns.get("optimizer", [0.0] * len(steps))
     several = len(set(who)) > 1
@@ -145,7 +145,7 @@ def _totals(columns: Mapping[str, list[float]]) -> list[Series]:
     ]
 
 
-def _clipped(columns: Mapping[str, list[float]]) -> list[tuple[float, float]]:
+def clipped(columns: Mapping[str, list[float]]) -> list[tuple[float, float]]:
     pairs = zip(columns.get("norm", []), columns.get("clipped_norm", []), strict=False)
     return [(before, after) for before, after in pairs if math.isfinite(after)]
 
@@ -178,5 +178,5 @@ def _numbers(values: Sequence[Any]) -> list[float]:
     return [math.nan if value is None else float(value) for value in values]
 
 
-def _last_finite(values: Sequence[float]) -> float | None:
+def last_finite(values: Sequence[float]) -> float | None:
     return next((value for value in reversed(values) if math.isfinite(value)), None)

@@ -82,3 +82,12 @@ def test_few_and_no_records():
     assert parting([], np.empty(0), np.empty(0)).common == 0
     found = parting([1, 2], np.array([1.0, 1.0]), np.array([4.0, 4.0]))
     assert (found.common, found.parts, found.ratio) == (2, 1, 4.0)
+
+
+@pytest.mark.parametrize("records", [6, 9, 16, 30])
+def test_a_short_series_parts_where_it_does(records):
+    ours = course(0, noise=0.05)[:records]
+    theirs = course(1000, noise=0.05)[:records]
+    assert parting(STEPS[:records], ours, theirs).parts is None
+    theirs[records // 2 :] *= 5
+    assert abs(parting(STEPS[:records], ours, theirs).parts - STEPS[records // 2]) <= 2

@@ -40,8 +40,9 @@ class Diagnosis(Sequence[Issue]):
     def message(self) -> str:
         """The verdict in a sentence."""
         if not self.issues:
-            short = "Too few steps for a verdict" if not self._enough else "Healthy: no issue found"
-            return f"{short} in {self.steps} steps."
+            if self._enough:
+                return f"Healthy: no issue found in {self.steps} steps."
+            return f"Too few steps for a verdict: {self.steps}." if self.steps else "No step has been recorded yet."
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
         since = f" since step {first.step}" if first.step is not None else ""

@@ -17,14 +17,12 @@ import orjson
 from numpy.typing import NDArray
 
 from gradient_flow.errors import RunFileError
-from gradient_flow.history.run_writer import COUNT_COLUMNS, FILE_NAME, FLOAT_COLUMNS, FORMAT_VERSION
+from gradient_flow.history import run_lines
+from gradient_flow.history.run_writer import COUNT_COLUMNS, FILE_NAME, FLOAT_COLUMNS
 from gradient_flow.measurement import GradientTable
 from gradient_flow.measurement.columns import COLUMNS, EMPTY, INDEX, Thresholds
 
 Item = TypeVar("Item")
-
-_HEADER = b'{"kind":"header"'
-_LAYERS = b'{"kind":"layers","step":'
 
 
 class _Layers(NamedTuple):
@@ -116,7 +114,8 @@ class Run:
         extremes = [INDEX[name] for name in ("min", "max", "max_abs")]
         rows[np.ix_(column["parts"] == 0, extremes)] = EMPTY[extremes]  # infinite there, which the file holds as null
         limits = {name: place.settings[name] for name in Thresholds._fields if name in place.settings}
-        missing = [name for name in known if name not in set(record["names"])]
+        present = set(record["names"])
+        missing = [name for name in known if name not in present]
         return GradientTable(record["names"], rows, missing=missing, thresholds=Thresholds(**limits))
 
     def _place(self, step: int) -> _Layers:
@@ -163,16 +162,11 @@ def load_run(path: str | Path) -> Run:
     try:
         entries, notes = _scan(file)
     except OSError as problem:
-        raise RunFileError(
-            f"`path` must be a run folder or a {FILE_NAME}; {str(file)!r} cannot be read ({problem.strerror})."
-        ) from problem
+        raise run_lines.cannot_be_read(file, problem) from problem
     if not entries:
-        raise RunFileError(
-            f"{str(file)!r} holds no complete record yet: the run has just begun or was cut off at its very start, or "
-            "this is not a run file."
-        )
+        raise run_lines.no_record_yet(file)
     if isinstance(entries[0], _Layers) or entries[0].get("kind") != "header":
-        raise _not_a_run_file(file)
+        raise run_lines.not_a_run_file(file)
     return Run(file, entries, notes)
 
 
@@ -181,65 +175,24 @@ def _scan(file: Path) -> tuple[list[dict[str, Any] | _Layers], list[str]]:
     entries: list[dict[str, Any] | _Layers] = []
     parameters: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
-    position = torn_within = torn_at_end = 0
-    with file.open("rb", buffering=1 << 20) as lines:
-        if not _HEADER.startswith(lines.readline(len(_HEADER)).rstrip(b"\n")):  # a torn header is a beginning of it
-            raise _not_a_run_file(file)
-        lines.seek(0)
-        for line in lines:
-            start, position = position, position + len(line)
-            if not line.endswith(b"\n"):
-                torn_at_end = len(line)
-            elif line.startswith(_LAYERS) and line.endswith(b"}\n"):  # holds no inner }, so this one is its end
-                entries.append(_Layers(_step_of(line), start, len(line), parameters, settings))
-            elif record := _whole(line):
+    position = torn_within = 0
+    with file.open("rb", buffering=0) as opened:
+        run_lines.check_beginning(file, opened)
+        opened.seek(0)
+        for line, length in run_lines.scan_lines(opened):
+            start, position = position, position + length
+            if (step := run_lines.step_of_layers(line, length)) is not None:
+                entries.append(_Layers(step, start, length, parameters, settings))
+            elif record := run_lines.whole_record(line):
                 if record.get("kind") == "header":
-                    _check_format(file, record.get("format"))
+                    run_lines.check_format(file, record.get("format"))
                     parameters, settings = record.get("parameters", []), record.get("settings", {})
                 elif record.get("kind") == "parameters":
                     parameters = [*parameters, *record["parameters"]]
                 entries.append(record)
             else:
                 torn_within += line != b"\n"
-    notes = []
-    if torn_at_end:
-        notes.append(
-            f"The last line was torn ({torn_at_end} bytes) and left out: the run was cut off while writing it."
-        )
-    if torn_within:
-        notes.append(f"{torn_within} torn lines within the file were left out: the run was cut off and resumed.")
-    return entries, notes
-
-
-def _whole(line: bytes) -> dict[str, Any] | None:
-    """The record of a line; none if the line is torn."""
-    if not line.startswith(b"{"):
-        return None
-    try:
-        record: dict[str, Any] = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return record
-
-
-def _check_format(file: Path, version: Any) -> None:
-    if not isinstance(version, int):
-        raise _not_a_run_file(file)
-    if version > FORMAT_VERSION:
-        raise RunFileError(
-            f"{str(file)!r} has format {version}, this version of gradient-flow reads up to {FORMAT_VERSION}. "
-            "Upgrade gradient-flow to read it."
-        )
-
-
-def _not_a_run_file(file: Path) -> RunFileError:
-    return RunFileError(
-        f"{str(file)!r} is not a run file: it does not begin with a header. Pass the folder given to `watch(run=...)`."
-    )
-
-
-def _step_of(line: bytes) -> int:
-    return int(line[len(_LAYERS) : line.index(b",", len(_LAYERS))])
+        return entries, run_lines.torn_notes(opened.tell() - position, torn_within)
 
 
 def _number(value: Any) -> float:

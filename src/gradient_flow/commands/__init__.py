@@ -1,0 +1,1 @@
+"""The commands of `gradient-flow`, one file each; imported when used."""

@@ -1,0 +1,1 @@
+"""`gradient-flow demo`: small models that train well or go wrong in a known way, watched, judged and reported."""

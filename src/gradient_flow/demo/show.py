@@ -1,0 +1,114 @@
+"""The demo as a person sees it: progress while models train, then the verdicts, then where to look further."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from gradient_flow.demo.cases import CASES, Case
+from gradient_flow.demo.training import Outcome, train
+from gradient_flow.diagnosis.nonfinite_origin import NonFiniteOrigin
+from gradient_flow.diagnosis.registry import register_rule, unregister_rule
+from gradient_flow.errors import InputError
+from gradient_flow.history.run_writer import FILE_NAME
+from gradient_flow.show.sparkline import sparkline
+from gradient_flow.show.terminal_text import issue_text, wrapped
+
+MARK: Final = "demo.json"
+"""Lies in the folders that the demo wrote, and may write again."""
+_INDENT: Final = 4
+
+
+def perform(names: Sequence[str], folder: Path, *, seed: int, steps: int | None, console: Console) -> list[Outcome]:
+    """Train the cases one after the other, show progress and then the verdicts; each has a folder of its own."""
+    cases = [CASES[name] for name in names]
+    for case in cases:
+        _make_room(folder / case.name)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+    )
+    outcomes = []
+    with Progress(*columns, console=console, refresh_per_second=8) as progress:
+        tasks = [progress.add_task(f"{case.name:<10}", total=steps or case.steps, loss="") for case in cases]
+        for case, task in zip(cases, tasks, strict=True):
+            outcomes.append(_train(case, folder / case.name, seed, steps, progress, task))
+    for outcome in outcomes:
+        console.print()
+        console.print(verdict(outcome, console.width))
+    return outcomes
+
+
+def verdict(outcome: Outcome, width: int) -> Text:
+    """What was planted, what was found, and whether it is the same."""
+    case, main, width = outcome.case, outcome.main, width - _INDENT
+    text = Text()
+    text.append("✔ " if outcome.right else "✘ ", style="bold green" if outcome.right else "bold red")
+    text.append(f"{case.name}", style="bold")
+    text.append(f"  {case.title}\n")
+    lines = [Text("\n".join(wrapped(_course(outcome), width)), style="dim")]
+    if main is None:
+        remarks = f"{len(outcome.issues)} remarks of low severity" if outcome.issues else "no issue found"
+        lines.append(Text(f"Healthy: {remarks} in {len(outcome.losses)} steps.", style="green"))
+    else:
+        lines.append(issue_text(main, width))
+    if outcome.origin is not None and outcome.origin.found:
+        lines.append(_origin(outcome.origin, width))
+    if not outcome.right:
+        planted = "nothing" if case.expected is None else case.expected.name
+        lines.append(Text(f"Planted was {planted}: this verdict is wrong.", style="bold red"))
+    body = Text("\n").join(lines)
+    return text + Text("\n").join([Text(" " * _INDENT) + line for line in body.split("\n")])
+
+
+def report(outcome: Outcome) -> Path:
+    """Write the report of the run, with what only the analyzer saw beside what the record shows; where it is."""
+    from gradient_flow.report import write_report
+
+    seen = {issue.issue_type for issue in outcome.diagnosis}
+    unseen = [issue for issue in outcome.issues if issue.issue_type not in seen]
+    register_rule(lambda _record: unseen, of="run", name=MARK)
+    try:
+        return write_report(outcome.folder)
+    finally:
+        unregister_rule(MARK)
+
+
+def _origin(origin: NonFiniteOrigin, width: int) -> Text:
+    """The operation that made the NaN, its line, why, and what to do; `str(origin)` says more."""
+    rows = {"": origin.message, "where": f"{origin.location} in {origin.function}", "line": origin.code or ""}
+    rows |= {"why": origin.why, "do": origin.advice}
+    lines = [line for label, text in rows.items() for line in wrapped(text, width, first=f"  {label:<6}" * bool(label))]
+    return Text("\n".join(lines))
+
+
+def _course(outcome: Outcome) -> str:
+    losses = outcome.losses
+    return f"loss {losses[0]:.3g} {sparkline(losses, 30)} {losses[-1]:.3g}"
+
+
+def _train(case: Case, folder: Path, seed: int, steps: int | None, progress: Progress, task: TaskID) -> Outcome:
+    def tell(step: int, loss: float) -> None:
+        progress.update(task, completed=step, loss=f"loss {loss:.3f}")
+
+    outcome = train(case, folder, seed=seed, steps=steps, tell=tell)
+    told = {"case": case.name, "seed": seed, "right": outcome.right, "issues": [i.to_dict() for i in outcome.issues]}
+    (folder / MARK).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    return outcome
+
+
+def _make_room(folder: Path) -> None:
+    """Take away the run of an earlier demo; refuse to touch anything else."""
+    if not (folder / FILE_NAME).exists():
+        return
+    if not (folder / MARK).exists():
+        raise InputError(f"`--out`: {str(folder)!r} holds a run that is not of the demo. Give another folder.")
+    (folder / FILE_NAME).unlink()

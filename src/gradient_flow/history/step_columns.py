@@ -1,0 +1,135 @@
+"""The step records of a run as columns of numbers: a tenth of the memory of the records themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NUMBERS: Final = frozenset((float, int, bool, type(None)))
+_WORDS: Final = frozenset(("kind", "guard", "nonfinite_layers", "nonfinite_ranks"))
+"""Not numbers: they are for `StepColumns.remarks` or nothing."""
+_LONGEST: Final = 32
+"""Of a longer list only so many become columns: it is a picture or a histogram, not a curve."""
+
+
+class StepColumns:
+    """Numbers by name, one entry per recorded step; NaN where a record does not have it or has null.
+
+    Nested values are named `outer/inner`, those of a list `name/0`, `name/1`.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str, NDArray[np.float64]] = {"step": np.empty(64)}
+        self._length = 0
+        self.remarks: dict[int, tuple[str | None, list[str]]] = {}
+        """Step → what the guard did, and the layers that were not finite; of the steps that have either."""
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def names(self) -> list[str]:
+        """Every column that there is."""
+        return list(self._columns)
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        return self._columns[name][: self._length]
+
+    def get(self, name: str) -> NDArray[np.float64]:
+        """The column, all NaN where no step has it."""
+        return self[name] if name in self._columns else np.full(self._length, np.nan)
+
+    def extend(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append step records, whose steps grow."""
+        self._reserve(self._length + len(records))
+        here = slice(self._length, self._length + len(records))
+        for key, values in _transposed(records):
+            if key in _WORDS:
+                continue
+            if _NUMBERS.issuperset(map(type, values)):
+                self._column(key)[here] = _floats(values)
+            elif (width := _equal_width(values)) is not None:  # learning rates: many steps, always as many
+                for place, column in enumerate(_floats(values).T if width else ()):
+                    self._column(f"{key}/{place}")[here] = column
+            else:
+                for at, value in enumerate(values, start=self._length):
+                    for name, number in _flat(key, value):
+                        self._column(name)[at] = number
+        if any("guard" in record or "nonfinite_layers" in record for record in records):
+            self._remember_remarks(records)
+        self._length += len(records)
+
+    def keep_before(self, step: int) -> None:
+        """Forget what is from `step` on: a resumed run does it again."""
+        self._length = int(np.searchsorted(self["step"], step))
+        self.remarks = {at: remark for at, remark in self.remarks.items() if at < step}
+        for column in self._columns.values():
+            column[self._length :] = np.nan
+
+    def _remember_remarks(self, records: Sequence[Mapping[str, Any]]) -> None:
+        before: list[str] = []
+        for record in records:
+            guard, layers = record.get("guard"), record.get("nonfinite_layers") or []
+            if guard or layers:
+                # Once the weights are NaN every step names the same layers: keep that list once.
+                before = before if layers == before else [str(layer) for layer in layers]
+                self.remarks[int(record["step"])] = None if guard is None else str(guard), before
+
+    def _column(self, name: str) -> NDArray[np.float64]:
+        if name not in self._columns:
+            self._columns[name] = np.full(len(self._columns["step"]), np.nan)
+        return self._columns[name]
+
+    def _reserve(self, length: int) -> None:
+        capacity = len(self._columns["step"])
+        if length > capacity:
+            more = np.full(max(length, 2 * capacity) - capacity, np.nan)
+            self._columns = {name: np.concatenate([column, more]) for name, column in self._columns.items()}
+
+
+def _transposed(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Key by key instead of record by record."""
+    if len({tuple(record) for record in records}) == 1:  # as nearly always; three times as fast
+        yield from zip(records[0], zip(*[record.values() for record in records], strict=True), strict=True)
+        return
+    for key in dict.fromkeys(key for record in records for key in record):
+        yield key, [record.get(key) for record in records]
+
+
+def _equal_width(values: Sequence[Any]) -> int | None:
+    """Of lists of numbers that are all equally long; none otherwise."""
+    if {type(value) for value in values} != {list} or len({len(value) for value in values}) != 1:
+        return None
+    width = len(values[0])
+    plain = width <= _LONGEST and _NUMBERS.issuperset(type(item) for value in values for item in value)
+    return width if plain else None
+
+
+def _floats(values: Sequence[Any]) -> NDArray[np.float64]:
+    try:
+        return np.array(values, dtype=np.float64)
+    except OverflowError:  # an integer beyond every float
+        plain = [[_number(v) for v in value] if isinstance(value, list) else _number(value) for value in values]
+        return np.array(plain, dtype=np.float64)
+
+
+def _number(value: Any) -> float:
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.nan
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{name}/{key}", inner)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value[:_LONGEST]):
+            yield from _flat(f"{name}/{place}", inner)
+    elif isinstance(value, (int, float)):
+        yield name, _number(value)

@@ -1,0 +1,206 @@
+// All gradients together, the loss, the learning rate, and whatever else was logged, on one axis of steps.
+{
+  const charts = new Map();
+  const wanted = new Set();
+  const USUAL = new Set(["norm", "clipped_norm", "clip_threshold", "loss"]);
+  const isRate = name => name === "lr" || /^lr(\/|\d)/.test(name);
+
+  const has = line => line && line.max.some(value => value !== null && Number.isFinite(value));
+  const lineOf = (lines, name, label, colour, extra) => {
+    const line = lines[name];
+    if (!has(line)) return null;
+    const thinned = line.min && line.min.some((value, i) => value !== line.max[i]);
+    return { label, colour, values: line.max, low: thinned ? line.min : null, ...extra };
+  };
+  const spread = values => {
+    // decades between the smallest and the largest; 0 where a value is not positive
+    let low = Infinity,
+      high = -Infinity;
+    for (const value of values)
+      if (value !== null && Number.isFinite(value)) {
+        low = Math.min(low, value);
+        high = Math.max(high, value);
+      }
+    return low > 0 && high > 0 ? Math.log10(high / low) : 0;
+  };
+
+  GF.badMarks = () => {
+    const { nonfinite = [], first, step } = GF.state.data.series;
+    return nonfinite.flatMap((count, i) => (count > 0 ? [{ from: first[i], to: step[i] + 1, colour: "bad" }] : []));
+  };
+  const stepMarks = () => [
+    ...GF.badMarks(),
+    ...(GF.state.mark === null ? [] : [{ at: GF.state.mark, colour: "soft" }]),
+  ];
+
+  const place = (key, title, spec, order) => {
+    if (!charts.has(key)) charts.set(key, new GF.Chart(title, { height: key === "norm" ? 230 : 150 }));
+    const chart = charts.get(key);
+    if (chart.figure.parentNode !== GF.el("time-charts") || GF.el("time-charts").children[order] !== chart.figure)
+      GF.el("time-charts").insertBefore(chart.figure, GF.el("time-charts").children[order] || null);
+    chart.set(spec);
+  };
+
+  const draw = data => {
+    const { series } = data,
+      { lines } = series,
+      x = series.step,
+      kept = new Set();
+    let order = 0;
+    const put = (key, title, list, log) => {
+      const shown = list.filter(Boolean);
+      if (!shown.length || !x.length) return;
+      kept.add(key);
+      place(
+        key,
+        title,
+        {
+          x,
+          lines: shown,
+          log: log === undefined ? spread(shown.flatMap(line => line.values)) > 1.5 : log,
+          marks: stepMarks,
+          notes: key === "norm" && (series.nonfinite || []).some(count => count > 0) ? [badKey()] : [],
+        },
+        order++,
+      );
+    };
+    put(
+      "norm",
+      "Gradient norm",
+      [
+        lineOf(lines, "norm", lines.clipped_norm ? "before clipping" : "norm", "accent", { spanGaps: false }),
+        lineOf(lines, "clipped_norm", "after clipping", "run2", { spanGaps: false }),
+        lineOf(lines, "clip_threshold", "clip threshold", "clip", { dash: [6, 4] }),
+      ],
+      true,
+    );
+    put("loss", "Loss", [lineOf(lines, "loss", "", "ink", {})]);
+    put(
+      "lr",
+      "Learning rate",
+      Object.keys(lines)
+        .filter(isRate)
+        .slice(0, 6)
+        .map((name, i, all) =>
+          lineOf(lines, name, all.length > 1 ? `group ${name.replace(/\D+/g, "") || 0}` : "", `run${i}`, {}),
+        ),
+    );
+    for (const name of Object.keys(lines))
+      if (wanted.has(name)) put(`+${name}`, name, [lineOf(lines, name, "", "ink", {})]);
+    for (const [key, chart] of charts)
+      if (!kept.has(key)) {
+        chart.remove();
+        charts.delete(key);
+      }
+    GF.el("time-charts").hidden = !kept.size;
+  };
+  const badKey = () => {
+    const box = GF.h("span", { class: "swatch" });
+    box.style.background = "var(--bad)";
+    return GF.h("span", { class: "key" }, box, "step with NaN or Inf");
+  };
+
+  const offerMore = data => {
+    const others = Object.keys(data.series.lines).filter(
+      name => !USUAL.has(name) && !isRate(name) && has(data.series.lines[name]),
+    );
+    const box = GF.el("time-more");
+    if (!GF.changed(box, others)) return;
+    GF.fill(
+      box,
+      others.length
+        ? [
+            GF.h("span", { class: "hint" }, "Also recorded:"),
+            GF.h(
+              "span",
+              { class: "chips", role: "group", "aria-label": "Further series" },
+              others.map(name =>
+                GF.h(
+                  "button",
+                  {
+                    type: "button",
+                    "aria-pressed": String(wanted.has(name)),
+                    onclick: event => {
+                      if (!wanted.delete(name)) wanted.add(name);
+                      event.currentTarget.setAttribute("aria-pressed", String(wanted.has(name)));
+                      draw(GF.state.data);
+                    },
+                  },
+                  name,
+                ),
+              ),
+            ),
+          ]
+        : [],
+    );
+  };
+
+  const table = data => {
+    const { lines, step } = data.series;
+    const rows = Object.keys(lines)
+      .filter(name => has(lines[name]))
+      .map(name => {
+        const high = lines[name].max,
+          low = lines[name].min || high;
+        let most = -1,
+          least = -1,
+          last = -1;
+        high.forEach((value, i) => {
+          if (value === null || !Number.isFinite(value)) return;
+          if (most < 0 || value > high[most]) most = i;
+          if (least < 0 || low[i] < low[least]) least = i;
+          last = i;
+        });
+        return GF.h(
+          "tr",
+          {},
+          GF.h("th", { scope: "row" }, name),
+          ...[
+            [low[least], step[least]],
+            [high[most], step[most]],
+            [high[last], step[last]],
+          ].flatMap(([value, at]) => [
+            GF.h("td", { class: "num" }, GF.number(value)),
+            GF.h("td", { class: "num" }, GF.count(at)),
+          ]),
+        );
+      });
+    return GF.h(
+      "table",
+      { class: "rows" },
+      GF.h(
+        "thead",
+        {},
+        GF.h(
+          "tr",
+          {},
+          ["Series", "Smallest", "at step", "Largest", "at step", "Last", "at step"].map((text, i) =>
+            GF.h("th", { scope: "col", class: i ? "num" : null }, text),
+          ),
+        ),
+      ),
+      GF.h("tbody", {}, rows),
+    );
+  };
+  const details = GF.el("time-table");
+  const fillTable = () => {
+    if (details.open && GF.state.data) GF.fill(details.querySelector("div"), table(GF.state.data));
+  };
+  details.addEventListener("toggle", fillTable);
+
+  const emptyNote = GF.h("p", { class: "empty" }, "Nothing to draw yet: the first recorded step begins these lines.");
+  GF.showOverTime = data => {
+    offerMore(data);
+    draw(data);
+    const none = !data.series.step.length;
+    if (none && !emptyNote.parentNode) details.before(emptyNote);
+    if (!none) emptyNote.remove();
+    details.hidden = none;
+    fillTable();
+  };
+  GF.on("layer", () =>
+    charts.forEach(chart => {
+      if (chart.plot) chart.plot.redraw(false);
+    }),
+  );
+}
