@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import gradient_flow as gf
-from ways_of_training import STEPS, WAYS, batch, default, in_fp64, seeded
-from ways_of_training import Net as PlainNet
+from ways_of_training import SETUPS, STEPS, WAYS, blocks_of, in_fp64, part_of, seeded
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch's own, as it compiles
+pytestmark = pytest.mark.filterwarnings(  # torch's own, as it compiles
+    "ignore:.*torch.jit.*:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
+)
 STATISTICS = ("norm", "l1", "linf", "mean", "std", "min", "max")
 
 
@@ -24,6 +25,8 @@ class Face:
     @contextlib.contextmanager
     def over(self, model, optimizers, scaler=None):
         yield
+
+    def ready(self) -> None: ...
 
     def step(self, model, optimizer, scaler=None) -> None: ...
 
@@ -158,74 +161,102 @@ def check_overflow(face: Face, way: str, expected: list) -> None:
 
 
 class Gains(Face):
+    """A backward at a time: what is there when all backwards of a step are done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms: list[list[float | None]] = []
+
     @contextlib.contextmanager
     def over(self, model, optimizers, scaler=None):
-        with gf.GradientGainMonitor(model.blocks, strict_single_backward=False, scaler=scaler) as self.monitor:
+        with gf.GradientGainMonitor(blocks_of(model), strict_single_backward=False, scaler=scaler) as self.monitor:
             yield
 
+    def ready(self) -> None:
+        self.norms.append(self.monitor.norms())
 
-@pytest.mark.parametrize(
-    "way",
-    ["plain", "checkpointing", "reentrant_checkpointing", "compiled_step", "optimizer_in_backward", "scaler_unfused"],
-)
+
+WITHOUT_BACKWARD = ("functional",)
+"""`torch.func.grad` makes no pass that hooks on outputs could see."""
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in WITHOUT_BACKWARD])
 def test_gains_are_those_of_the_fp64_copy(way):
     face = Gains()
-    steps = WAYS[way](face)
-    next(steps)
-    norms = face.monitor.norms()
-    steps.close()
-    twin = seeded(PlainNet).double()
-    outputs, x = [], batch(0).double()
-    for block in twin.blocks:
-        outputs.append(block(x))
-        x = torch.tanh(outputs[-1])
-    wanted = [g.norm().item() for g in torch.autograd.grad(twin.head(x).square().mean(), outputs)]
-    assert norms == pytest.approx(wanted, rel=1e-5)
+    expected = list(WAYS[way](face))
+    assert len(face.norms) == len(expected)
+    for norms, reference in zip(face.norms, expected, strict=True):
+        if reference is None:  # it overflowed
+            continue
+        for norm, wanted in zip(norms, reference.outputs, strict=True):
+            assert norm is wanted is None or norm == pytest.approx(wanted, rel=TOLERANCE.get(way, 1e-5))
 
 
-# ---- the callback, through the Trainer ------------------------------------------------------------------------------
+# ---- under Lightning ------------------------------------------------------------------------------------------------
+
+
+BY_LIGHTNING = [name for name, setup in SETUPS.items() if not setup.compiled_step]
+"""Its optimizer steps are its own; nobody compiles them."""
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's own deprecations and hints
-def test_the_callback_sees_the_step_that_the_others_see(tmp_path):
+@pytest.mark.parametrize("way", [*BY_LIGHTNING, "closure"])
+def test_callback_watch_and_manager_see_the_same_step_under_lightning(way, tmp_path, monkeypatch):
     lightning = pytest.importorskip("lightning.pytorch")
+    monkeypatch.setattr(gf.GradientStatisticsCallback, "_plot", lambda self, path: None)  # it takes longer than the fit
+    setup = SETUPS["plain" if way == "closure" else way]
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.net = seeded(PlainNet)
+            self.net = seeded(setup.make)
+            self.called = [torch.compile(self.net, backend="aot_eager") if setup.compiled else self.net]
+            lbfgs = torch.optim.LBFGS(self.net.parameters(), lr=0.5, max_iter=4) if way == "closure" else None
+            self.optimizer = lbfgs or setup.optimizer(self.net)
             self.expected: list[dict[str, torch.Tensor]] = []
 
-        def training_step(self, rows, index):
-            return self.net(rows).square().mean()
+        def on_train_batch_start(self, _, index):
+            step, part = divmod(index, setup.parts)
+            if part == 0:  # the accumulated step starts from these weights
+                self.expected.append(in_fp64(self.net, lambda twin: setup.loss(twin, step)))
+
+        def training_step(self, _, index):
+            step, part = divmod(index, setup.parts)
+            if setup.parts == 1:
+                return setup.loss(self.called[0], step)
+            return part_of(self.called[0], step, setup.parts, part) * setup.parts  # Lightning divides by them itself
 
         def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
+            return self.optimizer
 
-        def on_train_batch_start(self, rows, index):
-            if index % 4 == 0:  # the accumulated step starts from these weights
-                self.expected.append(in_fp64(self.net, lambda twin: default(twin, index // 4)))
-
-    rows = [part for step in range(STEPS) for part in batch(step).chunk(4)]
-    for precision, rel in (("32-true", 2e-5), ("bf16-mixed", 0.08)):
-        module = Module()
-        callback = gf.GradientStatisticsCallback(grad_log_every_n_steps=1, save_dir=tmp_path)
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            devices=1,
-            max_epochs=1,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            accumulate_grad_batches=4,
-            gradient_clip_val=1e-3,
-            precision=precision,
-            callbacks=[callback],
-            default_root_dir=tmp_path,
-        )
-        trainer.fit(module, torch.utils.data.DataLoader(rows, batch_size=None))
-        wanted = [statistics_of(torch.cat([g.flatten() for g in step.values()])) for step in module.expected]
-        assert callback.statistics["grad_norm"] == pytest.approx([w["norm"] for w in wanted], rel=rel)
-        assert callback.statistics["grad_max"] == pytest.approx([w["max"] for w in wanted], rel=rel)
-        assert callback.statistics["grad_mean"] == pytest.approx([w["mean"] for w in wanted], rel=10 * rel, abs=1e-3)
+    module, statistics = Module(), gf.GradientStatisticsCallback(1, save_dir=tmp_path)
+    manager = gf.GradientManagerCallback(gf.GradientConfig(nonfinite="observe", enable_gradient_clipping=False))
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accumulate_grad_batches=setup.parts,
+        callbacks=[statistics, manager],
+        default_root_dir=tmp_path,
+    )
+    with gf.watch(module, module.optimizer) as flow:
+        trainer.fit(module, torch.utils.data.DataLoader(range(STEPS * setup.parts), batch_size=None))
+    wanted = [statistics_of(torch.cat([g.flatten() for g in step.values()])) for step in module.expected]
+    assert len(wanted) == STEPS
+    rel = TOLERANCE.get(way, 2e-5)
+    norms = pytest.approx([reference["norm"] for reference in wanted], rel=rel)
+    assert statistics.statistics["grad_norm"] == norms
+    assert flow.history["norm"] == norms
+    if way != "closure":  # the manager acts on every evaluation of it
+        assert [entry["total_norm"] for entry in manager.manager.monitor.history] == norms
+    for key, statistic in (("grad_max", "max"), ("grad_min", "min"), ("grad_mean", "mean")):
+        seen, references = statistics.statistics[key], [reference[statistic] for reference in wanted]
+        sizes = [reference["linf"] for reference in wanted]
+        for value, reference, size in zip(seen, references, sizes, strict=True):
+            assert value == pytest.approx(reference, rel=rel, abs=rel * size), key
+    variances = [reference["std"] ** 2 for reference in wanted]
+    assert statistics.statistics["grad_variance"] == pytest.approx(variances, rel=2 * rel)

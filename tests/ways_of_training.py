@@ -1,11 +1,13 @@
 """Ways to run the same optimizer step in one process, each with the gradients that an fp64 copy of it gives.
 
-A way is a function `way(face)`: it trains for a few steps, tells the face when a step is about to be taken
-(`face.step`), and yields the reference gradients of each step by name.
+A way is a function `way(face)`: it trains for a few steps, tells the face when backward is done (`face.ready`) and when
+a step is about to be taken (`face.step`), and yields the reference gradients of each step by name. The usual loop over
+some model is a `Setup`, which other loops than ours can run too.
 """
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -13,7 +15,12 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 STEPS = 3
-Gradients = dict[str, torch.Tensor]
+
+
+class Gradients(dict[str, torch.Tensor]):
+    """By parameter; `outputs` has the norm of the gradient at the output of each block, `None` where none arrives."""
+
+    outputs: list[float | None]
 
 
 class Net(nn.Module):
@@ -44,12 +51,38 @@ def loss_of(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return model(x).square().mean()
 
 
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """Modules in the order of the forward pass, whose outputs a gain monitor can look at."""
+    if hasattr(model, "blocks"):
+        return list(model.blocks)
+    return [child for _, child in model.named_modules() if not list(child.children())]
+
+
 def in_fp64(model: nn.Module, loss: Callable[[nn.Module], torch.Tensor]) -> Gradients:
     """The gradients of a copy in double precision; parameters that get none are left out."""
     twin = copy.deepcopy(model).double()
     twin.zero_grad()
+    return gradients_in(twin, loss)
+
+
+def gradients_in(twin: nn.Module, loss: Callable[[nn.Module], torch.Tensor]) -> Gradients:
+    outputs: dict[int, torch.Tensor] = {}
+
+    def keep(module: nn.Module, _inputs, output: torch.Tensor) -> None:
+        if output.requires_grad:
+            outputs[id(module)] = output
+            output.retain_grad()
+
+    twin.reentrant = None  # a checkpoint computes outputs twice: the reference does without
+    blocks = blocks_of(twin)
+    for block in blocks:
+        block.register_forward_hook(keep)
     loss(twin).backward()
-    return {name: p.grad.to_dense().clone() for name, p in twin.named_parameters() if p.grad is not None}
+    found = {name: p.grad.to_dense().clone() for name, p in twin.named_parameters() if p.grad is not None}
+    gradients = Gradients(found)
+    grads = [outputs[id(block)].grad if id(block) in outputs else None for block in blocks]
+    gradients.outputs = [None if grad is None else grad.norm().item() for grad in grads]
+    return gradients
 
 
 def loop(
@@ -68,14 +101,20 @@ def loop(
     with face.over(model, [optimizer]):
         for step in range(STEPS):
             expected = in_fp64(model, lambda twin, step=step: loss(twin, step))
+            if parts > 1:  # each backward has output gradients of its own: those of the last are seen last
+                expected.outputs = in_fp64(model, lambda twin, step=step: part_of(twin, step, parts, parts - 1)).outputs
             optimizer.zero_grad()
             for part in range(parts):
-                whole = parts == 1
-                value = loss(called, step) if whole else loss_of(called, batch(step).chunk(parts)[part]) / parts
-                value.backward()
+                (loss(called, step) if parts == 1 else part_of(called, step, parts, part)).backward()
+            face.ready()
             face.step(model, optimizer)
             step_of()
             yield expected
+
+
+def part_of(model: nn.Module, step: int, parts: int, part: int) -> torch.Tensor:
+    x = batch(step).chunk(parts)[part].to(next(model.parameters()).dtype)
+    return loss_of(model, x) / parts
 
 
 def default(model: nn.Module, step: int) -> torch.Tensor:
@@ -86,38 +125,27 @@ def sgd(model: nn.Module, **settings) -> torch.optim.Optimizer:
     return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, **settings)
 
 
-def plain(face):
-    model = seeded(Net)
-    return loop(face, model, default, sgd(model))
+@dataclass(frozen=True)
+class Setup:
+    """The usual loop: a model, its loss of a step, how many parts a step is accumulated from, what is compiled."""
+
+    make: Callable[[], nn.Module]
+    loss: Callable[[nn.Module, int], torch.Tensor] = default
+    parts: int = 1
+    compiled: bool = False
+    compiled_step: bool = False
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer] = sgd
+
+    def __call__(self, face) -> Iterator[Gradients]:
+        model = seeded(self.make)
+        trained = torch.compile(model, backend="aot_eager") if self.compiled else None
+        settings = {"parts": self.parts, "compiled_step": self.compiled_step}
+        return loop(face, model, self.loss, self.optimizer(model), trained=trained, **settings)
 
 
-def accumulation(face):
-    model = seeded(Net)
-    return loop(face, model, default, sgd(model), parts=4)
-
-
-def checkpointing(face):
-    model = seeded(lambda: Net(reentrant=False))
-    return loop(face, model, default, sgd(model))
-
-
-def reentrant_checkpointing(face):
-    def loss(model: nn.Module, step: int) -> torch.Tensor:
-        x = batch(step).to(next(model.parameters()).dtype).requires_grad_()  # as this kind needs it
-        return loss_of(model, x)
-
-    model = seeded(lambda: Net(reentrant=True))
-    return loop(face, model, loss, sgd(model))
-
-
-def compiled_model(face):
-    model = seeded(Net)
-    return loop(face, model, default, sgd(model), trained=torch.compile(model, backend="aot_eager"))
-
-
-def compiled_step(face):
-    model = seeded(Net)
-    return loop(face, model, default, sgd(model), compiled_step=True)
+def needing_inputs(model: nn.Module, step: int) -> torch.Tensor:
+    """Checkpointing of the older kind needs an input that requires a gradient."""
+    return loss_of(model, batch(step).to(next(model.parameters()).dtype).requires_grad_())
 
 
 class Tied(nn.Module):
@@ -134,12 +162,8 @@ def words(step: int) -> torch.Tensor:
     return torch.randint(9, (8, 4), generator=torch.Generator().manual_seed(step))
 
 
-def tied_weights(face):
-    def loss(model: nn.Module, step: int) -> torch.Tensor:
-        return F.cross_entropy(model(words(step)).flatten(0, 1), words(step).flatten())
-
-    model = seeded(Tied)
-    return loop(face, model, loss, sgd(model))
+def next_words(model: nn.Module, step: int) -> torch.Tensor:
+    return F.cross_entropy(model(words(step)).flatten(0, 1), words(step).flatten())
 
 
 class Sparse(nn.Module):
@@ -149,11 +173,6 @@ class Sparse(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.tokens(x))
-
-
-def sparse_embedding(face):
-    model = seeded(Sparse)
-    return loop(face, model, lambda m, step: m(words(step)).square().mean(), sgd(model))
 
 
 class LowRank(nn.Module):
@@ -169,11 +188,6 @@ class LowRank(nn.Module):
         return self.frozen(x) + self.b(self.a(x))
 
 
-def frozen_with_low_rank(face):
-    model = seeded(LowRank)
-    return loop(face, model, default, sgd(model))
-
-
 class Experts(nn.Module):
     """The expert of a step is the only one that runs."""
 
@@ -186,24 +200,31 @@ class Experts(nn.Module):
         return self.head(torch.tanh(self.experts[self.chosen](x)))
 
 
-def idle_experts(face):
-    def loss(model: nn.Module, step: int) -> torch.Tensor:
-        model.chosen = step % 2
+def chosen_in_turn(model: nn.Module, step: int) -> torch.Tensor:
+    model.chosen = step % 2
+    return default(model, step)
+
+
+def in_bf16(model: nn.Module, step: int) -> torch.Tensor:
+    if next(model.parameters()).dtype == torch.float64:
+        return default(model, step)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         return default(model, step)
 
-    model = seeded(Experts)
-    return loop(face, model, loss, sgd(model))
 
-
-def autocast(face):
-    def loss(model: nn.Module, step: int) -> torch.Tensor:
-        if next(model.parameters()).dtype == torch.float64:
-            return default(model, step)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return default(model, step)
-
-    model = seeded(Net)
-    return loop(face, model, loss, sgd(model))
+SETUPS = {
+    "plain": Setup(Net),
+    "accumulation": Setup(Net, parts=4),
+    "autocast": Setup(Net, in_bf16),
+    "checkpointing": Setup(lambda: Net(reentrant=False)),
+    "reentrant_checkpointing": Setup(lambda: Net(reentrant=True), needing_inputs),
+    "compiled_model": Setup(Net, compiled=True),
+    "compiled_step": Setup(Net, compiled_step=True),
+    "tied_weights": Setup(Tied, next_words),
+    "sparse_embedding": Setup(Sparse, lambda model, step: model(words(step)).square().mean()),
+    "frozen_with_low_rank": Setup(LowRank),
+    "idle_experts": Setup(Experts, chosen_in_turn),
+}
 
 
 def scaled(face, *, fused: bool, unscale: bool, overflow: int | None = None) -> Iterator[Gradients | None]:
@@ -218,6 +239,7 @@ def scaled(face, *, fused: bool, unscale: bool, overflow: int | None = None) -> 
             scaler.scale(default(model, step)).backward()
             if step == overflow:
                 model.head.weight.grad[0, 0] = torch.inf
+            face.ready()
             if unscale:
                 scaler.unscale_(optimizer)
             face.step(model, optimizer, scaler)
@@ -244,6 +266,7 @@ def optimizer_in_backward(face):
         for step in range(STEPS):
             expected = in_fp64_without_hooks(model, step)
             default(model, step).backward()
+            face.ready()
             yield expected
     for handle in handles:
         handle.remove()
@@ -252,8 +275,7 @@ def optimizer_in_backward(face):
 def in_fp64_without_hooks(model: nn.Module, step: int) -> Gradients:
     twin = seeded(Net).double()
     twin.load_state_dict({name: value.double() for name, value in model.state_dict().items()})
-    default(twin, step).backward()
-    return {name: p.grad for name, p in twin.named_parameters()}
+    return gradients_in(twin, lambda net: default(net, step))
 
 
 class Players(nn.Module):
@@ -277,9 +299,12 @@ def two_optimizers(face):
                 expected = in_fp64(model, lambda twin, w=which, s=step: loss(twin, w, s))
                 model.zero_grad()
                 loss(model, which, step).backward()
+                face.ready()
                 face.step(model, optimizer)
                 optimizer.step()
-                yield {name: g for name, g in expected.items() if name.startswith(which)}
+                of_step = Gradients({name: g for name, g in expected.items() if name.startswith(which)})
+                of_step.outputs = expected.outputs
+                yield of_step
 
 
 def closure(face):
@@ -290,10 +315,15 @@ def closure(face):
         for step in range(STEPS):
             expected = in_fp64(model, lambda twin, step=step: default(twin, step))
 
-            def evaluate(step=step) -> torch.Tensor:
+            evaluated: list[int] = []
+
+            def evaluate(step=step, evaluated=evaluated) -> torch.Tensor:
                 optimizer.zero_grad()
                 value = default(model, step)
                 value.backward()
+                if not evaluated:
+                    face.ready()
+                evaluated.append(step)
                 return value
 
             optimizer.step(evaluate)
@@ -332,23 +362,8 @@ def _scaler_ways() -> dict[str, Callable]:
     return ways
 
 
-WAYS: dict[str, Callable] = {
-    way.__name__: way
-    for way in (
-        plain,
-        accumulation,
-        autocast,
-        checkpointing,
-        reentrant_checkpointing,
-        compiled_model,
-        compiled_step,
-        tied_weights,
-        sparse_embedding,
-        frozen_with_low_rank,
-        idle_experts,
-        optimizer_in_backward,
-        two_optimizers,
-        closure,
-        functional,
-    )
-} | _scaler_ways()
+WAYS: dict[str, Callable] = (
+    SETUPS
+    | {way.__name__: way for way in (optimizer_in_backward, two_optimizers, closure, functional)}
+    | _scaler_ways()
+)

@@ -10,7 +10,7 @@ import torch
 from gradient_flow.act.fused import ScaleInStep
 from gradient_flow.act.row_parameters import Parameters, parameters_of_rows
 from gradient_flow.act.schedule_hold import ScheduleHold
-from gradient_flow.capture.optimizer_steps import pending_scale
+from gradient_flow.capture.optimizer_steps import pending_scale, stepping_optimizer
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.errors import InputError
 from gradient_flow.measurement import GradientTable
@@ -108,11 +108,11 @@ def unscaled(table: GradientTable, scale: float) -> GradientTable:
 
 
 def as_optimizers(given: Any) -> list[torch.optim.Optimizer]:
-    """One optimizer or several as a list; anything else is refused by its place."""
+    """One optimizer or several as a list, without wrappers; anything else is refused by its place."""
     several = isinstance(given, (list, tuple))
     optimizers = list(given) if several else [given]
     for position, each in enumerate(optimizers):
         if not isinstance(each, torch.optim.Optimizer):
             what = f"optimizer[{position}]" if several and len(optimizers) > 1 else "optimizer"
             raise InputError(f"`{what}` must be a torch optimizer, got {type(each).__name__}.")
-    return optimizers
+    return [stepping_optimizer(each) for each in optimizers]

@@ -20,7 +20,7 @@ from gradient_flow.act.row_parameters import Parameters, measure_parameters
 from gradient_flow.act.schedule_hold import ScheduleHold
 from gradient_flow.attachment import Attachment, as_optimizers
 from gradient_flow.capture.loss_scale import ScaleWatch, saw_overflow, unscale_gradients
-from gradient_flow.capture.optimizer_steps import after_each_step, before_each_step
+from gradient_flow.capture.optimizer_steps import after_each_step, before_each_step, stepping_optimizer
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.capture.random_states import RandomState
 from gradient_flow.config import GradientConfig
@@ -136,6 +136,7 @@ class GradientManager:
             raise InputError(f"`model` must be a module, got {type(model).__name__}.")
         if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError(f"`optimizer` must be a torch optimizer or None, got {type(optimizer).__name__}.")
+        optimizer = None if optimizer is None else stepping_optimizer(optimizer)
         scaled = scaler is not None and scaler.is_enabled()
         if scaled and optimizer is None:
             raise InputError("`scaler` needs `optimizer`: gradients are unscaled for the optimizer that steps them.")

@@ -1,50 +1,73 @@
-"""Seeing gradients before `torch.nn.utils.clip_grad_norm_` changes them.
+"""Seeing gradients before `torch.nn.utils` clips them, by norm or by value.
 
-That function is usually imported by name, so it cannot be wrapped itself; the helper it calls is looked up in its
-module at each call and can. While somebody listens the helper is wrapped, afterwards it is as it was.
+Those functions are usually imported by name, so they cannot be wrapped themselves; what they call can: a helper that is
+looked up in its module at each call, and the function inside a `no_grad` wrapper. While somebody listens these are
+wrapped, afterwards they are as they were.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-_HELPER = "_clip_grads_with_norm_"
 Listener = Callable[[list[torch.Tensor]], Callable[[], None]]
 _listeners: list[Listener] = []
-_original: Callable[..., Any] | None = None
+_restore: list[Callable[[], None]] = []
 
 
 def listen(listener: Listener) -> Callable[[], None]:
-    """Call `listener(parameters)` before they are clipped by norm, and what it returns afterwards.
+    """Call `listener(parameters)` before they are clipped, and what it returns afterwards.
 
     Returns a function that ends it.
     """
-    global _original
-    module = torch.nn.utils.clip_grad
-    if not _listeners and hasattr(module, _HELPER):
-        _original = getattr(module, _HELPER)
-        setattr(module, _HELPER, _tell_then_clip)
+    if not _listeners:
+        _wrap_all()
     _listeners.append(listener)
 
     def end() -> None:
-        global _original
         if listener in _listeners:
             _listeners.remove(listener)
-        if not _listeners and _original is not None:
-            setattr(module, _HELPER, _original)
-            _original = None
+        while _restore and not _listeners:
+            _restore.pop()()
 
     return end
 
 
-def _tell_then_clip(parameters: Any, *arguments: Any, **settings: Any) -> Any:
-    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    afterwards = [listener(parameters) for listener in list(_listeners)]
-    assert _original is not None
-    result = _original(parameters, *arguments, **settings)
-    for after in afterwards:
-        after()
-    return result
+def _wrap_all() -> None:
+    module = torch.nn.utils.clip_grad
+    _wrap_attribute(module, "_clip_grads_with_norm_")
+    # The same under its public name, for those who take norms of several device meshes together first.
+    _wrap_attribute(torch.nn.utils, "clip_grads_with_norm_")
+    _wrap_inside(module.clip_grad_value_)
+
+
+def _wrap_attribute(owner: Any, name: str) -> None:
+    original = getattr(owner, name, None)
+    if original is not None:
+        setattr(owner, name, _telling(original))
+        _restore.append(lambda: setattr(owner, name, original))
+
+
+def _wrap_inside(function: Any) -> None:
+    original = getattr(function, "__wrapped__", None)
+    for cell in getattr(function, "__closure__", None) or ():
+        if original is not None and cell.cell_contents is original:
+            cell.cell_contents = _telling(original)
+            _restore.append(functools.partial(setattr, cell, "cell_contents", original))
+            return
+
+
+def _telling(clip: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(clip)
+    def tell_then_clip(parameters: Any, *arguments: Any, **settings: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        afterwards = [listener(parameters) for listener in list(_listeners)]
+        result = clip(parameters, *arguments, **settings)
+        for after in afterwards:
+            after()
+        return result
+
+    return tell_then_clip

@@ -7,7 +7,25 @@ from typing import Any
 
 import torch
 
+from gradient_flow.errors import InputError
+
 Ready = Callable[[torch.optim.Optimizer, Any], object]
+
+
+def stepping_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer whose step changes the weights, out of the wrappers that Accelerate and Lightning put around it.
+
+    A wrapper never ran the constructor of its base class, so it has no hooks of its own; it holds the one that has.
+    """
+    while "_optimizer_step_pre_hooks" not in vars(optimizer):
+        inner = vars(optimizer).get("optimizer", vars(optimizer).get("_optimizer"))
+        if not isinstance(inner, torch.optim.Optimizer):
+            raise InputError(
+                f"`optimizer` must step like a torch optimizer; {type(optimizer).__name__} wraps "
+                f"{type(inner).__name__}, which has no step hooks. Call `flow.step()` before each of its steps."
+            )
+        optimizer = inner
+    return optimizer
 
 
 def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:

@@ -98,4 +98,5 @@ def is_first_rank() -> bool:
         import torch.distributed as dist
 
         return dist.get_rank() == 0
-    return os.environ.get("RANK", "0") == "0"  # before the process group is there
+    # Before the process group is there. torchrun tells every process its rank, Lightning those after the first.
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
