@@ -1,3 +1,9 @@
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The cores are taken by other tests: threads of torch would only wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 KERNELS = ("native", "torch", "numpy")

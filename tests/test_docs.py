@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 
 import gradient_flow as gf
+from gradient_flow.cli import COMMANDS, main
 from gradient_flow.diagnosis.issue import IssueType
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 RULES = DOCS / "rules"
 RULE_PAGES = sorted(RULES.glob("*.md"))
 FENCE = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+PAGES_WITH_CODE = [page for page in PAGES if FENCE.search(page.read_text())]
 
 
 def page_of(kind):
@@ -52,14 +55,35 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("page", RULE_PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_rule_page_shows_its_issue(page, one_thread, monkeypatch, tmp_path):
+def blocks_of(page):
+    """The Python of a page, each block at its own line, so that an error names the line of the page."""
+    text = page.read_text()
+    return ["\n" * text.count("\n", 0, found.start(1)) + found[1] for found in FENCE.finditer(text)]
+
+
+# Lightning's own deprecations and hints. Warnings of this package stay errors.
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*logging interval")
+@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda page: str(page.relative_to(DOCS)))
+def test_the_code_of_a_page_runs(page, one_thread, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    blocks = FENCE.findall(page.read_text())
+    names = {"__name__": "__main__"}  # blocks of a page build on one another, from top to bottom
+    for code in blocks_of(page):
+        exec(compile(code, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", RULE_PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_rule_page_proves_its_issue(page):
+    blocks = blocks_of(page)
     assert blocks
-    for code in blocks:
-        assert "assert " in code
-        exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
+    assert all("assert " in code for code in blocks)
+
+
+def test_code_is_python_that_runs_or_says_what_else_it_is():
+    languages = {"python", "diff", "text", "bash", "yaml", "json", "toml"}
+    for page in PAGES:
+        opened = re.findall(r"^ *```(.*)$", page.read_text(), flags=re.MULTILINE)[::2]
+        assert set(opened) <= languages, page.name
 
 
 @pytest.mark.parametrize("kind", IssueType, ids=lambda kind: kind.name)
@@ -83,6 +107,16 @@ def test_relative_links_exist(page):
     assert broken_links(page) == []
 
 
+def test_the_list_of_examples_is_complete_and_its_links_hold():
+    page = ROOT / "examples" / "README.md"
+    assert broken_links(page) == []
+    named = set(re.findall(r"python (?:examples/)?([\w/]+\.py)", page.read_text()))
+    scripts = {path.name for path in page.parent.glob("*.py")}
+    assert scripts <= named
+    folders = {path.parent.name for path in page.parent.glob("*/README.md")}
+    assert all(f"({folder}/README.md)" in page.read_text() for folder in folders)
+
+
 def test_the_link_check_can_fail(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# One two\n[a](#one-two) [b](#three) [c](missing.md) [d](https://a.org) [e](page.md#one-two)")
@@ -92,3 +126,22 @@ def test_the_link_check_can_fail(tmp_path):
 def test_the_reference_names_everything_public():
     named = set(re.findall(r"`(\w+)", (DOCS / "API.md").read_text()))
     assert sorted(set(gf.__all__) - named) == []
+
+
+def test_every_public_name_has_its_place_in_the_reference():
+    text = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
+    shown = re.findall(r"^::: gradient_flow\.(\w+)$", text, flags=re.MULTILINE)
+    assert sorted(shown) == sorted(set(gf.__all__) - {"__version__"})
+    for name in shown:
+        assert f"\n## {name}\n" in text  # what a link leads to
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_of_the_command_line_knows_each_command_and_only_its_options(name):
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", (DOCS / "cli.md").read_text(), flags=re.DOTALL | re.M))
+    section = sections[name]
+    assert f"gradient-flow {name}" in section
+    ours = "\n".join(line.partition("train.py")[0] for line in section.splitlines())  # what follows a script is its own
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours)) - {"--help"}
+    known = {option for parameter in main.get_command(None, name).params for option in parameter.opts}
+    assert mentioned <= known

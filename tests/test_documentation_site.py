@@ -152,3 +152,12 @@ def test_it_opens_and_searches_from_the_file_system(site, browser):
     assert any("clipping.html" in address for address in found)
     assert all(address.startswith(("file:", "data:", "about:")) for address in browser.requests())
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_is_accessible(site, browser, theme):
+    browser.open((site / "cli.html").as_uri(), theme=theme, ready=False)  # a table, code, links, headings
+    browser.settle()
+    found = browser.accessibility_findings()
+    # The theme lets the keyboard into code that scrolls where a pointer can hover, which a headless browser has not.
+    assert [finding for finding in found if "scrollable-region-focusable" not in finding] == []

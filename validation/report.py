@@ -50,14 +50,14 @@ controls, which differ from a sick one by the one fault, and traps, which look o
 * A **false alarm** is a healthy run with any issue of MEDIUM or above.
 * **Precision** of a class: of the runs in which this type was raised at MEDIUM or above, the share in which it is true.
 
-**The two halves.** Rules are tuned on the *tune* half alone, with `python -m validation --half tune`; the *holdout* half
-is for reporting. Cases were labelled and divided without knowledge of the rules, and the halves hold the same classes
-with different architectures, widths, depths, activations, positions and data. Both are shown.
+**The two halves.** Rules are tuned on the *tune* half alone, with `python -m validation --half tune`; the *holdout*
+half is for reporting. Cases were labelled and divided without knowledge of the rules, and the halves hold the same
+classes with different architectures, widths, depths, activations, positions and data. Both are shown.
 
-**Twice set aside.** When the rules were scored on a set-aside half for the first time (161 cases, one seed), they reached
-86 % recall, 80 % of layers and 3.4 % false alarms, against 97 %, 94 % and 1.3 % on the half that they had been tuned on.
-What they missed was then looked at, so that half had become one to tune on: it joined the other. The *holdout* half here
-(`unseen_*.py`) was written afterwards, without sight of the rules or of what they say.
+**Twice set aside.** When the rules were scored on a set-aside half for the first time (161 cases, one seed), they
+reached 86 % recall, 80 % of layers and 3.4 % false alarms, against 97 %, 94 % and 1.3 % on the half that they had been
+tuned on. What they missed was then looked at, so that half had become one to tune on: it joined the other. The
+*holdout* half here (`unseen_*.py`) was written afterwards, without sight of the rules or of what they say.
 
 **The labels** are verified without the tool: activation gradients by hooks, dead units by counting, divergence,
 bottlenecks and short memories by training beside a healthy twin; healthy cases train, stay finite and give every

@@ -23,9 +23,7 @@ zoo = Zoo("mlp", proof=trains(lr=3e-3))
 # --- widths, activations, norms
 
 zoo.healthy("leaky-relu-he-12x16", "tune", lambda s: pair(he_(deep(12, 16, nn.LeakyReLU, 16, 4)), blobs(s, 16, 4)))
-zoo.healthy(
-    "relu-he-6x512", "tune", lambda s: pair(he_(deep(6, 512)), blobs(s, batch=64)), trains(lr=3e-4, steps=20)
-)
+zoo.healthy("relu-he-6x512", "tune", lambda s: pair(he_(deep(6, 512)), blobs(s, batch=64)), trains(lr=3e-4, steps=20))
 zoo.healthy("uniform-5x16", "tune", lambda s: pair(he_(deep(5, 16, dim=16)), blobs(s, 16)))
 zoo.healthy("taper-64-to-10", "tune", lambda s: pair(he_(mlp([64, 64, 48, 32, 24, 16, 10])), blobs(s)))
 zoo.healthy("funnel-256-to-10", "tune", lambda s: pair(he_(mlp([256, 64, 16, 10])), blobs(s, 256)))

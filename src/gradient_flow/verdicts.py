@@ -132,6 +132,7 @@ def _record_of_json(path: Path) -> RunRecord:
 
 
 def totals(columns: Mapping[str, list[float]]) -> list[Series]:
+    """The norms of all gradients over time, one series per optimizer."""
     steps, norms = [int(step) for step in columns.get("step", [])], columns.get("norm", [])
     who = columns.get("optimizer", [0.0] * len(steps))
     several = len(set(who)) > 1
@@ -146,6 +147,7 @@ def totals(columns: Mapping[str, list[float]]) -> list[Series]:
 
 
 def clipped(columns: Mapping[str, list[float]]) -> list[tuple[float, float]]:
+    """Norms before and after clipping, of the steps that have both."""
     pairs = zip(columns.get("norm", []), columns.get("clipped_norm", []), strict=False)
     return [(before, after) for before, after in pairs if math.isfinite(after)]
 
@@ -179,4 +181,5 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 
 
 def last_finite(values: Sequence[float]) -> float | None:
+    """The last finite value, if there is one."""
     return next((value for value in reversed(values) if math.isfinite(value)), None)

@@ -132,7 +132,10 @@ def test_slow_growth_at_the_edge_of_chaos_is_healthy():
     assert issues_of(open_gates) == []
 
 
-@pytest.mark.parametrize(("rank", "fed", "severity"), [(1.05, 8, MEDIUM), (1.4, 4, MEDIUM), (2.0, 8, LOW), (0.9, 2.4, LOW)])
+RANKS = [(1.05, 8, MEDIUM), (1.4, 4, MEDIUM), (2.0, 8, LOW), (0.9, 2.4, LOW)]
+
+
+@pytest.mark.parametrize(("rank", "fed", "severity"), RANKS)
 def test_states_narrower_than_their_inputs(rank, fed, severity):
     (issue,) = issues_of(linear(0.95, sample_rank=rank, input_rank=fed))
     assert (issue.issue_type, issue.severity) == (IssueType.LOW_RANK, severity)

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-
 _BITS: Final = {
     torch.float64: torch.int64,
     torch.float32: torch.int32,

@@ -81,7 +81,8 @@ class TorchCell:
             return None
         drive = self._drive(inputs)
         recurrent = torch.nn.functional.linear(states[..., : self.width], self.weight_hh, self.bias_hh)
-        gates = (drive + recurrent).reshape(*drive.shape[:-1], -1, self.hidden)  # of a GRU's candidate: as if all were reset
+        # Of a GRU's candidate this is what it is with an open reset gate.
+        gates = (drive + recurrent).reshape(*drive.shape[:-1], -1, self.hidden)
         candidate = {"tanh": 0, "gru": 2, "lstm": 2}[self.kind]
         slopes = 4 * torch.sigmoid(gates) * torch.sigmoid(-gates)
         slopes[..., candidate, :] = 1 - torch.tanh(gates[..., candidate, :]).square()
