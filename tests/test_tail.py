@@ -162,7 +162,7 @@ def test_a_run_that_has_just_begun_can_be_shown(run, tmp_path, parameters):
     (tmp_path / "run.jsonl").write_text(header + "\n")
     result = CliRunner().invoke(main, ["tail", "--once", str(tmp_path)], env={"COLUMNS": "80"}, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "Too few steps for a verdict" in result.output
+    assert "No step has been recorded yet." in result.output
 
 
 def test_a_run_that_is_removed_ends_the_view_with_a_message(unfinished):

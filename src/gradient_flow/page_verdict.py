@@ -20,7 +20,7 @@ _TITLES: Final = {
     IssueType.EXPLODING: "Gradients explode",
     IssueType.DEAD: "No gradient arrives",
     IssueType.UNSTABLE: "Gradients are unstable",
-    IssueType.NUMERICAL: "NaN or Inf in gradients",
+    IssueType.NUMERICAL: "NaN or Inf",
     IssueType.SLOW: "Weights hardly move",
     IssueType.BOTTLENECK: "Gradients get stuck",
     IssueType.DISCONNECTED: "Cut off from the loss",

@@ -92,14 +92,21 @@ def lost_over_depth(record: RunRecord) -> Iterator[Issue]:
     drops = [later - earlier for earlier, later in pairwise(logs)]
     fall = logs[0] - max(logs[-2:])
     if fall <= LOST and sum(drop > 0 for drop in drops) >= 0.6 * len(drops):
+        names = [layer.name for layer, _ in known[:-1]]
         yield Issue(
             issue_type=IssueType.VANISHING,
             severity=IssueSeverity.HIGH,
             layer=known[0][0].name,
-            message=f"the gradient of the first weights is 1/{10**-fall:.3g} of that of the last.",
+            step=known[0][0].steps[0],
+            message=f"the gradient of the first weights is 1/{10**-fall:.3g} of that of the last, "
+            f"{len(known) - 1} layers on, element by element.",
             evidence={"decades": fall, "profile": {layer.name: size for layer, size in known}},
             cause="squashing activations or small initial weights in a deep stack.",
-            advice=["Add normalisation or skip connections, or initialise for the activation (He for ReLU)."],
+            advice=[
+                advice.rescale_weights(names, 10 ** (fall / len(drops))),
+                "Use ReLU or GELU with He initialisation in place of sigmoid or tanh.",
+                "Add normalisation or skip connections: both keep the gradient level.",
+            ],
         )
 
 

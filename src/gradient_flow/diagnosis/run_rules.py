@@ -51,7 +51,8 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
         else "one operation or one batch: the norms before it are ordinary.",
         advice=[
             advice.learning_rate_at_most(record.learning_rate, 0.0) if rising else "Look at the batch of that step.",
-            "Run gf.GradientFlowAnalyzer on the model with that batch: it names the first place forward and backward.",
+            "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and its line of code.",
+            "Until then keep such steps from the weights: gf.create_gradient_manager(nonfinite='skip').",
         ],
     )
 

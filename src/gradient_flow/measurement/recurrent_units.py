@@ -16,7 +16,7 @@ from gradient_flow.measurement.recurrent_dynamics import precision_for
 from gradient_flow.measurement.recurrent_walk import Walk, walk_cell, walk_layers, walk_loop, walk_module
 from gradient_flow.measurement.samples import effective_rank
 
-_ROWS_TO_RANK: Final = 256
+_ROWS_TO_RANK: Final = 128
 
 
 def walks_of(sequence: LayerSequence | CellSequence) -> list[Walk]:

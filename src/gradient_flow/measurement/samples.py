@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ROWS: Final = 128
 UNITS: Final = 128
 ELEMENTS: Final = 1024
+_RUN: Final = 32
+_OF_NUMPY: Final = (torch.float16, torch.float32, torch.float64)
 FLAT: Final = 0.05
 """A slope below this share of the largest is flat."""
 _UNITS_SECOND: Final = ("Conv", "BatchNorm", "GroupNorm", "InstanceNorm", "Pool2d", "Pool1d", "Pool3d", "Dropout2d")
@@ -144,12 +146,29 @@ def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
     """
     flat = [tensor.coalesce().values().reshape(-1) if tensor.is_sparse else tensor.reshape(-1) for tensor in tensors]
     flat = [tensor for tensor in flat if tensor.numel()]
-    few = [tensor[:: max(1, tensor.numel() // ELEMENTS)] for tensor in flat]
+    if all(tensor.dtype in _OF_NUMPY and tensor.device.type == "cpu" for tensor in flat):
+        return math.sqrt(math.fsum(_estimated_square(tensor.detach().numpy()) for tensor in flat))
+    few = [_chunks(tensor) for tensor in flat]
     if not few:
         return 0.0
     norms = torch.stack([norm.float() for norm in torch._foreach_norm(few)]).tolist()  # the only wait for a device
     scales = [math.sqrt(whole.numel() / part.numel()) for whole, part in zip(flat, few, strict=True)]
     return math.hypot(*(norm * scale for norm, scale in zip(norms, scales, strict=True)))
+
+
+def _estimated_square(flat: NDArray[np.float64]) -> float:
+    """For a few numbers NumPy answers in a tenth of the time that torch takes to get going."""
+    few = _chunks(flat).astype(np.float64).reshape(-1)
+    square = float(few @ few) * len(flat) / len(few)
+    return square
+
+
+def _chunks(flat: Any) -> Any:
+    """Evenly spaced runs of neighbours: single elements, spaced as widely, would take a line of the cache each."""
+    if len(flat) <= 2 * ELEMENTS:
+        return flat
+    chunks = ELEMENTS // _RUN
+    return flat[: len(flat) // chunks * chunks].reshape(chunks, -1)[:, :_RUN]
 
 
 def cosine(left: list[torch.Tensor], right: list[torch.Tensor]) -> float:
