@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import torch
 from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.support.ui import WebDriverWait
 from torch import nn
 
 import gradient_flow as gf
@@ -67,6 +70,25 @@ def demo_picture() -> None:
     figure.savefig(IMAGES / "demo.png", dpi=110)
 
 
+def report_picture() -> None:
+    """The top of the report that `gradient-flow demo --fault vanishing` writes, as Chromium shows it."""
+    options = webdriver.ChromeOptions()
+    with tempfile.TemporaryDirectory() as folder:
+        for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/u"):
+            options.add_argument(flag)
+        command = ["-m", "gradient_flow", "demo", "--fault", "vanishing", "--out", f"{folder}/demo"]
+        subprocess.run([sys.executable, *command], check=True)
+        page = next(Path(folder).rglob("report.html"))
+        with webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver"))) as chromium:
+            window = {"width": 1160, "height": 1330, "deviceScaleFactor": 1, "mobile": False}
+            chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
+            chromium.get(page.as_uri())
+            drawn = "return document.documentElement.dataset.ready === 'yes'"
+            WebDriverWait(chromium, 30).until(lambda driver: driver.execute_script(drawn))
+            chromium.save_screenshot(f"{folder}/report.png")
+        small(Path(folder) / "report.png", IMAGES / "report.png", colours=256)
+
+
 def example_pictures() -> None:
     """What the examples draw, made small."""
     for command, pictures in MADE_BY_EXAMPLES.items():
@@ -77,14 +99,17 @@ def example_pictures() -> None:
                 small(Path(folder) / made, IMAGES / name)
 
 
-def small(source: Path, target: Path) -> None:
-    """At most 1000 pixels wide and 64 colours."""
+def small(source: Path, target: Path, colours: int = 64) -> None:
+    """At most 1000 pixels wide and this many colours."""
     picture = Image.open(source).convert("RGB")
     width = min(1000, picture.width)
     size = width, round(picture.height * width / picture.width)
-    picture.resize(size, Image.Resampling.LANCZOS).quantize(64, dither=Image.Dither.NONE).save(target, optimize=True)
+    picture.resize(size, Image.Resampling.LANCZOS).quantize(colours, dither=Image.Dither.NONE).save(
+        target, optimize=True
+    )
 
 
 if __name__ == "__main__":
+    report_picture()
     demo_picture()
     example_pictures()
