@@ -1,5 +1,6 @@
 """The documented analyzers: what they find, what they leave alone, what they refuse."""
 
+import copy
 import inspect
 import random
 import warnings
@@ -456,6 +457,42 @@ def test_with_an_optimizer_the_model_is_trained_and_a_copy_with_in_place_false()
     assert optimizer.state
 
 
+def test_gradients_beside_the_model_are_left_as_found():
+    model, head, batch = deep(2, gain=HE), nn.Linear(CLASSES, 1), torch.randn(16, INPUTS, requires_grad=True)
+    head.weight.grad = kept = torch.ones_like(head.weight)
+    GradientFlowAnalyzer(model).analyze(lambda: batch, lambda out: head(out).square().mean(), steps=2)
+    assert head.weight.grad is kept
+    assert torch.equal(kept, torch.ones_like(kept))
+    assert head.bias.grad is None
+    assert batch.grad is None
+
+
+def test_gradients_beside_the_model_do_not_add_up_while_it_is_trained():
+    model, head, batch = deep(2, gain=HE), nn.Linear(CLASSES, 1), torch.randn(16, INPUTS)
+    twin, twin_head = copy.deepcopy((model, head))
+    for _ in range(3):  # the plain loop
+        optimizer = torch.optim.SGD([*twin.parameters(), *twin_head.parameters()], lr=0.01)
+        optimizer.zero_grad()
+        (twin_head(twin(batch)) - 1).square().mean().backward()
+        optimizer.step()
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.01)
+    GradientFlowAnalyzer(model).analyze(
+        lambda: batch, lambda out: (head(out) - 1).square().mean(), steps=3, optimizer=optimizer
+    )
+    assert torch.equal(head.weight, twin_head.weight)
+    assert torch.equal(model[0].weight, twin[0].weight)
+
+
+def test_inside_inference_mode_gradients_are_there_all_the_same():
+    model, labels = deep(3, gain=HE), torch.zeros(16, dtype=torch.long)
+    with torch.inference_mode():
+        issues = GradientFlowAnalyzer(model).analyze(
+            lambda: torch.randn(16, INPUTS), lambda out: F.cross_entropy(out, labels), steps=2
+        )
+        assert torch.is_inference_mode_enabled()
+    assert "DISCONNECTED" not in [issue.issue_type.name for issue in issues]
+
+
 # ---- what models may be and return ----------------------------------------------------------------------------------
 
 
@@ -548,6 +585,7 @@ def test_tied_and_reused_and_no_grad_parts():
         ({"optimizer": "adam"}, "optimizer"),
         ({"loss_fn": lambda out: out.mean().item()}, "loss_fn"),
         ({"loss_fn": lambda out: out}, "loss_fn"),
+        ({"loss_fn": lambda out: None}, "loss_fn"),
     ],
 )
 def test_bad_arguments_are_named(arguments, name):
@@ -563,6 +601,60 @@ def test_bad_settings_are_named():
         GradientFlowAnalyzer(deep(1), dead_threshold=95)
     with pytest.raises(ConfigError, match="`vanishing_threshold`"):
         GradientFlowAnalyzer(deep(1), vanishing_threshold=float("nan"))
+
+
+# ---- models in wrappers ---------------------------------------------------------------------------------------------
+
+
+def compiled_whole():
+    return torch.compile(deep(12, gain=0.1), backend="aot_eager")
+
+
+def compiled_in_place():
+    model = deep(12, gain=0.1)
+    model.compile(backend="aot_eager")
+    return model
+
+
+def compiled_inside():
+    model = deep(12, gain=0.1)
+    model[4] = torch.compile(model[4], backend="aot_eager")  # a layer
+    return nn.Sequential(torch.compile(model, backend="aot_eager"), nn.Identity())
+
+
+@pytest.mark.parametrize("make", [compiled_whole, compiled_in_place, compiled_inside])
+@pytest.mark.parametrize("vector", [False, True])
+def test_compiled_models_give_the_verdict_of_plain_ones_and_stay_compiled(make, vector):
+    torch.manual_seed(1)
+    plain = GradientFlowAnalyzer(deep(12, gain=0.1))
+    torch.manual_seed(1)
+    model = make()
+    parts = [(type(part), part._compiled_call_impl) for part in model.modules()]
+    analyzer = GradientFlowAnalyzer(model, enable_vector_analysis=vector)
+    batch, labels = torch.randn(16, INPUTS), torch.zeros(16, dtype=torch.long)
+    expected, issues = (
+        each.analyze(lambda: batch, lambda out: F.cross_entropy(out, labels), steps=2) for each in (plain, analyzer)
+    )
+    assert expected
+    assert [(i.issue_type, i.severity) for i in issues] == [(i.issue_type, i.severity) for i in expected]
+    inside = "0." if make is compiled_inside else ""
+    assert [i.layer for i in issues] == [inside + i.layer for i in expected]
+    assert not any("_orig_mod" in layer.name for layer in analyzer.record.layers)
+    assert [(type(part), part._compiled_call_impl) for part in model.modules()] == parts
+    assert (analyzer.field is not None) is vector
+
+
+def test_a_model_in_ddp_is_named_as_without(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(deep(12, gain=0.1))
+        issues = classify(model, steps=2)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert [(issue.issue_type, issue.layer) for issue in issues] == [
+        (issue.issue_type, issue.layer) for issue in classify(deep(12, gain=0.1), steps=2)
+    ]
+    assert issues
 
 
 # ---- rules of one's own ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from browser import browser  # noqa: F401
 from gradient_flow import run_digest
+from gradient_flow.cli import main
 from gradient_flow.commands.serve import serve
 from gradient_flow.errors import ConfigError, RunFileError
 from gradient_flow.history.run_writer import RunWriter
@@ -491,8 +492,8 @@ def test_a_missing_extra_names_the_command_that_installs_it(folder, monkeypatch)
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    result = CliRunner().invoke(serve, [str(folder)])
-    assert result.exit_code == 1
+    result = CliRunner().invoke(main, ["serve", str(folder)])
+    assert result.exit_code == 2
     assert "pip install 'gradient-flow[dashboard]'" in result.output
 
 

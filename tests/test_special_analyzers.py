@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from gradient_flow.analyzers import GradientFlowAnalyzer
+from gradient_flow.errors import ConfigError
 from gradient_flow.special_analyzers import RecurrentAnalyzer, RLPolicyAnalyzer, TransformerAnalyzer
 
 
@@ -73,6 +74,62 @@ def test_recurrent(capsys):
     analyzer.print_summary(issues, dynamics)
     assert capsys.readouterr().out
     assert not any(module._forward_hooks for module in analyzer.model.modules())
+
+
+def test_criticality_is_judged_by_the_radius_and_band_that_were_set():
+    model = Recurrent(nn.RNN)
+    batch = torch.randn(8, 10, 4)
+
+    def level(**settings):
+        _, dynamics = RecurrentAnalyzer(model, **settings).analyze(lambda: batch, lambda out: out.square().mean(), 1)
+        assert (dynamics.optimal_radius, dynamics.critical_band) == tuple(settings.values())
+        return dynamics.spectral_radius, dynamics.criticality
+
+    radius, _ = level(optimal_radius=0.9, critical_band=0.15)
+    assert level(optimal_radius=radius, critical_band=0.01)[1] == "CRITICAL"
+    assert level(optimal_radius=radius / 2, critical_band=0.01)[1] == "SUPERCRITICAL"
+    assert level(optimal_radius=radius * 2, critical_band=0.01)[1] == "SUBCRITICAL"
+
+
+@pytest.mark.parametrize("kind", DOCUMENTED)
+@pytest.mark.parametrize("on", [True, False])
+def test_both_spellings_of_the_switches(kind, on):
+    analyzer = kind(nn.Linear(4, 2), enable_rnn_analyzer=on, enable_circular_flow_analyser=on)
+    assert analyzer.enable_jacobian is on
+    assert analyzer.enable_vector_analysis is on
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "name"),
+    [
+        (RecurrentAnalyzer, {"optimal_radius": "0.9"}, "optimal_radius"),
+        (RecurrentAnalyzer, {"critical_band": -0.1}, "critical_band"),
+        (TransformerAnalyzer, {"min_entropy_threshold": 50}, "min_entropy_threshold"),
+        (TransformerAnalyzer, {"min_diversity_threshold": None}, "min_diversity_threshold"),
+        (RLPolicyAnalyzer, {"min_entropy_threshold": float("nan")}, "min_entropy_threshold"),
+        (RLPolicyAnalyzer, {"min_std_threshold": 3.0}, "max_std_threshold"),
+    ],
+)
+def test_bad_settings_are_named(kind, settings, name):
+    with pytest.raises(ConfigError, match=f"`{name}`"):
+        kind(nn.Linear(4, 2), **settings)
+
+
+def test_no_upper_limit_of_the_standard_deviation():
+    assert RLPolicyAnalyzer(nn.Linear(4, 2), max_std_threshold=float("inf")).max_std_threshold == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [(RecurrentAnalyzer, "recurrent part"), (TransformerAnalyzer, "attention"), (RLPolicyAnalyzer, "action_extractor")],
+)
+def test_the_summary_says_why_nothing_special_was_measured(kind, word, capsys):
+    analyzer = kind(nn.Linear(4, 2))
+    issues, measured = analyzer.analyze(lambda: torch.randn(8, 4), lambda out: (out - 1).square().mean(), steps=1)
+    analyzer.print_summary(issues, measured)
+    assert measured is None
+    assert word in analyzer.reason
+    assert analyzer.reason in capsys.readouterr().out
 
 
 def test_general_analyzer_with_jacobian_reads_recurrent_models():

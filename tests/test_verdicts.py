@@ -205,6 +205,25 @@ def test_bad_sources_are_named(tmp_path):
         diagnose(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize(
+    ("statistics", "matrices"),
+    [
+        ({"grad_norm": [1.0, 2.0]}, "{}"),
+        ({"grad_norm": [1.0, 2.0], "step": [1]}, "{}"),
+        ({"grad_norm": ["one"], "step": [1]}, "{}"),
+        ({"grad_norm": 1.0, "step": 1}, "{}"),
+        ({"grad_norm": [1.0], "step": [1]}, "{oops"),
+        ({"grad_norm": [1.0], "step": [1]}, '{"W_in": 3}'),
+        ({"grad_norm": [1.0], "step": [1]}, '{"W_in": {"step": [1], "norm": []}}'),
+    ],
+)
+def test_a_json_file_that_is_not_as_documented_is_named(tmp_path, statistics, matrices):
+    (tmp_path / "gradient_statistics.json").write_text(json.dumps(statistics))
+    (tmp_path / "gradient_statistics_weight_matrices.json").write_text(matrices)
+    with pytest.raises(RunFileError, match="gradient_statistics"):
+        diagnose(tmp_path)
+
+
 def test_too_little_data_is_no_finding():
     diagnosis = judge_run(record([1.0]))
     assert diagnosis.healthy

@@ -37,4 +37,9 @@ def findings(case: Case, setup: Setup) -> list[Finding]:
         arguments["optimizer"] = setup.optimizer
     result = analyzer.analyze(setup.input_fn, setup.loss_fn, steps=setup.steps, **arguments)
     issues = result[0] if isinstance(result, tuple) else result  # the special analyzers add their statistics
-    return [Finding(i.issue_type.name, i.severity.name, i.layer, i.message) for i in issues]
+    return [Finding(i.issue_type.name, i.severity.name, _module(i.layer), i.message) for i in issues]
+
+
+def _module(layer: str) -> str:
+    """The module of a place: `rnn[l1]` is a layer inside of `rnn`, which has no path of its own."""
+    return layer.partition("[")[0]

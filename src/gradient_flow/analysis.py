@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch import nn
 
+from gradient_flow.capture.call_places import graph_behind
 from gradient_flow.capture.module_calls import tensors_in
 from gradient_flow.capture.untouched import gradients_kept, nothing_changed
 from gradient_flow.diagnosis.analysis_record import AnalysisRecord
@@ -46,22 +47,25 @@ def run_steps(
     progress: bool = False,
 ) -> tuple[AnalysisRecord, Probe | None]:
     """Run the steps and record what was seen. Without an optimizer, or on a copy, everything is left as found."""
-    model = getattr(model, "_orig_mod", model)  # a compiled model hides its modules; the one inside computes the same
     with ExitStack() as stack:
+        model = stack.enter_context(uncompiled(model))
         if optimizer is None or not in_place:
             stack.enter_context(nothing_changed(model))
         else:
             stack.enter_context(gradients_kept(model))
         if optimizer is not None and not in_place:
             model, optimizer = copy.deepcopy((model, optimizer))  # together, so that one holds the other's weights
+        stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
-        probe = make_probe(model) if make_probe is not None else None
+        seen = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+        probe = make_probe(seen) if make_probe is not None else None
         if probe is not None:
             stack.enter_context(probe)
-        observer = Observer(model, steps, optimizer)
+        observer = Observer(seen, steps, optimizer)
+        others = stack.enter_context(_OtherGradients(model, optimizer))
         bad_steps = 0
         for index in _shown(steps, progress):
-            finite = _one_step(index, model, input_fn, loss_fn, observer, probe)
+            finite = _one_step(index, model, input_fn, loss_fn, observer, others, probe)
             bad_steps += not finite
             if not finite:
                 observer.watch_also(index + 1)
@@ -75,7 +79,13 @@ def run_steps(
 
 
 def _one_step(
-    index: int, model: nn.Module, input_fn: Any, loss_fn: Any, observer: Observer, probe: Probe | None
+    index: int,
+    model: nn.Module,
+    input_fn: Any,
+    loss_fn: Any,
+    observer: Observer,
+    others: _OtherGradients,
+    probe: Probe | None,
 ) -> bool:
     observer.clear_gradients()
     with observer.step(index):
@@ -84,6 +94,7 @@ def _one_step(
         output = call_model(model, inputs)
         loss = _checked_loss(loss_fn(output))
         observer.on_loss(loss)
+        others.set_aside(loss, look=index == 0)
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]  # torch does not type it
         finite = observer.on_backward(index)
@@ -92,19 +103,81 @@ def _one_step(
     return finite and math.isfinite(float(loss.detach()))
 
 
+class _OtherGradients:
+    """Gradients of what the loss reaches beside the model: a head in `loss_fn`, a batch that needs gradients.
+
+    They are set aside at every step, so that none adds up over the steps, and are afterwards the same tensors.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+        self._model = {id(parameter) for parameter in model.parameters()}
+        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        for group in [] if optimizer is None else optimizer.param_groups:
+            self._keep(group["params"])
+
+    def __enter__(self) -> _OtherGradients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for tensor, gradient in self._kept.values():
+            tensor.grad = gradient
+
+    def set_aside(self, loss: torch.Tensor, look: bool) -> None:
+        """Just before backward; `look` also searches the graph behind the loss."""
+        if look and loss.grad_fn is not None:
+            found = (getattr(node, "variable", None) for node in graph_behind([loss.grad_fn]))
+            self._keep(leaf for leaf in found if isinstance(leaf, torch.Tensor) and leaf.is_leaf)
+        for tensor, _ in self._kept.values():
+            tensor.grad = None
+
+    def _keep(self, tensors: Iterable[torch.Tensor]) -> None:
+        for tensor in tensors:
+            if id(tensor) not in self._model:
+                self._kept.setdefault(id(tensor), (tensor, tensor.grad))
+
+
 def gradient_field(model: nn.Module, input_fn: Any, loss_fn: Any, players: Any) -> FieldStats:
     """Divergence and rotation at the model's present weights, on one batch. A player is `(loss_fn, parameters)`."""
     from gradient_flow.measurement.game import field_stats
 
     if players is None:
         players = [(loss_fn, [parameter for parameter in model.parameters() if parameter.requires_grad])]
-    with nothing_changed(model), torch.enable_grad():
+    with uncompiled(model) as model, nothing_changed(model), torch.inference_mode(False), torch.enable_grad():
         inputs = input_fn()
         return field_stats([(_loss_of(model, inputs, loss), list(parameters)) for loss, parameters in players])
 
 
 def _loss_of(model: nn.Module, inputs: Any, loss_fn: Any) -> Callable[[], torch.Tensor]:
     return lambda: _checked_loss(loss_fn(call_model(model, inputs)))
+
+
+@contextmanager
+def uncompiled(model: nn.Module) -> Iterator[nn.Module]:
+    """The model without `torch.compile`, as a whole and in its parts, which computes the same.
+
+    Compiled parts hide their modules behind a wrapper, and allow no second derivative.
+    """
+    if _is_compiled(model):
+        model = model._orig_mod  # type: ignore[assignment]
+    wrapped: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for module in list(model.modules()):
+            wrapped += [(module._modules, name, part) for name, part in module._modules.items() if _is_compiled(part)]
+            call = vars(module).pop("_compiled_call_impl", None)  # what `module.compile()` leaves
+            if call is not None:
+                wrapped.append((vars(module), "_compiled_call_impl", call))
+        for parts, name, part in wrapped:
+            if _is_compiled(part):
+                parts[name] = part._orig_mod
+        yield model
+    finally:
+        for parts, name, part in wrapped:
+            parts[name] = part
+
+
+def _is_compiled(part: Any) -> bool:
+    # Not by `getattr`: a wrapper that passes on attributes of what it wraps is not itself compiled.
+    return isinstance(part, nn.Module) and "_orig_mod" in part._modules
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
@@ -117,8 +190,7 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
 def _checked_loss(loss: Any) -> torch.Tensor:
     if not isinstance(loss, torch.Tensor):
         raise InputError(
-            f"`loss_fn` must return a tensor of one element, got {type(loss).__name__}. Return the loss itself: "
-            "`.item()` cuts it off from the model."
+            f"`loss_fn` must return a tensor of one element, got {type(loss).__name__}. {_how_to_return(loss)}"
         )
     if loss.numel() != 1 or loss.is_complex():
         raise InputError(
@@ -126,6 +198,12 @@ def _checked_loss(loss: Any) -> torch.Tensor:
             'Reduce it to one number, as `reduction="mean"` does.'
         )
     return loss.reshape(())
+
+
+def _how_to_return(loss: Any) -> str:
+    if loss is None:
+        return "Return the loss; `output.loss` of a Hugging Face model is None unless `input_fn` also gives `labels`."
+    return "Return the loss itself: `.item()` cuts it off from the model."
 
 
 def _update(optimizer: torch.optim.Optimizer) -> None:

@@ -30,8 +30,12 @@ Start with:  gradient-flow demo
 Then:        gradient-flow run train.py
 
 Exit status: 0 for success and for a healthy verdict, 1 where `diagnose` or `check` found issues, 2 for wrong usage and
-for a run that cannot be read. NO_COLOR=1 switches colours off.
+for a run that cannot be read, 130 after Ctrl-C. NO_COLOR=1 switches colours off.
 """
+
+
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C, as shells have it."""
 
 
 class LazyGroup(click.Group):
@@ -66,6 +70,9 @@ class LazyGroup(click.Group):
             return super().invoke(context)
         except GradientFlowError as problem:
             raise Unusable(str(problem)) from problem
+        except KeyboardInterrupt:  # click would leave with 1, which here means that issues were found
+            click.echo("\nAborted.", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 class Unusable(click.ClickException):

@@ -10,12 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from gradient_flow.diagnosis.findings import Diagnosis
-from gradient_flow.diagnosis.parting import Parting, Values, parting
+from gradient_flow.diagnosis.parting import Parting, parting
 from gradient_flow.history.run_reader import Run
 from gradient_flow.verdicts import diagnose
 
 SERIES: Final = ("norm", "loss", "lr")
 _TABLES: Final = 64
+_NONFINITE: Final = ("nan", "inf", "neg_inf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +117,22 @@ def _layers(first: Run, other: Run) -> dict[str, Parting]:
     common = sorted(set(first.table_steps) & set(other.table_steps))
     chosen = common[:: max(1, math.ceil(len(common) / _TABLES))]
     ours, theirs = (_norms(run, chosen) for run in (first, other))
-    gap = np.full(len(chosen), np.nan)
-    found = {name: parting(chosen, ours.get(name, gap), theirs.get(name, gap)) for name in ours if name in theirs}
+    found: dict[str, Parting] = {}
+    for name in ours:
+        both = [step for step in chosen if step in ours[name] and step in theirs.get(name, {})]
+        if both:
+            a, b = (np.array([norms[name][step] for step in both]) for norms in (ours, theirs))
+            found[name] = parting(both, a, b)
     return dict(sorted(found.items(), key=lambda item: -item[1].size))
 
 
-def _norms(run: Run, steps: Sequence[int]) -> dict[str, Values]:
-    norms: dict[str, Values] = {}
-    for at, step in enumerate(steps):
+def _norms(run: Run, steps: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Of each layer its norm at the steps whose table has it: a table of one optimizer has its layers alone."""
+    norms: dict[str, dict[int, float]] = {}
+    for step in steps:
         record = run.layers(step)
-        for name, norm in zip(record["names"], record["norm"], strict=True):
-            norms.setdefault(name, np.full(len(steps), np.nan))[at] = math.nan if norm is None else norm
+        bad = [sum(counts) for counts in zip(*(record[column] for column in _NONFINITE), strict=True)]
+        for name, norm, unusable in zip(record["names"], record["norm"], bad, strict=True):
+            # The norm of a table is that of the finite elements alone: of a layer that is all NaN it is 0.
+            norms.setdefault(name, {})[step] = math.nan if norm is None or unusable else norm
     return norms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +32,8 @@ def write_report(run_folder: str | Path, out: str | Path | None = None, format: 
         raise InputError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
     folder = Path(run_folder)
     target = Path(out) if out is not None else _folder_of(folder) / f"report.{format}"
-    if target.is_dir():
+    # os.path: a path that no file can have is said to be one when it is written to.
+    if os.path.isdir(target) or str(out or "").endswith(("/", os.sep)):
         target = target / f"report.{format}"
     content = _WRITERS[format](page_data(folder))
     try:
@@ -89,7 +91,9 @@ def _png(data: Mapping[str, Any]) -> bytes:
     from gradient_flow.show.report_figure import report_figure
 
     buffer = BytesIO()
-    report_figure(data).savefig(buffer, format="png", dpi=120)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)  # a letter the font lacks is drawn as a box
+        report_figure(data).savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
 
 

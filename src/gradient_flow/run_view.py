@@ -120,7 +120,7 @@ class RunMonitor:
         members: dict[str, list[int]] = {}
         for position, name in enumerate(self.run.parameters):
             members.setdefault(self.run.groups.get(name, name), []).append(position)
-        if not members:
+        if not members or not self.run.tables:  # a group without any number would be an empty line
             return {}
         chosen = self.run.tables[:: math.ceil(len(self.run.tables) / TABLES) or 1]
         missing = [place for place in chosen if place not in self._norms]

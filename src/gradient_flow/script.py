@@ -185,6 +185,6 @@ def summary(watched: ScriptWatch) -> str:
         lines.append(f"  first bad layer: {verdict.layer}, at step {verdict.step}")
     if len(norms):
         lines.append(f"  gradient norm: first {norms[0]:.3g}, last {norms[-1]:.3g}")
-    if flow.path is not None:
+    if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
         lines.append(f"  run folder: {flow.path.parent}")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -10,12 +11,20 @@ from torch import nn
 
 from gradient_flow.analysis import Probe
 from gradient_flow.analyzers import GradientFlowAnalyzer, InputFn, LossFn, say, summary
+from gradient_flow.checks import check_number
 from gradient_flow.diagnosis.analysis_record import AnalysisRecord
 from gradient_flow.diagnosis.issue import Issue
 
 _RECURRENT: Final = {"optimal_radius": 0.9, "critical_band": 0.15}
 _ATTENTION: Final = {"min_entropy_threshold": 0.5, "min_diversity_threshold": 0.3}
 _POLICY: Final = {"min_entropy_threshold": 0.5, "min_std_threshold": 0.1, "max_std_threshold": 2.0}
+
+_SHARE: Final = "a share between 0 and 1"
+_SAME: Final = {
+    "enable_rnn_analyzer": "enable_jacobian",
+    "enable_circular_flow_analyser": "enable_vector_analysis",
+}
+"""Documented under both names."""
 
 
 class RecurrentAnalyzer(GradientFlowAnalyzer):
@@ -39,11 +48,13 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
         track_hidden_states: bool = True,
         **thresholds: Any,
     ) -> None:
-        super().__init__(
-            model, enable_jacobian=enable_jacobian, enable_vector_analysis=enable_vector_analysis, **thresholds
-        )
+        super().__init__(model, **_by_one_name(enable_jacobian, enable_vector_analysis, thresholds))
+        check_number("optimal_radius", optimal_radius, "a positive number", 0, open_ends="l")
+        check_number("critical_band", critical_band, "a number of at least 0", 0)
         self.optimal_radius, self.critical_band = optimal_radius, critical_band
         self.track_hidden_states = track_hidden_states
+        self.reason = ""
+        """Why there are no dynamics, where there are none."""
 
     def analyze(  # type: ignore[override]  # the document returns a pair here
         self,
@@ -69,8 +80,8 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
         def judge(probe: Any) -> Iterable[Issue]:
             from gradient_flow.diagnosis.recurrent import recurrent_issues
 
-            self.dynamics = probe.result()
             settings = {name: getattr(self, name) for name in _RECURRENT}
+            self.dynamics, self.reason = probe.result(**settings), probe.reason
             explicit = _explicit(settings, _RECURRENT) | ({"required_lag"} if required_lag is not None else set())
             if self.dynamics is None:
                 return []
@@ -81,7 +92,7 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
 
     def print_summary(self, issues: Sequence[Issue], dynamics: Any = None) -> None:
         """Print the issues and, if given, the dynamics."""
-        say(summary(issues, self.record) + (f"\n\n{dynamics}" if dynamics is not None else ""))
+        say(_with_measured(summary(issues, self.record), dynamics, self.reason))
 
 
 class TransformerAnalyzer(GradientFlowAnalyzer):
@@ -104,9 +115,9 @@ class TransformerAnalyzer(GradientFlowAnalyzer):
         track_attention_weights: bool = True,
         **thresholds: Any,
     ) -> None:
-        super().__init__(
-            model, enable_jacobian=enable_jacobian, enable_vector_analysis=enable_vector_analysis, **thresholds
-        )
+        super().__init__(model, **_by_one_name(enable_jacobian, enable_vector_analysis, thresholds))
+        check_number("min_entropy_threshold", min_entropy_threshold, _SHARE, 0, 1)
+        check_number("min_diversity_threshold", min_diversity_threshold, _SHARE, 0, 1)
         self.min_entropy_threshold, self.min_diversity_threshold = min_entropy_threshold, min_diversity_threshold
         self.track_attention_weights = track_attention_weights
         self.attn_stats: Any = None
@@ -144,7 +155,7 @@ class TransformerAnalyzer(GradientFlowAnalyzer):
 
     def print_summary(self, issues: Sequence[Issue], attn_stats: Any = None) -> None:
         """Print the issues and, if given, the statistics."""
-        say(summary(issues, self.record) + (f"\n\n{attn_stats}" if attn_stats is not None else ""))
+        say(_with_measured(summary(issues, self.record), attn_stats, self.reason))
 
 
 class RLPolicyAnalyzer(GradientFlowAnalyzer):
@@ -169,9 +180,12 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
         track_distributions: bool = True,
         **thresholds: Any,
     ) -> None:
-        super().__init__(
-            model, enable_jacobian=enable_jacobian, enable_vector_analysis=enable_vector_analysis, **thresholds
-        )
+        super().__init__(model, **_by_one_name(enable_jacobian, enable_vector_analysis, thresholds))
+        check_number("min_entropy_threshold", min_entropy_threshold, _SHARE, 0, 1)
+        check_number("min_std_threshold", min_std_threshold, "a number of at least 0", 0)
+        if max_std_threshold != math.inf:
+            least = f"a number above `min_std_threshold` ({min_std_threshold:g})"
+            check_number("max_std_threshold", max_std_threshold, least, min_std_threshold, open_ends="l")
         self.min_entropy_threshold = min_entropy_threshold
         self.min_std_threshold, self.max_std_threshold = min_std_threshold, max_std_threshold
         self.track_distributions = track_distributions
@@ -227,7 +241,19 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
 
     def print_summary(self, issues: Sequence[Issue], stats: Any = None) -> None:
         """Print the issues and, if given, the statistics."""
-        say(summary(issues, self.record) + (f"\n\n{stats}" if stats is not None else ""))
+        say(_with_measured(summary(issues, self.record), stats, self.reason))
+
+
+def _by_one_name(jacobian: bool, vector: bool, others: dict[str, Any]) -> dict[str, Any]:
+    """The two switches under either of their names, and whatever else was given."""
+    named = {"enable_jacobian": jacobian, "enable_vector_analysis": vector}
+    return named | {_SAME.get(name, name): value for name, value in others.items()}
+
+
+def _with_measured(text: str, measured: Any, reason: str) -> str:
+    """What was measured below the verdict, or why nothing was: silence would read as healthy."""
+    below = reason if measured is None else str(measured)
+    return f"{text}\n\n{below}" if below else text
 
 
 def _policy_head(record: AnalysisRecord | None, actions: float | None) -> str:

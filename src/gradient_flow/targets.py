@@ -37,20 +37,29 @@ def _imported(where: str) -> Any:
         if not path.is_file():
             raise InputError(f"`MODULE:FUNCTION`: there is no file {where!r} in {os.getcwd()!r}.")
         sys.path.insert(0, str(path.parent))  # as `python file.py` does
-        module = path.stem
-    else:
-        sys.path.insert(0, os.getcwd())
-        module = where
-        try:
-            found = importlib.util.find_spec(module)
-        except ImportError:  # of the package around it
-            found = None
-        if found is None:
-            raise InputError(
-                f"`MODULE:FUNCTION`: there is no module {where!r}, neither installed nor in {os.getcwd()!r}. "
-                "For a file elsewhere give its path: path/to/file.py:function."
-            )
-    return with_own_traceback(lambda: importlib.import_module(module), f"{where} cannot be imported")
+        return with_own_traceback(lambda: _from_file(path), f"{where} cannot be imported")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.util.find_spec(where)
+    except ImportError:  # of the package around it
+        found = None
+    if found is None:
+        raise InputError(
+            f"`MODULE:FUNCTION`: there is no module {where!r}, neither installed nor in {os.getcwd()!r}. "
+            "For a file elsewhere give its path: path/to/file.py:function."
+        )
+    return with_own_traceback(lambda: importlib.import_module(where), f"{where} cannot be imported")
+
+
+def _from_file(path: Path) -> Any:
+    """The module of a file, also where another one of its name is loaded already: `json.py` beside Python's own."""
+    loaded = sys.modules.get(path.stem)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if loaded is None or getattr(loaded, "__file__", None) == str(path) or spec is None or spec.loader is None:
+        return importlib.import_module(path.stem)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def with_own_traceback(function: Callable[[], Any], what: str) -> Any:
@@ -59,7 +68,7 @@ def with_own_traceback(function: Callable[[], Any], what: str) -> Any:
         return function()
     except GradientFlowError:
         raise
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:  # one that leaves with status 0 has not been found healthy
         frames = traceback.extract_tb(problem.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith((_OURSELVES, "<frozen", _IMPORTLIB))]
         lines = traceback.format_list(own) + traceback.format_exception_only(problem)

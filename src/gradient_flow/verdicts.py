@@ -94,28 +94,22 @@ def _record_of_run(run: Run) -> RunRecord:
 
 
 def _record_of_json(path: Path) -> RunRecord:
-    try:
-        data = orjson.loads(path.read_bytes())
-    except OSError as problem:
-        raise RunFileError(
-            f"`source` must be {_ACCEPTED}; {str(path)!r} cannot be read ({problem.strerror})."
-        ) from problem
-    except orjson.JSONDecodeError as problem:
-        raise RunFileError(f"{str(path)!r} is not JSON: {problem}.") from problem
-    if not isinstance(data, dict) or not ("grad_norm" in data or all(_is_matrix(value) for value in data.values())):
+    data = _read_json(path)
+    if not isinstance(data, dict) or not ("grad_norm" in data or all(map(_is_matrix, data.values()))):
         raise RunFileError(f"{str(path)!r} is not a {STATISTICS_FILE}: it has neither `grad_norm` nor weight matrices.")
     matrices: Mapping[str, Any] = {} if "grad_norm" in data else data
     beside = path.with_name(MATRICES_FILE)
     if "grad_norm" in data and beside.exists():
-        matrices = orjson.loads(beside.read_bytes())
+        matrices = _read_json(beside)
+        if not isinstance(matrices, dict) or not all(map(_is_matrix, matrices.values())):
+            raise RunFileError(f"{str(beside)!r} is not of weight matrices: each needs `step` and `norm`.")
     record = RunRecord()
     for name, values in matrices.items():
-        norms = _numbers(values["norm"])
-        record.layers.append(
-            LayerSeries(name=name, steps=list(values["step"]), norms=norms, is_weight=name != "biases")
-        )
+        steps, norms = _columns(path if matrices is data else beside, values, "norm")
+        record.layers.append(LayerSeries(name=name, steps=steps, norms=norms, is_weight=name != "biases"))
     if "grad_norm" in data:
-        record.totals = [Series(name="model", steps=list(data["step"]), norms=_numbers(data["grad_norm"]))]
+        steps, norms = _columns(path, data, "grad_norm")
+        record.totals = [Series(name="model", steps=steps, norms=norms)]
         record.losses = _numbers(data.get("loss", []))
     else:
         record.totals = [Series(name=each.name, steps=each.steps, norms=each.norms) for each in record.layers]
@@ -129,6 +123,31 @@ def _record_of_json(path: Path) -> RunRecord:
                 if gaps[0] in layer.steps and not math.isfinite(layer.norms[layer.steps.index(gaps[0])])
             )
     return record
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return orjson.loads(path.read_bytes())
+    except OSError as problem:
+        raise RunFileError(
+            f"`source` must be {_ACCEPTED}; {str(path)!r} cannot be read ({problem.strerror})."
+        ) from problem
+    except orjson.JSONDecodeError as problem:
+        raise RunFileError(f"{str(path)!r} is not JSON: {problem}.") from problem
+
+
+def _columns(path: Path, data: Mapping[str, Any], norm: str) -> tuple[list[int], list[float]]:
+    """The steps and norms of a file, if they are what they should be: lists of numbers of equal length."""
+    try:
+        steps, norms = [int(step) for step in data["step"]], _numbers(data[norm])
+        if len(steps) != len(norms):
+            raise ValueError(f"{len(steps)} and {len(norms)} values")
+    except (KeyError, TypeError, ValueError) as problem:
+        told = "`step` is missing" if isinstance(problem, KeyError) else str(problem)
+        raise RunFileError(
+            f"{str(path)!r} must hold `step` and `{norm}` as lists of numbers of equal length: {told}."
+        ) from problem
+    return steps, norms
 
 
 def totals(columns: Mapping[str, list[float]]) -> list[Series]:

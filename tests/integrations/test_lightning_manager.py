@@ -11,6 +11,7 @@ from gradient_flow import (
     GradientConfig,
     GradientFlowWarning,
     GradientManagerCallback,
+    GradientStatisticsCallback,
     InputError,
     NonFiniteGradientError,
 )
@@ -100,6 +101,20 @@ def test_clipping_gives_the_weights_of_the_trainers_own(tmp_path):
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         # torch divides by the norm plus 1e-6
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("manager_first", [True, False])
+def test_statistics_are_of_gradients_before_the_managers_clipping(tmp_path, manager_first):
+    manager = GradientManagerCallback(GradientConfig(max_grad_norm=1e-3))
+    statistics = GradientStatisticsCallback(grad_log_every_n_steps=1, save_dir=tmp_path)
+    callbacks = [manager, statistics] if manager_first else [statistics, manager]
+    data = torch.randn(32, 4, generator=torch.Generator().manual_seed(1))
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    trainer = Trainer(max_epochs=1, callbacks=callbacks, logger=False, accelerator="cpu", **quiet)
+    trainer.fit(Regression(), torch.utils.data.DataLoader(data, batch_size=8))
+    assert min(statistics.statistics["grad_norm"]) > 1e-2
+    assert manager.manager.last_step["clipping"]["clipped"]
+    assert [each for each in trainer.callbacks if each in callbacks] == [statistics, manager]
 
 
 def test_a_policy_to_raise_stops_the_fit(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext, redirect_stdout
 
 import click
 
@@ -40,11 +41,12 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
     from gradient_flow.show.terminal_text import issues_text, verdict_text
     from gradient_flow.targets import load_target, with_own_traceback
 
-    setup = load_target(target)
     shown = sys.stderr.isatty()
-    issues, statistics = with_own_traceback(
-        lambda: analyze(*setup, kind=analyzer, steps=steps, progress=shown), "a step of the model failed"
-    )
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():  # what the model prints is no JSON
+        setup = load_target(target)
+        issues, statistics = with_own_traceback(
+            lambda: analyze(*setup, kind=analyzer, steps=steps, progress=shown), "a step of the model failed"
+        )
     failed = at_least(issues, fail_on)
     if as_json:
         told = {"target": target, "analyzer": analyzer, "steps": steps, "fail_on": fail_on, "failed": bool(failed)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ def compare(runs: tuple[Path, ...], layers: int, as_json: bool) -> None:
     from gradient_flow.comparison import compare as compare_runs
     from gradient_flow.errors import RunFileError
     from gradient_flow.history.run_reader import load_run
+    from gradient_flow.page_data import readable
     from gradient_flow.show.comparison_text import comparison_tables
 
     if len(runs) < 2 or len({path.resolve() for path in runs}) < len(runs):
@@ -41,7 +43,7 @@ def compare(runs: tuple[Path, ...], layers: int, as_json: bool) -> None:
             raise RunFileError(f"{name!r} holds no step yet: there is nothing to compare.")
     found = compare_runs(read)
     if as_json:
-        write_json(found.to_dict())
+        write_json(replace(found, names=[readable(name) for name in found.names]).to_dict())
     else:
         out = console()
         for part in comparison_tables(found, out.width, layers):

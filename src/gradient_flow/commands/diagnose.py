@@ -30,6 +30,7 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     """
     from gradient_flow.errors import RunFileError
     from gradient_flow.history.run_reader import load_run
+    from gradient_flow.page_data import readable
     from gradient_flow.severities import at_least
     from gradient_flow.show.terminal_text import issues_text, verdict_text
     from gradient_flow.verdicts import diagnose as judge
@@ -41,7 +42,7 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     failed = at_least(found.issues, fail_on)
     notes = recorded.notes if recorded is not None else []
     if as_json:
-        told = {"run": str(run), "message": found.message, **found.to_dict()}
+        told = {"run": readable(str(run)), "message": found.message, **found.to_dict()}
         write_json({**told, "fail_on": fail_on, "failed": bool(failed), "notes": notes})
     else:
         out = console()

@@ -54,7 +54,8 @@ def export(run: Path, to: str, what: str, out: str | None) -> None:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        raise RunFileError(f"{str(target)!r} cannot be written ({problem.strerror}).") from problem
+        where = "standard output" if target is None else repr(str(target))
+        raise RunFileError(f"{where} cannot be written ({problem.strerror}).") from problem
     if target is not None:
-        click.echo(f"{count:,} rows in {target}")
+        click.echo(f"{count:,} rows in {click.format_filename(target)}")
     write_notes(recorded.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from gradient_flow.commands.run_path import RunPath
 
 @click.command()
 @click.argument("run", type=RunPath(only_runs=True))
-@click.option("--out", type=click.Path(path_type=Path), help="File or folder.  [default: RUN/report.<format>]")
+@click.option("--out", type=click.Path(), help="File or folder.  [default: RUN/report.<format>]")
 @click.option(
     "--format",
     "kind",
@@ -19,7 +20,7 @@ from gradient_flow.commands.run_path import RunPath
     help="A page with charts, words (md, txt), data (json) or an overview (png).  [default: as --out ends, else html]",
 )
 @click.option("--open", "then_open", is_flag=True, help="Open it when it is written.")
-def report(run: Path, out: Path | None, kind: str | None, then_open: bool) -> None:
+def report(run: Path, out: str | None, kind: str | None, then_open: bool) -> None:
     """Write a run as one page: verdict, issues with advice, gradient map, curves.
 
     The page is complete in itself: it opens from the file system and loads nothing from the network. RUN may still be
@@ -33,8 +34,8 @@ def report(run: Path, out: Path | None, kind: str | None, then_open: bool) -> No
     """
     from gradient_flow.report import FORMATS, write_report
 
-    ending = out.suffix.lstrip(".").lower() if out is not None and not out.is_dir() else ""
+    ending = Path(out).suffix.lstrip(".").lower() if out is not None and not os.path.isdir(out) else ""
     path = write_report(run, out, kind or (ending if ending in FORMATS else "html"))
-    click.echo(str(path))
+    click.echo(os.fsencode(path))  # as it is on the disk, for the next command: a path need not be text
     if then_open:
         click.launch(str(path))

@@ -11,7 +11,11 @@ import click
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--every", default=1, show_default=True, type=click.IntRange(min=1), help="Record every N steps.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<time>_<script>]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Run folder.  [default: runs/<time>_<script>]",
+)
 @click.option("--quiet", is_flag=True, help="Say nothing at the end.")
 @click.option("-m", "as_module", is_flag=True, help="The script is a module name, as with python -m.")
 @click.argument("script", type=click.Path())

@@ -23,9 +23,14 @@ class RunPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path, once there is something there to read."""
         path = Path(value)
-        if not path.exists():
+        try:
+            path.stat()
+            there = {name for name in self._names() if (path / name).is_file()} if path.is_dir() else set()
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last of a name that no file can have
             self.fail(f"there is no {str(path)!r}.{_hint(path.parent, path.name)}", param, ctx)
-        if path.is_dir() and not any((path / name).is_file() for name in self._names()):
+        except OSError as problem:
+            self.fail(f"{str(path)!r} cannot be read ({problem.strerror}).", param, ctx)
+        if path.is_dir() and not there:
             self.fail(f"{str(path)!r} is a folder without a {self._names()[0]}.{_hint(path)}", param, ctx)
         if self.only_runs and path.suffix == ".json":
             self.fail(f"{str(path)!r} is not a run: give the folder that `watch(run=...)` wrote.", param, ctx)
@@ -44,6 +49,11 @@ def runs_near(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: -(path / "run.jsonl").stat().st_mtime)
 
 
+def _shown(run: Path) -> str:
+    """A name that others gave, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "�" for letter in str(run))
+
+
 def _hint(folder: Path, name: str = "") -> str:
     near = runs_near(folder) if folder.is_dir() else []
     near = near or runs_near(Path())
@@ -52,4 +62,4 @@ def _hint(folder: Path, name: str = "") -> str:
     if not near:
         return " A run is a folder that `gradient-flow run` or `gf.watch(model, optimizer, run=...)` wrote."
     more = f" and {len(near) - _SHOWN} more" if len(near) > _SHOWN else ""
-    return f" Runs near it: {', '.join(map(str, near[:_SHOWN]))}{more}."
+    return f" Runs near it: {', '.join(_shown(run) for run in near[:_SHOWN])}{more}."

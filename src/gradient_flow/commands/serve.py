@@ -32,7 +32,7 @@ def serve(path: Path, host: str, port: int | None, token: str | None, open_brows
     except ImportError as missing:
         if (missing.name or "").split(".")[0] not in ("starlette", "uvicorn", "anyio"):
             raise
-        raise click.ClickException(str(MissingExtraError("dashboard"))) from missing
+        raise MissingExtraError("dashboard") from missing
     try:
         server = DashboardServer(path, host=host, port=port, token=token)
     except GradientFlowError as problem:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradient_flow.attachment import Attachment
 from gradient_flow.config import GradientConfig
 from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
+from gradient_flow.integrations.lightning import GradientStatisticsCallback
 from gradient_flow.manager import GradientManager
 
 try:
@@ -42,6 +43,17 @@ class GradientManagerCallback(Callback):
         self._attachment: Attachment | None = None
         self._batch: tuple[Any, int] | None = None
         self._loss: Any = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Come behind the statistics, in whatever order both were given: those are of gradients before any clipping."""
+        watching = [each for each in trainer.callbacks if isinstance(each, GradientStatisticsCallback)]
+        if not watching:
+            return
+        others = [each for each in trainer.callbacks if each is not self]
+        behind = 1 + max(at for at, each in enumerate(others) if each is watching[-1])
+        if any(each is self for each in trainer.callbacks[:behind]):
+            # A new list: the Trainer is going through the old one.
+            trainer.callbacks = [*others[:behind], self, *others[behind:]]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Know the model, the loss scaler and the schedules that move with every step."""

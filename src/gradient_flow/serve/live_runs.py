@@ -110,7 +110,7 @@ class LiveRuns:
                 if not self._is_news(run_id, size, changed):
                     continue
                 start, level = time.monotonic(), "unknown"
-                with suppress(GradientFlowError, OSError, KeyError):
+                with suppress(Exception):  # one damaged file must not keep the others from their verdicts
                     follower = RunFollower(self.folder.file(run_id))
                     follower.update()
                     level = verdict_data(diagnose_followed(follower))["level"]

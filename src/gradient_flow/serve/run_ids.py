@@ -76,10 +76,12 @@ class RunFolder:
     def file(self, run_id: str) -> Path:
         """The run file of an id; `KeyError` if there is none, or if it lies outside the folder."""
         relative = path_of(run_id)
-        if "\0" in relative or "\\" in relative or relative.startswith("/") or ".." in relative.split("/"):
+        other = "\\" if os.sep == "\\" else "\0"  # elsewhere a backslash is a letter like any other
+        if "\0" in relative or other in relative or relative.startswith("/") or ".." in relative.split("/"):
             raise KeyError(run_id)
         file = self.root / relative / FILE_NAME
         # Symlinks are followed only as far as they stay inside.
-        if not file.is_file() or not file.resolve().is_relative_to(self.root):
+        # os.path: a name that is too long for a file is none of a run.
+        if not os.path.isfile(file) or not file.resolve().is_relative_to(self.root):
             raise KeyError(run_id)
         return file

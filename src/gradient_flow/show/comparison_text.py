@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gradient_flow.diagnosis.parting import Parting
 from gradient_flow.measurement.display import number
-from gradient_flow.show.terminal_text import COLOURS, harmless, listed, wrapped
+from gradient_flow.show.terminal_text import COLOURS, harmless, listed, one_line, wrapped
 
 _KINDS: Final = {
     "only_in_first": "only in the first",
@@ -25,14 +25,16 @@ _KINDS: Final = {
 def comparison_tables(found: Any, width: int, layers: int) -> Iterator[RenderableType]:
     """A `Comparison`: runs, settings that differ, since when series part, layers, verdicts."""
     names = short_names(found.names)
+    yield _title("Runs (medians of the last tenth)")
     yield _runs(names, found.overview)
-    yield _facts(names, found.facts)
+    yield from _facts(names, found.facts)
     for name, series, parameters, parts in zip(names[1:], found.series, found.parameters, found.layers, strict=True):
         yield Text(f"\n{name} compared with {names[0]}", style="bold")
         yield from _others(parameters, width)
         yield _partings(series)
         if parts:
-            yield _layers(parts, layers)
+            yield from _layers(parts, layers)
+    yield _title("\nVerdicts")
     yield _verdicts(names, found.verdicts)
 
 
@@ -44,30 +46,37 @@ def short_names(paths: Sequence[str]) -> list[str]:
     """
     folders = [os.path.dirname(path) for path in paths]
     shared = folders[0] if len(set(folders)) == 1 else ""
-    return [harmless(os.path.basename(path) if shared else path) for path in paths]
+    return [one_line(os.path.basename(path) if shared else path) for path in paths]
 
 
-def _table(*headings: str, title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+def _title(words: str) -> Text:
+    """Above a table, not its own title: that would be wrapped to a narrow table."""
+    return Text(words, style="bold")
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
     return table
 
 
 def _runs(names: Sequence[str], overview: Sequence[dict[str, Any]]) -> Table:
-    table = _table("run", "steps", "norm", "loss", "lr", title="Runs (medians of the last tenth)")
+    table = _table("run", "steps", "norm", "loss", "lr")
     for name, last in zip(names, overview, strict=True):
         table.add_row(Text(name), f"{last['steps']:,}", *(_value(last[key]) for key in ("norm", "loss", "lr")))
     return table
 
 
-def _facts(names: Sequence[str], facts: dict[str, list[Any]]) -> RenderableType:
+def _facts(names: Sequence[str], facts: dict[str, list[Any]]) -> Iterator[RenderableType]:
     if not facts:
-        return Text("\nSettings, versions and number of parameters are the same.")
-    table = _table("", *names, title="\nSettings and versions that differ")
+        yield Text("\nSettings, versions and number of parameters are the same.")
+        return
+    yield _title("\nSettings and versions that differ")
+    table = _table("", *names)
     for key, values in facts.items():
-        table.add_row(harmless(key), *(harmless("" if value is None else str(value)) for value in values))
-    return table
+        table.add_row(one_line(key), *(one_line("" if value is None else str(value)) for value in values))
+    yield table
 
 
 def _others(parameters: dict[str, list[str]], width: int) -> Iterator[Text]:
@@ -81,26 +90,27 @@ def _others(parameters: dict[str, list[str]], width: int) -> Iterator[Text]:
 def _partings(series: dict[str, Parting]) -> RenderableType:
     if not series:
         return Text("They have no recorded step in common.")
-    table = _table("series", "first unequal", "apart since", "at the end", title="")
+    table = _table("series", "first unequal", "apart since", "at the end")
     for name, part in series.items():
         table.add_row(name, *_cells(part))
     return table
 
 
-def _layers(parts: dict[str, Parting], most: int) -> RenderableType:
+def _layers(parts: dict[str, Parting], most: int) -> Iterator[RenderableType]:
     different = [(name, part) for name, part in parts.items() if part.first_unequal is not None]
     if not different:
-        return Text(f"All {len(parts)} layers have the same gradients.")
+        yield Text(f"All {len(parts)} layers have the same gradients.")
+        return
     shown = different[:most]
-    title = f"\nLayers that differ most ({len(shown)} of {len(parts)})"
-    table = _table("layer", "first unequal", "apart since", "at the end", title=title)
+    yield _title(f"\nLayers that differ most ({len(shown)} of {len(parts)})")
+    table = _table("layer", "first unequal", "apart since", "at the end")
     for name, part in shown:
-        table.add_row(Text(harmless(name)), *_cells(part))
-    return table
+        table.add_row(Text(one_line(name)), *_cells(part))
+    yield table
 
 
 def _verdicts(names: Sequence[str], verdicts: Sequence[Any]) -> Table:
-    table = _table("run", "verdict", title="\nVerdicts")
+    table = _table("run", "verdict")
     table.columns[1].justify = "left"
     for name, verdict in zip(names, verdicts, strict=True):
         style = "green" if verdict.healthy else str(COLOURS[verdict.issues[0].severity])

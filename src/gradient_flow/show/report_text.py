@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gradient_flow.measurement.display import shorten
 from gradient_flow.show.page_matrices import matrix_of
-from gradient_flow.show.terminal_text import harmless, wrapped
+from gradient_flow.show.terminal_text import harmless, one_line, wrapped
 
 WIDTH: Final = 80
 _LONG_NUMBER: Final = re.compile(r"-?\d+\.\d{4,}(?:e[+-]?\d+)?")
@@ -71,7 +71,7 @@ def _layer_rows(data: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         finite = norms[row][np.isfinite(norms[row])]
         least, most = (finite.min(), finite.max()) if finite.size else (None, None)
         cells = [_short(value) for value in (_last(norms[row]), least, most, _last(ratios[row]))]
-        yield harmless(name), *cells, f"{int(np.nansum(bad[row]))}"
+        yield one_line(name), *cells, f"{int(np.nansum(bad[row]))}"
 
 
 def _last(values: NDArray[np.float32]) -> Any:
@@ -107,5 +107,5 @@ def _advice(advice: Mapping[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    one_line: Sequence[str] = harmless(text).split()
-    return re.sub(r"([\\`*_{}\[\]<>|#&])", r"\\\1", " ".join(one_line))
+    words: Sequence[str] = harmless(text).split()
+    return re.sub(r"([\\`*_{}\[\]<>|#&])", r"\\\1", " ".join(words))

@@ -9,6 +9,7 @@ from typing import Final
 from rich.text import Text
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.measurement.display import shorten
 
 COLOURS: Final = {
     IssueSeverity.LOW: "cyan",
@@ -18,6 +19,8 @@ COLOURS: Final = {
 }
 WIDEST: Final = 100
 """Longer lines are hard to read."""
+_NARROWEST: Final = 8
+"""Columns that a shortened line takes at least; in a narrower terminal its end is cut off."""
 
 
 def harmless(text: str) -> str:
@@ -27,6 +30,15 @@ def harmless(text: str) -> str:
     'layer�[31m.weight'
     """
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
+
+
+def one_line(name: str) -> str:
+    """A name for a cell of a table: harmless, and without line ends, which would tear the row apart.
+
+    >>> one_line("a\\nb")
+    'a�b'
+    """
+    return harmless(name).replace("\n", "�")
 
 
 def wrapped(text: str, width: int, first: str = "", later: str | None = None) -> list[str]:
@@ -68,7 +80,9 @@ def issues_text(issues: Iterable[Issue], width: int) -> Text:
 def short_issue(issue: Issue, width: int, most: int = 1) -> list[Text]:
     """An issue in at most `most` lines: severity, type, layer, since when, and as much of the message as fits."""
     since = f" since step {issue.step}" if issue.step is not None else ""
-    told = f"[{issue.severity}] {issue.issue_type.name} in {issue.layer}{since}: {issue.message}"
+    layer = shorten(one_line(issue.layer), max(20, width // 2))  # a long name leaves room for what is wrong
+    told = f"[{issue.severity}] {issue.issue_type.name} in {layer}{since}: {issue.message}"
+    width = max(width, _NARROWEST)
     lines = textwrap.wrap(
         harmless(told), width, subsequent_indent="  ", max_lines=most, placeholder=" …", break_on_hyphens=False
     )
@@ -84,4 +98,4 @@ def listed(names: Sequence[str], shown: int = 3) -> str:
     'a, b and 2 more'
     """
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return harmless(", ".join(names[:shown])) + more
+    return ", ".join(map(one_line, names[:shown])) + more

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from gradient_flow.measurement.display import number, shorten
 from gradient_flow.show.sparkline import sparkline
-from gradient_flow.show.terminal_text import harmless, short_issue, wrapped
+from gradient_flow.show.terminal_text import one_line, short_issue, wrapped
 
 if TYPE_CHECKING:
     from gradient_flow.diagnosis.findings import Diagnosis
@@ -83,24 +84,24 @@ def _title(view: Any, width: int, ascii_only: bool) -> Text:
     else:
         state, style = "live" if ascii_only else "● live", "green"
     right = "   ".join(part for part in (f"step {view.step:,}" if view.step is not None else "", speed, state) if part)
-    left = shorten(harmless(view.name), max(8, width - len(right) - 2))
-    text = Text(f"{left:<{max(width - len(right), len(left) + 1)}}{right}")
+    left = shorten(one_line(view.name), max(8, width - len(right) - 2))
+    text = Text(f"{set_cell_size(left, max(width - len(right), cell_len(left) + 1))}{right}")
     text.stylize("bold", 0, len(left))
-    text.stylize(style, len(text) - len(harmless(state)), len(text))
+    text.stylize(style, len(text) - len(state), len(text))
     return text
 
 
 def _curve(name: str, values: Sequence[float], width: int, *, log: bool, ascii_only: bool, style: str = "") -> Text:
     room = max(4, width - _NAME - _VALUE - 2)
     last = next((value for value in reversed(values) if not math.isnan(value)), math.nan)
-    label = shorten(harmless(name), _NAME - 1)
-    text = Text(f"{label:<{_NAME}}", style=style)
+    label = set_cell_size(shorten(one_line(name), _NAME - 1), _NAME - 1)  # not by `<`: some letters take two columns
+    text = Text(f"{label} ", style=style)
     line = sparkline(stretched(values, room), room, log=log, ascii_only=ascii_only)
     text.append(f"{line:<{room}}", style="cyan")
     text.append(f"{_number(last):>{_VALUE}}", style="" if math.isfinite(last) else "bold red")
     for place, letter in enumerate(line):
         if letter in "×x":
-            text.stylize("bold red", _NAME + place, _NAME + place + 1)
+            text.stylize("bold red", len(label) + 1 + place, len(label) + 2 + place)
     return text
 
 
