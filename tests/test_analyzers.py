@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import gradient_flow as gf
 from gradient_flow.analyzers import GradientFlowAnalyzer
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.diagnosis.registry import register_rule, unregister_rule
@@ -680,3 +681,54 @@ def test_a_rule_of_ones_own_and_one_that_fails():
         unregister_rule("many_layers")
         unregister_rule("fails")
     assert classify(deep(3, gain=HE), steps=2) == []
+
+
+def test_jacobian_analysis_of_a_linear_net_is_that_of_its_matrix():
+    torch.manual_seed(0)
+    first, second = nn.Linear(6, 9).double(), nn.Linear(9, 4).double()
+    model = nn.Sequential(first, nn.BatchNorm1d(9).double().eval(), second)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    analyzer = gf.GradientFlowAnalyzer(model, enable_jacobian=True)
+    analyzer.analyze(lambda: torch.randn(16, 6).double(), lambda output: output.square().mean(), steps=2)
+    matrix = second.weight @ torch.diag(1 / (1 + 1e-5) ** 0.5 * torch.ones(9).double()) @ first.weight
+    values = torch.linalg.svdvals(matrix)
+    assert analyzer.jacobian.largest_singular_value == pytest.approx(values[0].item(), rel=1e-6)
+    assert (analyzer.jacobian.inputs, analyzer.jacobian.outputs) == (6, 4)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_jacobian_analysis_says_why_there_is_none(capsys):
+    model = nn.Sequential(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(32, 3))
+    analyzer = gf.GradientFlowAnalyzer(model, enable_jacobian=True)
+    analyzer.analyze(lambda: torch.randint(10, (8, 4)), lambda output: output.square().mean(), steps=2)
+    assert analyzer.jacobian is None
+    assert "no real numbers" in analyzer.jacobian_reason
+
+
+def test_a_weight_of_rank_one_is_found_and_a_branch_that_starves():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[part for _ in range(4) for part in (nn.Linear(32, 32), nn.Tanh())])
+    with torch.no_grad():
+        model[4].weight.copy_(torch.outer(torch.randn(32), torch.randn(32)) / 6)
+    (issue, *_) = gf.GradientFlowAnalyzer(model).analyze(
+        lambda: torch.randn(64, 32), lambda output: (output - 0.3).square().mean(), steps=5
+    )
+    assert (issue.issue_type, issue.layer) == (gf.IssueType.LOW_RANK, "4")
+
+
+def test_a_rule_can_be_registered_by_a_decorator_with_arguments():
+    from gradient_flow.diagnosis.registry import unregister_rule
+
+    @gf.register_rule(of="analysis", name="always")
+    def rule(record):
+        yield gf.Issue(
+            issue_type=gf.IssueType.SLOW, severity=gf.IssueSeverity.LOW, layer="model", message=f"{record.steps} steps"
+        )
+
+    try:
+        issues = gf.GradientFlowAnalyzer(nn.Linear(4, 2)).analyze(
+            lambda: torch.randn(64, 4), lambda output: (output - 1).square().mean(), steps=3
+        )
+        assert [issue.message for issue in issues] == ["3 steps"]
+    finally:
+        unregister_rule("always")

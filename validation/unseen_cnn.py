@@ -29,21 +29,21 @@ SHRINKS = gradient_ratio(below=10**-2.5)
 
 # --- vanishing and exploding
 
-signal = zoo.healthy("signal-gelu-3x20", "holdout", lambda s: pair(he_(Signal([4, 20, 20, 20], act=nn.GELU)), waves(s)))
+signal = zoo.healthy("signal-gelu-3x20", "tune", lambda s: pair(he_(Signal([4, 20, 20, 20], act=nn.GELU)), waves(s)))
 zoo.sick(
     "signal-sigmoid-default-6x20",
-    "holdout",
+    "tune",
     lambda s: pair(Signal([4] + [20] * 6, act=nn.Sigmoid), waves(s)),
     SHRINKS,
     "VANISHING",
     control=signal,
 )
 mobile = zoo.healthy(
-    "mobile-silu-3x20", "holdout", lambda s: pair(he_(Mobile([20] * 4, 7)), images(s, 3, 10, 7, 20)), trains(lr=1e-2)
+    "mobile-silu-3x20", "tune", lambda s: pair(he_(Mobile([20] * 4, 7)), images(s, 3, 10, 7, 20)), trains(lr=1e-2)
 )
 zoo.sick(
     "mobile-default-10x20-without-norms",
-    "holdout",
+    "tune",
     lambda s: pair(Mobile([20] * 11, 7), images(s, 3, 10, 7, 20)),
     SHRINKS,
     "VANISHING",
@@ -58,7 +58,7 @@ def one_kernel(model: Signal, at: int, factor: float, seed: int) -> Setup:
 
 zoo.sick(
     "signal-5x20-last-kernel-times-5e3",
-    "holdout",
+    "tune",
     lambda s: one_kernel(Signal([4] + [20] * 5, act=nn.ReLU), 4, 5e3, s),
     both(gradient_ratio("convs.3", "convs.4", above=100), activation_growth(100)),
     "EXPLODING",
@@ -67,11 +67,11 @@ zoo.sick(
     control=signal,
 )
 coder = zoo.healthy(
-    "conv-autoencoder-12-channels", "holdout", lambda s: pair(ConvCoder(16, 12), pictures(s, 6)), trains(lr=1e-2)
+    "conv-autoencoder-12-channels", "tune", lambda s: pair(ConvCoder(16, 12), pictures(s, 6)), trains(lr=1e-2)
 )
 zoo.sick(
     "leaky-conv-9x14-gain-5",
-    "holdout",
+    "tune",
     lambda s: pair(gaussian_(ConvNet([3] + [14] * 9, 6, nn.LeakyReLU), 5.0), images(s, 3, 8, 6, 16)),
     both(gradient_ratio(above=100), activation_growth(100)),
     "EXPLODING",
@@ -87,10 +87,10 @@ def shifted(model: nn.Module, path: str, value: float, task) -> Setup:
     return pair(model, task)
 
 
-u_net = zoo.healthy("u-net-group-norm-batch-2", "holdout", lambda s: pair(UNet(16, 16), pictures(s, 6, 12, 1, 2)))
+u_net = zoo.healthy("u-net-group-norm-batch-2", "tune", lambda s: pair(UNet(16, 16), pictures(s, 6, 12, 1, 2)))
 zoo.sick(
     "u-net-merge-bias-minus-30",
-    "holdout",
+    "tune",
     lambda s: shifted(UNet(16, 16), "merge", -30, pictures(s, 6, 12)),
     both(dead("merge_act", 0.99), no_gradient("enter", "deep", "merge")),
     "DEAD",
@@ -100,7 +100,7 @@ zoo.sick(
 )
 zoo.sick(
     "u-net-group-norm-shift-minus-7-in-the-deep",
-    "holdout",
+    "tune",
     lambda s: shifted(UNet(16, 16), "norm", -7, pictures(s, 6, 12)),
     both(dead("deep_act", 0.99), no_gradient("down", "deep")),
     "DEAD",
@@ -109,11 +109,11 @@ zoo.sick(
     control=u_net,
 )
 relu_signal = zoo.healthy(
-    "signal-relu-4x32", "holdout", lambda s: pair(he_(Signal([3, 32, 32, 32, 32], 5)), waves(s, 3, 24, 5))
+    "signal-relu-4x32", "tune", lambda s: pair(he_(Signal([3, 32, 32, 32, 32], 5)), waves(s, 3, 24, 5))
 )
 zoo.sick(
     "signal-4x32-80-percent-of-first-channels-dead",
-    "holdout",
+    "tune",
     lambda s: partly_dead(he_(Signal([3, 32, 32, 32, 32], 5)), "convs.0", 0.8, waves(s, 3, 24, 5)),
     dead("acts.0", 0.78),
     "DEAD",
@@ -121,11 +121,11 @@ zoo.sick(
     control=relu_signal,
 )
 tanh_signal = zoo.healthy(
-    "signal-tanh-3x24", "holdout", lambda s: pair(xavier_(Signal([4, 24, 24, 24], act=nn.Tanh)), waves(s))
+    "signal-tanh-3x24", "tune", lambda s: pair(xavier_(Signal([4, 24, 24, 24], act=nn.Tanh)), waves(s))
 )
 zoo.sick(
     "signal-tanh-3x24-in-microvolts",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Signal([4, 24, 24, 24], act=nn.Tanh)), waves(s).mapped(lambda x: 2e4 * x)),
     saturated("acts.0", "tanh", 0.95),
     "SATURATION",
@@ -145,7 +145,7 @@ def signed(seed: int) -> Setup:
 
 zoo.sick(
     "signal-sigmoid-3x24-last-biases-18-either-way",
-    "holdout",
+    "tune",
     signed,
     saturated("acts.2", "sigmoid", 0.99),
     "SATURATION",
@@ -166,7 +166,7 @@ def filled(model: nn.Module, value: float) -> nn.Module:
 
 zoo.sick(
     "signal-constant-kernels-3x16",
-    "holdout",
+    "tune",
     lambda s: pair(filled(Signal([4, 16, 16, 16], act=nn.SiLU), 0.02), waves(s)),
     both(equal_units("convs.0.weight"), equal_units("convs.2.weight")),
     "SYMMETRY",

@@ -28,7 +28,7 @@ zoo = Zoo("cnn", proof=trains(lr=3e-3, steps=30))
 
 zoo.sick(
     "u-net-deep-path-detached",
-    "holdout",
+    "tune",
     lambda s: pair(UNet(16, 16, cut=True), pictures(s, 6, 12)),
     no_gradient("down", "deep", "up"),
     "DISCONNECTED",
@@ -57,13 +57,13 @@ def channel_rank(path: str, limit: float) -> Proof:
 
 tiny_images = zoo.healthy(
     "mobile-4x24-images-of-4x4",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Mobile([24] * 5, 7)), images(s, 3, 4, 7, 32, 2.0)),
     trains(lr=1e-2),
 )
 zoo.sick(
     "mobile-4x24-third-pointwise-to-1-channel",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Mobile([24, 24, 24, 1, 24], 7)), images(s, 3, 4, 7, 32, 2.0)),
     both(channel_rank("pointwise.2", 1.01), learns_less(lr=1e-2, steps=60, by=0.1)),
     "BOTTLENECK",
@@ -73,7 +73,7 @@ zoo.sick(
 )
 zoo.sick(
     "conv-autoencoder-1-channel-of-16-factors",
-    "holdout",
+    "tune",
     lambda s: pair(ConvCoder(16, 1), pictures(s, 16)),
     both(rank_at_most("encoder.2", 4), learns_less(lr=1e-2, steps=200, by=0.3)),
     "BOTTLENECK",
@@ -96,11 +96,11 @@ class Cascade(nn.Module):
 
 
 cascade = zoo.healthy(
-    "signal-cascade-summary-24", "holdout", lambda s: pair(Cascade(24), waves(s, 5, 32, 14, 32)), trains(lr=1e-2)
+    "signal-cascade-summary-24", "tune", lambda s: pair(Cascade(24), waves(s, 5, 32, 14, 32)), trains(lr=1e-2)
 )
 zoo.sick(
     "signal-cascade-summary-1-of-14-classes",
-    "holdout",
+    "tune",
     lambda s: pair(Cascade(1), waves(s, 5, 32, 14, 32)),
     both(rank_at_most("first", 1.01), learns_less(lr=1e-2, steps=60, by=0.15)),
     "BOTTLENECK",
@@ -120,7 +120,7 @@ def rank_one_mix(seed: int) -> Setup:
 
 zoo.sick(
     "pointwise-signal-second-of-rank-1",
-    "holdout",
+    "tune",
     rank_one_mix,
     channel_rank("convs.1", 1.01),
     "LOW_RANK",

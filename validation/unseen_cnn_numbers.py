@@ -35,10 +35,10 @@ def loudness(seed: int, floor: float) -> Setup:
     return pair(model, waves(seed).mapped(hushed))
 
 
-floored = zoo.healthy("log-energy-with-floor", "holdout", lambda s: loudness(s, 1e-2))
+floored = zoo.healthy("log-energy-with-floor", "tune", lambda s: loudness(s, 1e-2))
 zoo.sick(
     "log-energy-of-a-silent-clip",
-    "holdout",
+    "tune",
     lambda s: loudness(s, 0.0),
     not_finite(batches=2),
     "NUMERICAL",
@@ -68,10 +68,10 @@ def shrinking(seed: int, stride: int, eps: float) -> Setup:
     return pair(nn.Sequential(body, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(16, 5)), images(seed, 3, 8, 5, 20))
 
 
-pixels = zoo.healthy("own-instance-norm-with-eps", "holdout", lambda s: shrinking(s, 1, 1e-5))
+pixels = zoo.healthy("own-instance-norm-with-eps", "tune", lambda s: shrinking(s, 1, 1e-5))
 zoo.sick(
     "own-instance-norm-of-a-single-pixel",
-    "holdout",
+    "tune",
     lambda s: shrinking(s, 2, 0.0),
     not_finite(batches=2),
     "NUMERICAL",
@@ -96,10 +96,10 @@ def segmented(seed: int, own: bool) -> Setup:
     return pair(model, pictures(seed, 8, 10).with_loss(loss))
 
 
-mask = zoo.healthy("segmentation-on-logits", "holdout", lambda s: segmented(s, False))
+mask = zoo.healthy("segmentation-on-logits", "tune", lambda s: segmented(s, False))
 zoo.sick(
     "segmentation-log-of-one-minus-p",
-    "holdout",
+    "tune",
     lambda s: segmented(s, True),
     not_finite(batches=2),
     "NUMERICAL",
@@ -111,7 +111,7 @@ zoo.sick(
 
 zoo.sick(
     "mobile-adamw-0.8",
-    "holdout",
+    "tune",
     lambda s: rated(he_(Mobile([20] * 4, 7)), images(s, 3, 8, 7, 20), "AdamW", 0.8, 20),
     diverges(),
     "EXPLODING",
@@ -122,7 +122,7 @@ zoo.sick(
 )
 zoo.sick(
     "conv-autoencoder-sgd-60",
-    "holdout",
+    "tune",
     lambda s: rated(ConvCoder(16, 12), pictures(s, 6), "SGD", 60.0, 20),
     diverges(),
     "EXPLODING",
@@ -133,7 +133,7 @@ zoo.sick(
 )
 zoo.sick(
     "signal-rmsprop-1e-10",
-    "holdout",
+    "tune",
     lambda s: rated(he_(Signal([4, 20, 20, 20], act=nn.GELU)), waves(s), "RMSprop", 1e-10, 20),
     does_not_move(),
     "SLOW",
@@ -155,10 +155,10 @@ def weighed(seed: int, most: float) -> Setup:
     return pair(he_(ConvNet([1, 16, 16], 30, nn.GELU)), task, steps=60)
 
 
-even = zoo.healthy("30-classes-batch-4", "holdout", lambda s: weighed(s, 1.0), trains(lr=1e-2, steps=120, fall=0.05))
+even = zoo.healthy("30-classes-batch-4", "tune", lambda s: weighed(s, 1.0), trains(lr=1e-2, steps=120, fall=0.05))
 zoo.sick(
     "one-rare-class-weighs-1e5",
-    "holdout",
+    "tune",
     lambda s: weighed(s, 1e5),
     gradient_norms_spread(100),
     "UNSTABLE",

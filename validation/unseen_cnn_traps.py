@@ -158,61 +158,61 @@ def net(channels: list[int], classes: int = 6, act=nn.SiLU, **more) -> ConvNet:
     return he_(ConvNet(channels, classes, act, **more))
 
 
-zoo.healthy("inception-1-3-5", "holdout", lambda s: pair(he_(Inception(12, 7)), images(s, 3, 8, 7, 24)))
-zoo.healthy("squeeze-and-excite-through-2", "holdout", lambda s: pair(he_(Excite(20, 6)), images(s, 3, 8, 6, 24)))
-zoo.healthy("siamese-distances-with-margin", "holdout", same_or_not)
-zoo.healthy("upscale-by-shuffled-channels", "holdout", lambda s: pair(Upscale(), pictures(s, 6, 12, 1, 8)))
+zoo.healthy("inception-1-3-5", "tune", lambda s: pair(he_(Inception(12, 7)), images(s, 3, 8, 7, 24)))
+zoo.healthy("squeeze-and-excite-through-2", "tune", lambda s: pair(he_(Excite(20, 6)), images(s, 3, 8, 6, 24)))
+zoo.healthy("siamese-distances-with-margin", "tune", same_or_not)
+zoo.healthy("upscale-by-shuffled-channels", "tune", lambda s: pair(Upscale(), pictures(s, 6, 12, 1, 8)))
 zoo.healthy(
     "convolutional-variational-autoencoder",
-    "holdout",
+    "tune",
     lambda s: pair(Variational(6, s), pictures(s, 5, 8, 1, 24).with_loss(evidence_bound)),
 )
-zoo.healthy("u-net-dice-overlap", "holdout", lambda s: pair(UNet(12, 24), pictures(s, 6, 12, 1, 8).with_loss(overlap)))
-zoo.healthy("two-scales-two-heads", "holdout", two_scales)
-zoo.healthy("flatten-and-wide-linear", "holdout", lambda s: pair(Flattened(), images(s, 1, 12, 9, 16)), trains(lr=1e-3))
+zoo.healthy("u-net-dice-overlap", "tune", lambda s: pair(UNet(12, 24), pictures(s, 6, 12, 1, 8).with_loss(overlap)))
+zoo.healthy("two-scales-two-heads", "tune", two_scales)
+zoo.healthy("flatten-and-wide-linear", "tune", lambda s: pair(Flattened(), images(s, 1, 12, 9, 16)), trains(lr=1e-3))
 zoo.healthy(
     "instance-norm-batch-1",
-    "holdout",
+    "tune",
     lambda s: pair(
         net([1, 16, 16, 16], 2, norm=lambda n: nn.InstanceNorm2d(n, affine=True)), images(s, 1, 8, 2, 1).fixed()
     ),
 )
 zoo.healthy(
     "group-norm-batch-3",
-    "holdout",
+    "tune",
     lambda s: pair(net([3, 24, 24, 24], 3, norm=lambda n: nn.GroupNorm(6, n)), images(s, 3, 8, 3, 3, 2.0)),
     trains(lr=3e-3, steps=60),
 )
 zoo.healthy(
     "signal-strided-dropout",
-    "holdout",
+    "tune",
     lambda s: pair(nn.Sequential(nn.Dropout1d(0.3), he_(Signal([4, 28, 28], act=nn.Mish, kernel=9))), waves(s)),
 )
 zoo.healthy(
     "black-square-in-every-picture",
-    "holdout",
+    "tune",
     lambda s: pair(net([3, 16, 16], act=nn.ReLU), patched(images(s, 3, 10, 6, 24, 1.5))),
 )
 zoo.healthy(
     "frozen-first-convolution",
-    "holdout",
+    "tune",
     lambda s: pair(frozen(net([3, 20, 20, 20]), "convs.0"), images(s, 3, 8, 6, 24)),
 )
 zoo.healthy(
     "loss-times-1e-7",
-    "holdout",
+    "tune",
     lambda s: pair(net([3, 18, 18], act=nn.ELU), images(s, 3, 8, 6, 24).scaled(1e-7)),
     trains(lr=3e5, steps=60, sgd=True),
 )
 zoo.healthy(
     "batch-norm-gelu-10x12",
-    "holdout",
+    "tune",
     lambda s: pair(net([3] + [12] * 10, act=nn.GELU, norm=nn.BatchNorm2d), images(s, 3, 6, 6, 32)),
     trains(lr=3e-3, steps=40),
 )
 zoo.healthy(
     "average-pool-leaky-5x24",
-    "holdout",
+    "tune",
     lambda s: pair(
         net([3] + [24] * 5, 12, lambda: nn.Sequential(nn.LeakyReLU(0.1), nn.AvgPool2d(3, 1, 1))),
         images(s, 3, 8, 12, 48),
@@ -220,7 +220,7 @@ zoo.healthy(
 )
 zoo.healthy(
     "converged-conv-autoencoder",
-    "holdout",
+    "tune",
     lambda s: pretrain(pair(ConvCoder(20, 12, nn.Tanh), pictures(s, 3, 8, 1, 16).fixed()), 250, 1e-2),
     converged(0.02),
 )

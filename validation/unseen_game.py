@@ -102,31 +102,31 @@ def pursuit(cost: float):
 
 RUNS = {"UNSTABLE"}
 calm_hands = zoo.healthy(
-    "rock-paper-scissors-drawn-to-even", "holdout", lambda s: play(s, (3, 3), rock_paper_scissors(0.5))
+    "rock-paper-scissors-drawn-to-even", "tune", lambda s: play(s, (3, 3), rock_paper_scissors(0.5))
 )
 zoo.sick(
     "rock-paper-scissors",
-    "holdout",
+    "tune",
     lambda s: play(s, (3, 3), rock_paper_scissors(0.0), 0.3),
     circles,
     "ROTATION",
     also=RUNS,
     control=calm_hands,
 )
-calm_table = zoo.healthy("round-table-of-3-with-cost-3", "holdout", lambda s: play(s, (3, 3, 3), round_table(3.0)))
+calm_table = zoo.healthy("round-table-of-3-with-cost-3", "tune", lambda s: play(s, (3, 3, 3), round_table(3.0)))
 zoo.sick(
     "round-table-of-3",
-    "holdout",
+    "tune",
     lambda s: play(s, (3, 3, 3), round_table(0.0)),
     circles,
     "ROTATION",
     also=RUNS,
     control=calm_table,
 )
-calm_oblong = zoo.healthy("oblong-3-by-7-with-cost-1.5", "holdout", lambda s: play(s, (3, 7), oblong(1.5, 3, 7)))
+calm_oblong = zoo.healthy("oblong-3-by-7-with-cost-1.5", "tune", lambda s: play(s, (3, 7), oblong(1.5, 3, 7)))
 zoo.sick(
     "oblong-3-by-7",
-    "holdout",
+    "tune",
     lambda s: play(s, (3, 7), oblong(0.0, 3, 7)),
     circles,
     "ROTATION",
@@ -135,7 +135,7 @@ zoo.sick(
 )
 zoo.sick(
     "pursuit-by-a-quarter-turn",
-    "holdout",
+    "tune",
     lambda s: play(s, (2, 2), pursuit(0.0)),
     circles,
     "ROTATION",
@@ -143,12 +143,12 @@ zoo.sick(
     control=calm_oblong,
 )
 calm_moments = zoo.healthy(
-    "generator-and-critic-of-moments-with-penalty", "holdout", lambda s: play(s, (2, 2), moments(2.0), 0.3)
+    "generator-and-critic-of-moments-with-penalty", "tune", lambda s: play(s, (2, 2), moments(2.0), 0.3)
 )
 
 zoo.sick(
     "generator-and-critic-of-moments",
-    "holdout",
+    "tune",
     lambda s: play(s, (2, 2), moments(0.0), 0.3),
     circles,
     "ROTATION",
@@ -185,7 +185,7 @@ def together(x: Tensor, y: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     return error + 0.3 * x.square().mean(), error + 0.3 * y.square().mean()
 
 
-zoo.healthy("three-firms-on-a-market", "holdout", lambda s: play(s, (1, 1, 1), markets))
-zoo.healthy("three-who-want-to-agree", "holdout", lambda s: play(s, (4, 4, 4), consensus))
-zoo.healthy("fit-against-a-dear-disturbance", "holdout", lambda s: play(s, (5, 5), robust))
-zoo.healthy("two-who-share-an-error", "holdout", lambda s: play(s, (4, 4), together))
+zoo.healthy("three-firms-on-a-market", "tune", lambda s: play(s, (1, 1, 1), markets))
+zoo.healthy("three-who-want-to-agree", "tune", lambda s: play(s, (4, 4, 4), consensus))
+zoo.healthy("fit-against-a-dear-disturbance", "tune", lambda s: play(s, (5, 5), robust))
+zoo.healthy("two-who-share-an-error", "tune", lambda s: play(s, (4, 4), together))

@@ -21,11 +21,11 @@ SHRINKS = gradient_ratio(below=10**-2.5)
 # --- vanishing
 
 softsign = zoo.healthy(
-    "softsign-xavier-6x52", "holdout", lambda s: pair(xavier_(deep(6, 52, nn.Softsign, 28, 7)), blobs(s, 28, 7))
+    "softsign-xavier-6x52", "tune", lambda s: pair(xavier_(deep(6, 52, nn.Softsign, 28, 7)), blobs(s, 28, 7))
 )
 zoo.sick(
     "softsign-default-20x52",
-    "holdout",
+    "tune",
     lambda s: pair(deep(20, 52, nn.Softsign, 28, 7), blobs(s, 28, 7)),
     SHRINKS,
     "VANISHING",
@@ -33,13 +33,13 @@ zoo.sick(
 )
 mish = zoo.healthy(
     "mish-he-4x88-regression",
-    "holdout",
+    "tune",
     lambda s: pair(he_(mlp([14] + [88] * 4 + [2], nn.Mish)), regression(s, 14, 2)),
     trains(lr=3e-3, steps=60),
 )
 zoo.sick(
     "mish-default-13x88-regression",
-    "holdout",
+    "tune",
     lambda s: pair(mlp([14] + [88] * 13 + [2], nn.Mish), regression(s, 14, 2)),
     SHRINKS,
     "VANISHING",
@@ -47,7 +47,7 @@ zoo.sick(
 )
 towers = zoo.healthy(
     "two-tower-retrieval",
-    "holdout",
+    "tune",
     lambda s: pair(TwoTower([24, 48, 48, 16], [18, 40, 16]), views(s)),
     trains(lr=1e-2, steps=60),
 )
@@ -61,7 +61,7 @@ def weak_tower(seed: int) -> Setup:
 
 zoo.sick(
     "two-tower-third-of-query-side-times-3e-5",
-    "holdout",
+    "tune",
     weak_tower,
     gradient_ratio("query.2", "query.4", below=10**-2.5),
     "VANISHING",
@@ -76,10 +76,10 @@ def averaged_away(seed: int, divisor: float) -> Setup:
     return pair(model, blobs(seed, 30, 8, 96))
 
 
-undivided = zoo.healthy("silu-he-5x60-tower", "holdout", lambda s: averaged_away(s, 1.0))
+undivided = zoo.healthy("silu-he-5x60-tower", "tune", lambda s: averaged_away(s, 1.0))
 zoo.sick(
     "silu-5x60-divided-by-5e4-behind-second",
-    "holdout",
+    "tune",
     lambda s: averaged_away(s, 5e4),
     gradient_ratio("fc2", "fc3", below=10**-2.5),
     "VANISHING",
@@ -90,11 +90,11 @@ zoo.sick(
 # --- exploding
 
 selu = zoo.healthy(
-    "selu-lecun-18x44", "holdout", lambda s: pair(gaussian_(deep(18, 44, nn.SELU, 22, 9), 1.0), blobs(s, 22, 9))
+    "selu-lecun-18x44", "tune", lambda s: pair(gaussian_(deep(18, 44, nn.SELU, 22, 9), 1.0), blobs(s, 22, 9))
 )
 zoo.sick(
     "selu-gain-3-18x44",
-    "holdout",
+    "tune",
     lambda s: pair(gaussian_(deep(18, 44, nn.SELU, 22, 9), 3.0), blobs(s, 22, 9)),
     both(gradient_ratio(above=100), activation_growth(100)),
     "EXPLODING",
@@ -113,7 +113,7 @@ def standard_normal(model: nn.Module) -> nn.Module:
 
 zoo.sick(
     "relu-randn-weights-6x128",
-    "holdout",
+    "tune",
     lambda s: pair(standard_normal(mlp([26] + [128] * 6 + [5])), blobs(s, 26, 5, 64)),
     both(gradient_ratio(above=100), activation_growth(100)),
     "EXPLODING",
@@ -131,10 +131,10 @@ def weight_normed(seed: int, gain: float) -> Setup:
     return pair(model, blobs(seed, 26, 6))
 
 
-weight_norm = zoo.healthy("weight-norm-gelu-4x56", "holdout", lambda s: weight_normed(s, 1.0))
+weight_norm = zoo.healthy("weight-norm-gelu-4x56", "tune", lambda s: weight_normed(s, 1.0))
 zoo.sick(
     "weight-norm-4x56-second-gain-times-1e3",
-    "holdout",
+    "tune",
     lambda s: weight_normed(s, 1e3),
     both(gradient_ratio("0", "2", above=100), activation_growth(100)),
     "EXPLODING",
@@ -144,13 +144,13 @@ zoo.sick(
 )
 nesterov = zoo.healthy(
     "nesterov-0.05-deep-set",
-    "holdout",
+    "tune",
     lambda s: rated(deep_set(), patches(s), "SGD", 0.05, 30, momentum=0.9, nesterov=True),
     trains(steps=60, fall=0.05),
 )
 zoo.sick(
     "nesterov-15-deep-set",
-    "holdout",
+    "tune",
     lambda s: rated(deep_set(), patches(s), "SGD", 15.0, 20, momentum=0.9, nesterov=True),
     diverges(),
     "EXPLODING",
@@ -161,13 +161,13 @@ zoo.sick(
 )
 adagrad = zoo.healthy(
     "adagrad-0.02-tabular",
-    "holdout",
+    "tune",
     lambda s: rated(tabular(), table(s), "Adagrad", 0.02, 30),
     trains(steps=60),
 )
 zoo.sick(
     "rmsprop-2-tabular",
-    "holdout",
+    "tune",
     lambda s: rated(tabular(), table(s), "RMSprop", 2.0, 20),
     diverges(),
     "EXPLODING",

@@ -29,7 +29,7 @@ def silenced(model: nn.Module, path: str, value: float, task) -> Setup:
 DIES = {"DISCONNECTED", "VANISHING"}
 zoo.sick(
     "two-tower-first-of-item-side-bias-minus-14",
-    "holdout",
+    "tune",
     lambda s: silenced(TwoTower([24, 48, 48, 16], [18, 40, 16]), "item.0", -14, views(s)),
     both(dead("item.1", 0.99), no_gradient("item.0")),
     "DEAD",
@@ -39,13 +39,13 @@ zoo.sick(
 )
 normed = zoo.healthy(
     "layer-norm-relu-5x84-batch-4",
-    "holdout",
+    "tune",
     lambda s: pair(deep(5, 84, dim=18, classes=4, norm=nn.LayerNorm), blobs(s, 18, 4, 4, 1.0)),
     trains(lr=1e-3, steps=80),
 )
 zoo.sick(
     "layer-norm-5x84-fourth-shift-minus-9",
-    "holdout",
+    "tune",
     lambda s: silenced(deep(5, 84, dim=18, classes=4, norm=nn.LayerNorm), "10", -9, blobs(s, 18, 4, 128)),
     both(dead("11", 0.99), no_gradient("0", "9")),
     "DEAD",
@@ -55,7 +55,7 @@ zoo.sick(
 )
 zoo.sick(
     "deep-set-members-behind-a-threshold-of-40",
-    "holdout",
+    "tune",
     lambda s: pair(DeepSet([24, 40, 40], [40, 40, 6], lambda: nn.Threshold(40.0, 0.0)), patches(s)),
     both(dead("each.1", 0.99), no_gradient("each.0")),
     "DEAD",
@@ -65,13 +65,13 @@ zoo.sick(
 )
 wide = zoo.healthy(
     "relu-he-3x200-batch-32",
-    "holdout",
+    "tune",
     lambda s: pair(he_(mlp([50, 200, 200, 200, 20])), blobs(s, 50, 20, 32, 0.8)),
     trains(lr=1e-3),
 )
 zoo.sick(
     "relu-3x200-90-percent-of-last-hidden-dead",
-    "holdout",
+    "tune",
     lambda s: partly_dead(he_(mlp([50, 200, 200, 200, 20])), "4", 0.9, blobs(s, 50, 20, 128, 0.8)),
     dead("5", 0.88),
     "DEAD",
@@ -97,11 +97,11 @@ class Sampler(nn.Module):
 
 
 sampler = zoo.healthy(
-    "stochastic-autoencoder-rsample", "holdout", lambda s: pair(Sampler(28, 8, True), manifold(s, 28, 5, 96))
+    "stochastic-autoencoder-rsample", "tune", lambda s: pair(Sampler(28, 8, True), manifold(s, 28, 5, 96))
 )
 zoo.sick(
     "stochastic-autoencoder-without-rsample",
-    "holdout",
+    "tune",
     lambda s: pair(Sampler(28, 8, False), manifold(s, 28, 5, 96)),
     no_gradient("encoder"),
     "DISCONNECTED",
@@ -128,10 +128,10 @@ class Routed(nn.Module):
         return self.head(torch.relu(mixed))
 
 
-routed = zoo.healthy("soft-gate-over-4-branches", "holdout", lambda s: pair(Routed(False), blobs(s, 20, 6)))
+routed = zoo.healthy("soft-gate-over-4-branches", "tune", lambda s: pair(Routed(False), blobs(s, 20, 6)))
 zoo.sick(
     "argmax-gate-over-4-branches",
-    "holdout",
+    "tune",
     lambda s: pair(Routed(True), blobs(s, 20, 6)),
     no_gradient("gate"),
     "DISCONNECTED",
@@ -141,7 +141,7 @@ zoo.sick(
 )
 zoo.sick(
     "tabular-embeddings-through-numpy",
-    "holdout",
+    "tune",
     lambda s: pair(tabular(cut=True), table(s)),
     both(no_gradient("embeddings"), learns_less(steps=120, lr=1e-2, by=0.05)),
     "DISCONNECTED",

@@ -115,23 +115,23 @@ def sobolev(seed: int) -> Setup:
     return pair(Penalty(), regression(seed, 9).with_loss(loss))
 
 
-zoo.healthy("focal-loss", "holdout", lambda s: classified(s, focal))
-zoo.healthy("multi-margin-loss", "holdout", lambda s: classified(s, F.multi_margin_loss, act=nn.ReLU))
+zoo.healthy("focal-loss", "tune", lambda s: classified(s, focal))
+zoo.healthy("multi-margin-loss", "tune", lambda s: classified(s, F.multi_margin_loss, act=nn.ReLU))
 zoo.healthy(
     "three-quantiles",
-    "holdout",
+    "tune",
     lambda s: pair(mlp([15, 44, 44, 3], nn.SiLU), regression(s, 15).with_loss(pinball)),
     trains(lr=1e-2, steps=60),
 )
-zoo.healthy("ordinal-levels", "holdout", lambda s: classified(s, ordinal))
-zoo.healthy("one-against-all-sigmoids", "holdout", lambda s: classified(s, multi_label, 10))
-zoo.healthy("95-percent-in-one-class", "holdout", imbalanced, trains(lr=3e-3, steps=60))
-zoo.healthy("30-percent-wrong-labels", "holdout", noisy_labels)
-zoo.healthy("gradient-reversal-for-domains", "holdout", adversarial)
-zoo.healthy("input-gradient-penalty", "holdout", sobolev, trains(lr=1e-2, steps=80, fall=0.05))
+zoo.healthy("ordinal-levels", "tune", lambda s: classified(s, ordinal))
+zoo.healthy("one-against-all-sigmoids", "tune", lambda s: classified(s, multi_label, 10))
+zoo.healthy("95-percent-in-one-class", "tune", imbalanced, trains(lr=3e-3, steps=60))
+zoo.healthy("30-percent-wrong-labels", "tune", noisy_labels)
+zoo.healthy("gradient-reversal-for-domains", "tune", adversarial)
+zoo.healthy("input-gradient-penalty", "tune", sobolev, trains(lr=1e-2, steps=80, fall=0.05))
 zoo.healthy(
     "label-smoothing-0.2-dropout-0.2",
-    "holdout",
+    "tune",
     lambda s: pair(
         he_(deep(3, 90, nn.SiLU, 28, 6, dropout=0.2)),
         blobs(s, 28, 6, 48).with_loss(lambda y, t: F.cross_entropy(y, t, label_smoothing=0.2)),
@@ -140,42 +140,42 @@ zoo.healthy(
 )
 zoo.healthy(
     "targets-of-size-1e-4",
-    "holdout",
+    "tune",
     lambda s: pair(mlp([15, 44, 1], nn.Tanh), regression(s, 15).with_loss(lambda y, t: F.mse_loss(y * 1e-4, t * 1e-4))),
     trains(lr=1e-2, steps=60),
 )
-zoo.healthy("accumulated-over-16", "holdout", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) / 16, batch=8))
+zoo.healthy("accumulated-over-16", "tune", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) / 16, batch=8))
 zoo.healthy(
     "loss-summed-over-500-rows",
-    "holdout",
+    "tune",
     lambda s: classified(s, lambda y, t: F.cross_entropy(y, t, reduction="sum"), batch=500),
 )
-zoo.healthy("loss-times-3e7", "holdout", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 3e7, act=nn.Tanh))
+zoo.healthy("loss-times-3e7", "tune", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 3e7, act=nn.Tanh))
 zoo.healthy(
-    "loss-times-1e-5", "holdout", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 1e-5, act=nn.ELU)
+    "loss-times-1e-5", "tune", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 1e-5, act=nn.ELU)
 )
 zoo.healthy(
     "loss-with-a-large-constant",
-    "holdout",
+    "tune",
     lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 1.0 + 5.0),
     trains(lr=3e-3, fall=0.05),
 )
 zoo.healthy(
     "pixels-between-0-and-1",
-    "holdout",
+    "tune",
     lambda s: pair(
         he_(mlp([60, 64, 64, 8], nn.GELU)), blobs(s, 60, 8, 64, 1.0).mapped(lambda x: (0.5 + 0.15 * x).clamp(0, 1))
     ),
 )
 zoo.healthy(
     "nine-tenths-of-the-input-dropped",
-    "holdout",
+    "tune",
     lambda s: pair(nn.Sequential(nn.Dropout(0.9), *he_(mlp([120, 64, 5], nn.ELU))), blobs(s, 120, 5, 128, 0.8)),
     trains(lr=3e-3, steps=80, fall=0.05),
 )
 zoo.healthy(
     "batch-of-1-never-the-same",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(Tower([10, 24, 24, 2], nn.Tanh)), blobs(s, 10, 2, 1, 2.0)),
     trains(lr=3e-3, steps=150, fall=0.2),
 )
@@ -184,25 +184,25 @@ zoo.healthy(
 
 zoo.healthy(
     "adamw-decay-0.3",
-    "holdout",
+    "tune",
     lambda s: rated(he_(deep(3, 60, nn.GELU, 30, 8)), blobs(s, 30, 8), "AdamW", 2e-3, 30, weight_decay=0.3),
     trains(steps=40),
 )
 zoo.healthy(
     "rmsprop-1e-3",
-    "holdout",
+    "tune",
     lambda s: rated(he_(Tower([30, 60, 60, 8])), blobs(s, 30, 8), "RMSprop", 1e-3, 30),
     trains(steps=40),
 )
 zoo.healthy(
     "nadam-2e-3-batch-16",
-    "holdout",
+    "tune",
     lambda s: rated(he_(mlp([18, 48, 48, 4], nn.Mish)), blobs(s, 18, 4, 16, 1.0), "NAdam", 2e-3, 30),
     trains(steps=60),
 )
 zoo.healthy(
     "sgd-0.03-plain",
-    "holdout",
+    "tune",
     lambda s: rated(he_(mlp([18, 64, 64, 4], nn.ReLU)), blobs(s, 18, 4, 64, 1.0), "SGD", 3e-2, 30),
     trains(steps=60),
 )
@@ -211,25 +211,25 @@ zoo.healthy(
 
 zoo.healthy(
     "converged-autoencoder",
-    "holdout",
+    "tune",
     lambda s: pretrain(pair(mlp([20, 24, 6, 24, 20], nn.Tanh), manifold(s, 20, 3, 48).fixed()), 300, 1e-2),
     converged(0.03),
 )
 zoo.healthy(
     "converged-glu",
-    "holdout",
+    "tune",
     lambda s: pretrain(pair(Gated([20, 40, 40, 5]), blobs(s, 20, 5, 64, 1.0).fixed()), 150, 5e-3),
     converged(0.02),
 )
 zoo.healthy(
     "bfloat16-5x72",
-    "holdout",
+    "tune",
     lambda s: pair(he_(deep(5, 72, nn.SiLU, 24, 6)).bfloat16(), blobs(s, 24, 6).mapped(Tensor.bfloat16)),
     trains(lr=1e-3, steps=60),
 )
 zoo.healthy(
     "deep-narrow-tanh-orthogonal-10x20",
-    "holdout",
+    "tune",
     lambda s: pair(orthogonal(Tower([12] + [20] * 10 + [3], nn.Tanh)), blobs(s, 12, 3, 64, 1.0)),
 )
 

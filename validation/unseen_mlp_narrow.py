@@ -20,10 +20,10 @@ zoo = Zoo("mlp", proof=trains(lr=3e-3))
 
 # --- narrow places
 
-glu = zoo.healthy("glu-he-5x60", "holdout", lambda s: pair(Gated([36] + [60] * 5 + [15]), blobs(s, 36, 15)))
+glu = zoo.healthy("glu-he-5x60", "tune", lambda s: pair(Gated([36] + [60] * 5 + [15]), blobs(s, 36, 15)))
 zoo.sick(
     "glu-5x60-fourth-width-2-of-15-classes",
-    "holdout",
+    "tune",
     lambda s: pair(Gated([36, 60, 60, 60, 2, 60, 15]), blobs(s, 36, 15)),
     both(rank_at_most("glus.3", 2), learns_less(by=0.15)),
     "BOTTLENECK",
@@ -32,11 +32,11 @@ zoo.sick(
     control=glu,
 )
 elu = zoo.healthy(
-    "elu-3x66-of-12-classes", "holdout", lambda s: pair(xavier_(mlp([44, 66, 66, 66, 12], nn.ELU)), blobs(s, 44, 12))
+    "elu-3x66-of-12-classes", "tune", lambda s: pair(xavier_(mlp([44, 66, 66, 66, 12], nn.ELU)), blobs(s, 44, 12))
 )
 zoo.sick(
     "elu-3x66-first-width-2-of-12-classes",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(mlp([44, 2, 66, 66, 12], nn.ELU)), blobs(s, 44, 12)),
     both(rank_at_most("0", 2), learns_less(by=0.15)),
     "BOTTLENECK",
@@ -46,7 +46,7 @@ zoo.sick(
 )
 zoo.sick(
     "elu-4x66-last-hidden-width-1-of-12-classes",
-    "holdout",
+    "tune",
     lambda s: pair(xavier_(mlp([44, 66, 66, 66, 1, 12], nn.ELU)), blobs(s, 44, 12)),
     both(rank_at_most("6", 1), learns_less(by=0.15)),
     "BOTTLENECK",
@@ -56,7 +56,7 @@ zoo.sick(
 )
 zoo.sick(
     "two-tower-items-through-width-1",
-    "holdout",
+    "tune",
     lambda s: pair(TwoTower([24, 48, 48, 16], [18, 40, 1, 40, 16], nn.LeakyReLU), views(s)),
     both(rank_at_most("item.2", 1), learns_less(lr=1e-2, by=0.15)),
     "BOTTLENECK",
@@ -66,13 +66,13 @@ zoo.sick(
 )
 pooled = zoo.healthy(
     "deep-set-silu-20-members",
-    "holdout",
+    "tune",
     lambda s: pair(DeepSet([24, 44, 44], [44, 44, 12], nn.SiLU), patches(s, 20, 24, 12, 32)),
     trains(lr=1e-2),
 )
 zoo.sick(
     "deep-set-pooled-through-width-1",
-    "holdout",
+    "tune",
     lambda s: pair(DeepSet([24, 44, 1], [1, 44, 12], nn.SiLU), patches(s, 20, 24, 12, 32)),
     both(rank_at_most("joint.0", 1.01), learns_less(lr=1e-2, by=0.1)),
     "BOTTLENECK",
@@ -82,13 +82,13 @@ zoo.sick(
 )
 latent = zoo.healthy(
     "denoising-autoencoder-latent-12-of-10-factors",
-    "holdout",
+    "tune",
     lambda s: pair(mlp([48, 40, 12, 40, 48], nn.GELU), manifold(s, 48, 10).mapped(noisy)),
     trains(lr=1e-2, steps=80),
 )
 zoo.sick(
     "denoising-autoencoder-latent-2-of-10-factors",
-    "holdout",
+    "tune",
     lambda s: pair(mlp([48, 40, 2, 40, 48], nn.GELU), manifold(s, 48, 10).mapped(noisy)),
     both(rank_at_most("2", 2), learns_less(steps=200, lr=1e-2)),
     "BOTTLENECK",
@@ -116,7 +116,7 @@ def outer(seed: int) -> Setup:
 
 zoo.sick(
     "selu-5x64-third-weight-of-rank-1",
-    "holdout",
+    "tune",
     outer,
     rank_at_most("4", 1.01),
     "LOW_RANK",
@@ -137,10 +137,10 @@ def timestamps(batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, 
     return categories, values
 
 
-tabular_tanh = zoo.healthy("tabular-tanh", "holdout", lambda s: pair(tabular(act=nn.Tanh), table(s)), trains(lr=1e-2))
+tabular_tanh = zoo.healthy("tabular-tanh", "tune", lambda s: pair(tabular(act=nn.Tanh), table(s)), trains(lr=1e-2))
 zoo.sick(
     "tabular-tanh-with-raw-timestamps",
-    "holdout",
+    "tune",
     lambda s: pair(tabular(act=nn.Tanh), table(s).mapped(timestamps)),
     both(saturated("body.1", "tanh", 0.99), learns_less(lr=1e-2, by=0.1)),
     "SATURATION",
@@ -150,11 +150,11 @@ zoo.sick(
     control=tabular_tanh,
 )
 relu6 = zoo.healthy(
-    "relu6-he-6x70", "holdout", lambda s: pair(he_(Tower([16] + [70] * 6 + [5], nn.ReLU6)), blobs(s, 16, 5, 100))
+    "relu6-he-6x70", "tune", lambda s: pair(he_(Tower([16] + [70] * 6 + [5], nn.ReLU6)), blobs(s, 16, 5, 100))
 )
 zoo.sick(
     "relu6-6x70-fifth-bias-40",
-    "holdout",
+    "tune",
     lambda s: biased(he_(Tower([16] + [70] * 6 + [5], nn.ReLU6)), "fc5", 40, blobs(s, 16, 5, 100)),
     both(saturated("act5", "relu6", 0.99), no_gradient("fc1", "fc5")),
     "SATURATION",
@@ -183,7 +183,7 @@ def nothing_passes(case: Case, seed: int) -> Evidence:
 
 zoo.sick(
     "glu-4x60-second-gates-shut",
-    "holdout",
+    "tune",
     shut,
     both(nothing_passes, learns_less(by=0.15)),
     "SATURATION",
@@ -209,7 +209,7 @@ def one_over_fan_in(model: nn.Module, *paths: str) -> nn.Module:
 
 zoo.sick(
     "tabular-body-of-one-over-fan-in",
-    "holdout",
+    "tune",
     lambda s: pair(one_over_fan_in(tabular(act=nn.SiLU), "body.0", "body.2", "body.4"), table(s)),
     both(equal_units("body.0.weight"), equal_units("body.2.weight")),
     "SYMMETRY",
@@ -219,7 +219,7 @@ zoo.sick(
 )
 zoo.sick(
     "deep-set-members-encoded-by-equal-units",
-    "holdout",
+    "tune",
     lambda s: pair(
         one_over_fan_in(DeepSet([24, 44, 44], [44, 44, 12], nn.Softplus), "each.0", "each.2"),
         patches(s, 20, 24, 12, 32),

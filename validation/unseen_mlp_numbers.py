@@ -33,10 +33,10 @@ def unit_length(seed: int, eps: float) -> Setup:
     return pair(model, views(seed).mapped(gap))
 
 
-safe_length = zoo.healthy("rows-to-unit-length-with-eps", "holdout", lambda s: unit_length(s, 1e-8), trains(lr=1e-2))
+safe_length = zoo.healthy("rows-to-unit-length-with-eps", "tune", lambda s: unit_length(s, 1e-8), trains(lr=1e-2))
 zoo.sick(
     "rows-to-unit-length-some-are-zero",
-    "holdout",
+    "tune",
     lambda s: unit_length(s, 0.0),
     not_finite(batches=2),
     "NUMERICAL",
@@ -58,10 +58,10 @@ def softmax_by_hand(seed: int, shift: bool) -> Setup:
     return pair(model.append(Lambda(log_share)), blobs(seed, 32, 7).with_loss(F.nll_loss))
 
 
-safe_softmax = zoo.healthy("softmax-by-hand-shifted", "holdout", lambda s: softmax_by_hand(s, True))
+safe_softmax = zoo.healthy("softmax-by-hand-shifted", "tune", lambda s: softmax_by_hand(s, True))
 zoo.sick(
     "softmax-by-hand-overflows",
-    "holdout",
+    "tune",
     lambda s: softmax_by_hand(s, False),
     not_finite(),
     "NUMERICAL",
@@ -83,11 +83,11 @@ def uncertain(seed: int, positive: nn.Module) -> Setup:
 
 
 softplus = zoo.healthy(
-    "gaussian-likelihood-softplus", "holdout", lambda s: uncertain(s, nn.Softplus()), trains(lr=1e-2)
+    "gaussian-likelihood-softplus", "tune", lambda s: uncertain(s, nn.Softplus()), trains(lr=1e-2)
 )
 zoo.sick(
     "gaussian-likelihood-variance-by-relu",
-    "holdout",
+    "tune",
     lambda s: uncertain(s, nn.ReLU()),
     not_finite(),
     "NUMERICAL",
@@ -121,10 +121,10 @@ def angles(seed: int, margin: float) -> Setup:
     return pair(Angle(14, 5, margin), blobs(seed, 14, 5, 64, 1.0).mapped(with_known))
 
 
-safe_angle = zoo.healthy("angles-with-margin", "holdout", lambda s: angles(s, 1e-4), trains(lr=3e-2))
+safe_angle = zoo.healthy("angles-with-margin", "tune", lambda s: angles(s, 1e-4), trains(lr=3e-2))
 zoo.sick(
     "arc-cosine-at-one-backward",
-    "holdout",
+    "tune",
     lambda s: angles(s, 0.0),
     not_finite(forward=False, batches=2),
     "NUMERICAL",
@@ -148,10 +148,10 @@ def blows_up(case: Case, seed: int) -> Evidence:
     return Evidence(not run.finite, f"losses {run.losses}")
 
 
-safe_half = zoo.healthy("float16-adam-eps-1e-4", "holdout", lambda s: half_adam(s, 1e-4), trains())
+safe_half = zoo.healthy("float16-adam-eps-1e-4", "tune", lambda s: half_adam(s, 1e-4), trains())
 zoo.sick(
     "float16-adam-eps-1e-8",
-    "holdout",
+    "tune",
     lambda s: half_adam(s, 1e-8),
     blows_up,
     "NUMERICAL",
@@ -174,10 +174,10 @@ def skewed(seed: int, clipped: bool) -> Setup:
     return pair(mlp([18, 50, 50, 1], nn.ELU), regression(seed, 18, batch=32).with_loss(loss), steps=60)
 
 
-clipped = zoo.healthy("log-normal-errors-cut-off", "holdout", lambda s: skewed(s, True), trains(lr=1e-2, steps=60))
+clipped = zoo.healthy("log-normal-errors-cut-off", "tune", lambda s: skewed(s, True), trains(lr=1e-2, steps=60))
 zoo.sick(
     "log-normal-errors",
-    "holdout",
+    "tune",
     lambda s: skewed(s, False),
     gradient_norms_spread(30),
     "UNSTABLE",
@@ -197,11 +197,11 @@ def percentage(seed: int, floor: float) -> Setup:
 
 
 floored = zoo.healthy(
-    "relative-error-with-floor-1", "holdout", lambda s: percentage(s, 1.0), trains(lr=1e-2, fall=0.05)
+    "relative-error-with-floor-1", "tune", lambda s: percentage(s, 1.0), trains(lr=1e-2, fall=0.05)
 )
 zoo.sick(
     "relative-error-of-targets-near-zero",
-    "holdout",
+    "tune",
     lambda s: percentage(s, 0.0),
     gradient_norms_spread(30),
     "UNSTABLE",
@@ -213,7 +213,7 @@ zoo.sick(
 
 zoo.sick(
     "tabular-adagrad-1e-9",
-    "holdout",
+    "tune",
     lambda s: rated(tabular(), table(s), "Adagrad", 1e-9, 20),
     does_not_move(),
     "SLOW",
@@ -239,4 +239,4 @@ def decayed(seed: int) -> Setup:
     )
 
 
-zoo.sick("adam-rate-halved-every-batch", "holdout", decayed, does_not_move(), "SLOW", control=safe_softmax)
+zoo.sick("adam-rate-halved-every-batch", "tune", decayed, does_not_move(), "SLOW", control=safe_softmax)

@@ -27,34 +27,34 @@ def binary(seed: int, model: nn.Module, dim: int) -> Setup:
     return pair(model, task.with_loss(lambda y, t: F.binary_cross_entropy_with_logits(y.squeeze(1), t.float())))
 
 
-zoo.healthy("taper-to-one-logit-64-16-4", "holdout", lambda s: binary(s, he_(mlp([40, 64, 16, 4, 1], nn.ELU)), 40))
+zoo.healthy("taper-to-one-logit-64-16-4", "tune", lambda s: binary(s, he_(mlp([40, 64, 16, 4, 1], nn.ELU)), 40))
 zoo.healthy(
     "narrow-net-width-3-for-2-inputs",
-    "holdout",
+    "tune",
     lambda s: pair(mlp([2, 3, 3, 1], nn.Tanh), regression(s, 2, batch=64)),
     trains(lr=3e-2, steps=150, fall=0.05),
 )
 zoo.healthy(
     "autoencoder-latent-as-many-as-factors",
-    "holdout",
+    "tune",
     lambda s: pair(mlp([36, 30, 5, 30, 36], nn.ELU), manifold(s, 36, 5)),
     trains(lr=1e-2, steps=60),
 )
 zoo.healthy(
     "2000-classes-from-width-24",
-    "holdout",
+    "tune",
     lambda s: pair(he_(mlp([30, 48, 24, 2000], nn.GELU)), blobs(s, 30, 2000, 64, 1.5).fixed()),
     trains(lr=1e-2),
 )
 zoo.healthy(
     "one-wide-hidden-layer-1024",
-    "holdout",
+    "tune",
     lambda s: pair(he_(mlp([12, 1024, 4])), blobs(s, 12, 4, 40, 1.0)),
     trains(lr=1e-3),
 )
 zoo.healthy(
     "hourglass-wide-in-the-middle",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Tower([10, 20, 160, 20, 6], nn.LeakyReLU)), blobs(s, 10, 6, 64, 1.0)),
 )
 
@@ -76,7 +76,7 @@ class Sine(nn.Module):
         return self.head(x)
 
 
-zoo.healthy("coordinate-network-of-sines", "holdout", lambda s: pair(Sine(48, 3), regression(s, 2)), trains(lr=1e-3))
+zoo.healthy("coordinate-network-of-sines", "tune", lambda s: pair(Sine(48, 3), regression(s, 2)), trains(lr=1e-3))
 
 
 class Operator(nn.Module):
@@ -108,16 +108,16 @@ def operator(seed: int) -> Setup:
     )
 
 
-zoo.healthy("operator-network-branch-and-trunk", "holdout", operator, trains(lr=1e-2))
+zoo.healthy("operator-network-branch-and-trunk", "tune", operator, trains(lr=1e-2))
 zoo.healthy(
     "glu-deep-10x32",
-    "holdout",
+    "tune",
     lambda s: pair(Gated([16] + [32] * 10 + [4]), blobs(s, 16, 4, 64, 1.0)),
     trains(lr=1e-3),
 )
 zoo.healthy(
     "deep-set-of-3-members-batch-3",
-    "holdout",
+    "tune",
     lambda s: pair(DeepSet([16, 32, 32], [32, 32, 3], nn.Tanh), patches(s, 3, 16, 3, 3)),
     trains(lr=3e-3, steps=80),
 )
@@ -220,20 +220,20 @@ def rare(seed: int) -> Setup:
     return pair(Rare(), task.mapped(identities).fixed().with_loss(lambda y, _: F.cross_entropy(y, count["target"])))
 
 
-zoo.healthy("lora-rank-6-everywhere-even-head", "holdout", low_rank, trains(lr=1e-2))
-zoo.healthy("third-head-frozen-at-weight-zero", "holdout", multitask)
-zoo.healthy("vector-quantised-idle-codes", "holdout", quantised, trains(lr=3e-3, steps=80))
-zoo.healthy("self-taught-negative-cosine", "holdout", self_taught)
-zoo.healthy("5000-identities-batch-4", "holdout", rare, trains(lr=3e-2))
+zoo.healthy("lora-rank-6-everywhere-even-head", "tune", low_rank, trains(lr=1e-2))
+zoo.healthy("third-head-frozen-at-weight-zero", "tune", multitask)
+zoo.healthy("vector-quantised-idle-codes", "tune", quantised, trains(lr=3e-3, steps=80))
+zoo.healthy("self-taught-negative-cosine", "tune", self_taught)
+zoo.healthy("5000-identities-batch-4", "tune", rare, trains(lr=3e-2))
 zoo.healthy(
     "frozen-embeddings-tabular",
-    "holdout",
+    "tune",
     lambda s: pair(frozen(Tabular((30, 9), 8, 6, [56, 5], nn.GELU), "embeddings"), table(s, (30, 9), 6)),
     trains(lr=1e-2),
 )
 zoo.healthy(
     "frozen-item-tower",
-    "holdout",
+    "tune",
     lambda s: pair(frozen(TwoTower([24, 64, 32], [18, 48, 32], nn.Mish), "item"), views(s)),
     trains(lr=1e-2),
 )

@@ -26,10 +26,10 @@ zoo = Zoo("residual", proof=trains(lr=3e-3, steps=30))
 
 # --- growing and dying with depth
 
-mixer = zoo.healthy("mixer-4x28", "holdout", lambda s: pair(Mixer(4, 28), patches(s)))
+mixer = zoo.healthy("mixer-4x28", "tune", lambda s: pair(Mixer(4, 28), patches(s)))
 zoo.sick(
     "mixer-14x28-without-norms-he",
-    "holdout",
+    "tune",
     lambda s: pair(he_(Mixer(14, 28, norm=False, act=nn.ReLU)), patches(s)),
     both(gradient_ratio("project", "blocks.13.channels.2", above=100)),
     "EXPLODING",
@@ -54,10 +54,10 @@ def fading(seed: int, keep: float) -> Setup:
     return pair(he_(ResidualNet(nn.Linear(20, 42), blocks, nn.Linear(42, 5))), blobs(seed, 20, 5))
 
 
-kept = zoo.healthy("10-blocks-skip-of-1", "holdout", lambda s: fading(s, 1.0))
+kept = zoo.healthy("10-blocks-skip-of-1", "tune", lambda s: fading(s, 1.0))
 zoo.sick(
     "10-blocks-skip-of-0.2",
-    "holdout",
+    "tune",
     lambda s: fading(s, 0.2),
     gradient_ratio("stem", "blocks.9.branch.2", below=10**-2.5),
     "VANISHING",
@@ -83,10 +83,10 @@ def gated(seed: int, bias: float, blocks: int) -> Setup:
     return pair(ResidualNet(nn.Linear(20, 36), body, nn.Linear(36, 5)), blobs(seed, 20, 5))
 
 
-carried = zoo.healthy("18-gates-that-carry-most", "holdout", lambda s: gated(s, -3.0, 18))
+carried = zoo.healthy("18-gates-that-carry-most", "tune", lambda s: gated(s, -3.0, 18))
 zoo.sick(
     "18-gates-that-carry-nothing",
-    "holdout",
+    "tune",
     lambda s: gated(s, 7.0, 18),
     both(gradient_ratio("stem", "blocks.17.change", below=10**-2.5), saturated("blocks.9.squash", "sigmoid", 0.95)),
     "VANISHING",
@@ -95,7 +95,7 @@ zoo.sick(
 )
 zoo.sick(
     "6-gates-shut-for-good",
-    "holdout",
+    "tune",
     lambda s: gated(s, -30.0, 6),
     saturated("blocks.3.squash", "sigmoid", 0.99),
     "SATURATION",
@@ -108,7 +108,7 @@ zoo.sick(
 # --- a dead, cut or narrow place
 
 
-staged = zoo.healthy("two-stages-group-norm", "holdout", lambda s: pair(Staged(), images(s, 3, 8, 7, 24)))
+staged = zoo.healthy("two-stages-group-norm", "tune", lambda s: pair(Staged(), images(s, 3, 8, 7, 24)))
 
 
 def shifted(model: nn.Module, path: str, value: float, task) -> Setup:
@@ -118,7 +118,7 @@ def shifted(model: nn.Module, path: str, value: float, task) -> Setup:
 
 zoo.sick(
     "two-stages-dead-branch-in-the-second",
-    "holdout",
+    "tune",
     lambda s: shifted(Staged(), "second.norms.2", -8, images(s, 3, 8, 7, 24)),
     both(dead("second.acts.2", 0.99), no_gradient("second.convs.2")),
     "DEAD",
@@ -128,7 +128,7 @@ zoo.sick(
 )
 zoo.sick(
     "mixer-5x28-85-percent-of-a-channel-mix-dead",
-    "holdout",
+    "tune",
     lambda s: partly_dead(Mixer(5, 28, act=nn.ReLU), "blocks.1.channels.0", 0.85, patches(s)),
     dead("blocks.1.channels.1", 0.83),
     "DEAD",
@@ -158,7 +158,7 @@ def remembered(seed: int) -> Setup:
 
 zoo.sick(
     "mixer-5x28-second-block-goes-on-with-a-copy",
-    "holdout",
+    "tune",
     remembered,
     no_gradient("project", "blocks.0", "blocks.1"),
     "DISCONNECTED",
@@ -175,10 +175,10 @@ def factorised(seed: int, rank: int) -> Setup:
     return pair(ResidualNet(nn.Linear(30, 38), blocks, head), blobs(seed, 30, 20, 160))
 
 
-factors = zoo.healthy("3-blocks-head-of-rank-18", "holdout", lambda s: factorised(s, 18))
+factors = zoo.healthy("3-blocks-head-of-rank-18", "tune", lambda s: factorised(s, 18))
 zoo.sick(
     "3-blocks-head-of-rank-1-for-20-classes",
-    "holdout",
+    "tune",
     lambda s: factorised(s, 1),
     both(rank_at_most("head.1", 1.01), learns_less(by=0.15)),
     "BOTTLENECK",
@@ -195,10 +195,10 @@ def stemmed(seed: int, narrow: int) -> Setup:
     return pair(ResidualNet(stem, blocks, nn.Linear(44, 12)), blobs(seed, 36, 12, 96))
 
 
-full_stem = zoo.healthy("5-blocks-stem-of-30", "holdout", lambda s: stemmed(s, 30))
+full_stem = zoo.healthy("5-blocks-stem-of-30", "tune", lambda s: stemmed(s, 30))
 zoo.sick(
     "5-blocks-stem-of-2",
-    "holdout",
+    "tune",
     lambda s: stemmed(s, 2),
     both(rank_at_most("stem.1", 2), learns_less(by=0.15)),
     "BOTTLENECK",

@@ -44,10 +44,10 @@ def padded(seed: int, eps: float) -> Setup:
     return pair(model, patches(seed).mapped(pad))
 
 
-padding = zoo.healthy("mixer-3x28-padded-tokens", "holdout", lambda s: padded(s, 0.1))
+padding = zoo.healthy("mixer-3x28-padded-tokens", "tune", lambda s: padded(s, 0.1))
 zoo.sick(
     "mixer-3x28-padded-tokens-to-unit-length",
-    "holdout",
+    "tune",
     lambda s: padded(s, 0.0),
     not_finite(batches=2),
     "NUMERICAL",
@@ -56,7 +56,7 @@ zoo.sick(
 )
 zoo.sick(
     "two-stages-nesterov-300",
-    "holdout",
+    "tune",
     lambda s: rated(Staged(), images(s, 3, 8, 7, 16), "SGD", 300.0, 15, momentum=0.9, nesterov=True),
     diverges(),
     "EXPLODING",
@@ -67,7 +67,7 @@ zoo.sick(
 )
 zoo.sick(
     "mixer-4x28-adamw-1e-9",
-    "holdout",
+    "tune",
     lambda s: rated(Mixer(4, 28), patches(s), "AdamW", 1e-9, 20),
     does_not_move(),
     "SLOW",
@@ -84,10 +84,10 @@ def misread(seed: int, every: int, times: float) -> Setup:
     return pair(model, task.with_loss(F.mse_loss), steps=40)
 
 
-steady = zoo.healthy("4-blocks-regression", "holdout", lambda s: misread(s, 10, 1.0), trains(lr=3e-3, steps=60))
+steady = zoo.healthy("4-blocks-regression", "tune", lambda s: misread(s, 10, 1.0), trains(lr=3e-3, steps=60))
 zoo.sick(
     "4-blocks-every-tenth-batch-times-500",
-    "holdout",
+    "tune",
     lambda s: misread(s, 10, 500.0),
     gradient_norms_spread(100),
     "UNSTABLE",

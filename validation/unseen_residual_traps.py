@@ -164,25 +164,25 @@ def supervised(seed: int) -> Setup:
     return pair(he_(Supervised(4, 36)), task)
 
 
-zoo.healthy("depthwise-next-3-blocks-factor-1e-6", "holdout", convolved, trains(lr=1e-2))
-zoo.healthy("dense-growth-6-8-layers", "holdout", lambda s: pair(he_(Grows(20, 6, 8, 5)), blobs(s, 20, 5)))
+zoo.healthy("depthwise-next-3-blocks-factor-1e-6", "tune", convolved, trains(lr=1e-2))
+zoo.healthy("dense-growth-6-8-layers", "tune", lambda s: pair(he_(Grows(20, 6, 8, 5)), blobs(s, 20, 5)))
 zoo.healthy(
     "reversible-couplings-zero-init",
-    "holdout",
+    "tune",
     lambda s: pair(ResidualNet(nn.Linear(20, 40), [Coupling(20) for _ in range(4)], nn.Linear(40, 5)), blobs(s, 20, 5)),
 )
-zoo.healthy("shared-field-12-euler-steps", "holdout", lambda s: pair(Flow(36, 12), blobs(s, 20, 5)))
-zoo.healthy("spatial-gates-near-one", "holdout", spatial, trains(lr=1e-2))
-zoo.healthy("head-on-every-block", "holdout", supervised)
-zoo.healthy("adapters-of-width-3-on-frozen-blocks", "holdout", adapters, trains(lr=1e-2))
-zoo.healthy("narrow-middles-4-of-24-channels", "holdout", bottlenecked, trains(lr=1e-2, most_dead=0.6))
-zoo.healthy("mixer-10x24", "holdout", lambda s: pair(Mixer(10, 24), patches(s)), trains(lr=1e-3, steps=30))
+zoo.healthy("shared-field-12-euler-steps", "tune", lambda s: pair(Flow(36, 12), blobs(s, 20, 5)))
+zoo.healthy("spatial-gates-near-one", "tune", spatial, trains(lr=1e-2))
+zoo.healthy("head-on-every-block", "tune", supervised)
+zoo.healthy("adapters-of-width-3-on-frozen-blocks", "tune", adapters, trains(lr=1e-2))
+zoo.healthy("narrow-middles-4-of-24-channels", "tune", bottlenecked, trains(lr=1e-2, most_dead=0.6))
+zoo.healthy("mixer-10x24", "tune", lambda s: pair(Mixer(10, 24), patches(s)), trains(lr=1e-3, steps=30))
 zoo.healthy(
-    "mixer-batch-2", "holdout", lambda s: pair(Mixer(3, 28, 3), patches(s, classes=3, batch=2)), trains(steps=60)
+    "mixer-batch-2", "tune", lambda s: pair(Mixer(3, 28, 3), patches(s, classes=3, batch=2)), trains(steps=60)
 )
 zoo.healthy(
     "two-stages-converged",
-    "holdout",
+    "tune",
     lambda s: pretrain(pair(Staged(12, 3), images(s, 3, 6, 3, 12, 2.0).fixed()), 60, 1e-2),
     converged(0.05),
 )

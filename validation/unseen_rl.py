@@ -68,7 +68,7 @@ def discrete(model: nn.Module, task: Task, **more) -> Setup:
 
 STUCK = ("EXPLORATION", "ENTROPY_COLLAPSE")
 ALSO = {"SATURATION", "VANISHING", "EXPLODING"}
-shared = zoo.healthy("shared-trunk-10-actions", "holdout", lambda s: discrete(Shared(14, 10, 56), choices(s, 14, 10)))
+shared = zoo.healthy("shared-trunk-10-actions", "tune", lambda s: discrete(Shared(14, 10, 56), choices(s, 14, 10)))
 
 
 @torch.no_grad()
@@ -79,7 +79,7 @@ def fond_of(model: Shared, action: int, lead: float) -> Shared:
 
 zoo.sick(
     "shared-trunk-always-does-nothing",
-    "holdout",
+    "tune",
     lambda s: discrete(fond_of(Shared(14, 10, 56), 0, 15.0), choices(s, 14, 10)),
     explores(0, 0.02, 0.6),
     *STUCK,
@@ -95,11 +95,11 @@ def scaled(model: Shared, factor: float) -> Shared:
 
 
 masked = zoo.healthy(
-    "masked-12-actions", "holdout", lambda s: discrete(Shared(9, 12, 40, masked=True), choices(s, 9, 12))
+    "masked-12-actions", "tune", lambda s: discrete(Shared(9, 12, 40, masked=True), choices(s, 9, 12))
 )
 zoo.sick(
     "masked-12-actions-logits-times-400",
-    "holdout",
+    "tune",
     lambda s: discrete(scaled(Shared(9, 12, 40, masked=True), 400.0), choices(s, 9, 12)),
     explores(0, 0.05, 0.5),
     *STUCK,
@@ -116,7 +116,7 @@ def hot_trunk(seed: int) -> Setup:
 
 zoo.sick(
     "shared-trunk-observations-in-raw-units",
-    "holdout",
+    "tune",
     hot_trunk,
     explores(0, 0.05, 0.5),
     *STUCK,
@@ -171,11 +171,11 @@ def mover(seed: int, reach: float, share: float, factor: float = 1.0) -> Setup:
     return pair(model, moves(seed, 11, 4, reach), kwargs={"action_extractor": of_moves}, hints=hints)
 
 
-small = zoo.healthy("moves-of-a-tenth-deviation-0.05", "holdout", lambda s: mover(s, 0.1, 0.5))
-large = zoo.healthy("moves-of-fifty-deviation-20", "holdout", lambda s: mover(s, 50.0, 0.4))
+small = zoo.healthy("moves-of-a-tenth-deviation-0.05", "tune", lambda s: mover(s, 0.1, 0.5))
+large = zoo.healthy("moves-of-fifty-deviation-20", "tune", lambda s: mover(s, 50.0, 0.4))
 zoo.sick(
     "moves-of-fifty-deviation-0.1",
-    "holdout",
+    "tune",
     lambda s: mover(s, 50.0, 0.002),
     explores(0, 0.2, 0.5),
     *STUCK,
@@ -183,7 +183,7 @@ zoo.sick(
 )
 zoo.sick(
     "moves-of-a-tenth-deviation-2",
-    "holdout",
+    "tune",
     lambda s: mover(s, 0.1, 20.0),
     explores(1.5, 2.5, 100),
     "EXPLORATION",
@@ -192,7 +192,7 @@ zoo.sick(
 )
 zoo.sick(
     "moves-of-fifty-mean-at-its-ends",
-    "holdout",
+    "tune",
     lambda s: mover(s, 50.0, 0.4, 300.0),
     both(saturated("squash", "tanh", 0.85), learns_less(lr=1e-2, by=0.1)),
     "SATURATION",

@@ -31,10 +31,10 @@ def ratio(seed: int, clipped: bool) -> Setup:
     return discrete(Shared(14, 10, 56), choices(seed, 14, 10).with_loss(loss))
 
 
-bounded = zoo.healthy("surrogate-with-bounded-ratio", "holdout", lambda s: ratio(s, True))
+bounded = zoo.healthy("surrogate-with-bounded-ratio", "tune", lambda s: ratio(s, True))
 zoo.sick(
     "surrogate-ratio-overflows",
-    "holdout",
+    "tune",
     lambda s: ratio(s, False),
     not_finite(batches=4),
     "NUMERICAL",
@@ -57,7 +57,7 @@ def detached(seed: int) -> Setup:
 
 zoo.sick(
     "policy-head-only-through-stored-probabilities",
-    "holdout",
+    "tune",
     detached,
     no_gradient("logits"),
     "DISCONNECTED",
@@ -75,7 +75,7 @@ def dead_trunk(seed: int) -> Setup:
 
 zoo.sick(
     "shared-trunk-second-layer-dead",
-    "holdout",
+    "tune",
     dead_trunk,
     both(dead("trunk.3", 0.99), no_gradient("trunk")),
     "DEAD",
@@ -99,10 +99,10 @@ def jackpots(seed: int, size: float) -> Setup:
     return discrete(Shared(14, 10, 56), choices(seed, 14, 10).with_loss(loss), steps=60)
 
 
-even = zoo.healthy("pay-without-jackpots", "holdout", lambda s: jackpots(s, 0.0))
+even = zoo.healthy("pay-without-jackpots", "tune", lambda s: jackpots(s, 0.0))
 zoo.sick(
     "jackpots-in-one-batch-of-twenty",
-    "holdout",
+    "tune",
     lambda s: jackpots(s, 1e5),
     gradient_norms_spread(30),
     "UNSTABLE",
@@ -117,10 +117,10 @@ def learning(seed: int, kind: str, lr: float) -> Setup:
     return discrete(model, choices(seed, 14, 10), optimizer=optimizer)
 
 
-adam = zoo.healthy("shared-trunk-adam-3e-3", "holdout", lambda s: learning(s, "Adam", 3e-3), trains(steps=60))
+adam = zoo.healthy("shared-trunk-adam-3e-3", "tune", lambda s: learning(s, "Adam", 3e-3), trains(steps=60))
 zoo.sick(
     "shared-trunk-adam-20",
-    "holdout",
+    "tune",
     lambda s: learning(s, "Adam", 20.0),
     diverges(),
     "EXPLODING",
@@ -132,7 +132,7 @@ zoo.sick(
 )
 zoo.sick(
     "shared-trunk-sgd-1e-8",
-    "holdout",
+    "tune",
     lambda s: learning(s, "SGD", 1e-8),
     does_not_move(),
     "SLOW",

@@ -34,13 +34,13 @@ def two_lstms(forget: float) -> nn.LSTM:
 
 stacked = zoo.healthy(
     "two-lstms-forget-bias-5-lag-30",
-    "holdout",
+    "tune",
     lambda s: lagged(SequenceModel(two_lstms(5.0), 3), s, 30, 3, 6),
     learns_lag(60, 1e-2),
 )
 zoo.sick(
     "two-lstms-forget-bias-minus-4-lag-30",
-    "holdout",
+    "tune",
     lambda s: lagged(SequenceModel(two_lstms(-4.0), 3), s, 30, 3, 6),
     FORGETS,
     *SHORT,
@@ -69,13 +69,13 @@ class Leaky(nn.Module):
 
 keeps = zoo.healthy(
     "own-leaky-cell-keeps-0.98-lag-40",
-    "holdout",
+    "tune",
     lambda s: lagged(SequenceModel(Leaky(8, 40, 0.98), 4), s, 40, 4, 8),
     learns_lag(60, 1e-2),
 )
 zoo.sick(
     "own-leaky-cell-keeps-0.3-lag-40",
-    "holdout",
+    "tune",
     lambda s: lagged(SequenceModel(Leaky(8, 40, 0.3), 4), s, 40, 4, 8),
     FORGETS,
     *SHORT,
@@ -84,7 +84,7 @@ zoo.sick(
 )
 zoo.sick(
     "two-tanh-layers-radius-0.25-lag-25",
-    "holdout",
+    "tune",
     lambda s: lagged(SequenceModel(spectral_(nn.RNN(5, 44, 2, batch_first=True), 0.25), 3), s, 25, 3, 5),
     FORGETS,
     *SHORT,
@@ -109,11 +109,11 @@ class CellLoop(nn.Module):
 
 
 looped = zoo.healthy(
-    "lstm-cell-loop-lag-20", "holdout", lambda s: lagged(CellLoop(32, False), s, 20, 3, 6), learns_lag(60, 1e-2)
+    "lstm-cell-loop-lag-20", "tune", lambda s: lagged(CellLoop(32, False), s, 20, 3, 6), learns_lag(60, 1e-2)
 )
 zoo.sick(
     "lstm-cell-loop-from-copies",
-    "holdout",
+    "tune",
     lambda s: lagged(CellLoop(32, True), s, 20, 3, 6),
     time_ratio(below=1e-12),
     "DISCONNECTED",
@@ -152,7 +152,7 @@ def wild(rnn: nn.RNNBase, gain: float) -> nn.RNNBase:
 GROWS = {"UNSTABLE", "SATURATION"}
 zoo.sick(
     "two-relu-layers-radius-1.4-length-40",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(positive(6, 24, 1.4), 3), recall(s, 40, 3, 6, 32)),
     time_ratio(above=1e3),
     "SPECTRAL_RADIUS",
@@ -176,7 +176,7 @@ def positive(dim: int, width: int, radius: float) -> nn.RNN:
 
 zoo.sick(
     "tanh-gain-7-width-96-length-30",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(wild(nn.RNN(6, 96, batch_first=True), 7.0), 3), recall(s, 30, 3, 6, 32)),
     apart,
     "SPECTRAL_RADIUS",
@@ -187,7 +187,7 @@ zoo.sick(
 )
 zoo.sick(
     "lstm-recurrent-gain-14-length-50",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(wild(nn.LSTM(6, 48, batch_first=True), 14.0), 3), recall(s, 50, 3, 6, 32)),
     apart,
     "SPECTRAL_RADIUS",

@@ -45,10 +45,10 @@ def pooled(seed: int, shortest: int) -> Setup:
     return pair(Pooled(28), Task(seed, draw, F.cross_entropy))
 
 
-means = zoo.healthy("gru-mean-over-lengths-2-to-10", "holdout", lambda s: pooled(s, 2), trains(lr=1e-2))
+means = zoo.healthy("gru-mean-over-lengths-2-to-10", "tune", lambda s: pooled(s, 2), trains(lr=1e-2))
 zoo.sick(
     "gru-mean-over-an-empty-sequence",
-    "holdout",
+    "tune",
     lambda s: pooled(s, 0),
     not_finite(batches=2),
     "NUMERICAL",
@@ -62,11 +62,11 @@ def forecaster(kind: str = "GRU") -> SequenceModel:
 
 
 forecast = zoo.healthy(
-    "gru-forecast-adam-3e-3", "holdout", lambda s: rated(forecaster(), series(s), "Adam", 3e-3, 30), trains(steps=60)
+    "gru-forecast-adam-3e-3", "tune", lambda s: rated(forecaster(), series(s), "Adam", 3e-3, 30), trains(steps=60)
 )
 zoo.sick(
     "gru-forecast-sgd-400",
-    "holdout",
+    "tune",
     lambda s: rated(forecaster(), series(s), "SGD", 400.0, 20),
     diverges(),
     "EXPLODING",
@@ -77,7 +77,7 @@ zoo.sick(
 )
 zoo.sick(
     "lstm-forecast-adam-3e-9",
-    "holdout",
+    "tune",
     lambda s: rated(forecaster("LSTM"), series(s), "Adam", 3e-9, 20),
     does_not_move(),
     "SLOW",
@@ -85,7 +85,7 @@ zoo.sick(
 )
 zoo.healthy(
     "tanh-rnn-echo-adamax",
-    "holdout",
+    "tune",
     lambda s: rated(
         SequenceModel(nn.RNN(8, 30, batch_first=True), 6, every_step=True), echo(s, 10), "Adamax", 1e-2, 30
     ),
@@ -113,10 +113,10 @@ def forecast(rnn: nn.Module, seed: int, scale: float = 1.0) -> Setup:
     return pair(SequenceModel(rnn, 3, every_step=True), task)
 
 
-sensor = zoo.healthy("gru-sensor-standardised", "holdout", lambda s: forecast(nn.GRU(3, 36, batch_first=True), s))
+sensor = zoo.healthy("gru-sensor-standardised", "tune", lambda s: forecast(nn.GRU(3, 36, batch_first=True), s))
 zoo.sick(
     "gru-sensor-in-raw-counts",
-    "holdout",
+    "tune",
     lambda s: forecast(nn.GRU(3, 36, batch_first=True), s, 2e4),
     both(gates_flat(0.95), learns_less(lr=1e-2, steps=60, by=0.1)),
     "SATURATION",
@@ -136,7 +136,7 @@ def silent_upper(width: int) -> nn.RNN:
 
 zoo.sick(
     "two-relu-layers-upper-bias-minus-40",
-    "holdout",
+    "tune",
     lambda s: every_step(silent_upper(34), s),
     both(dead("rnn", 0.99), no_gradient("rnn")),
     "DEAD",
@@ -162,7 +162,7 @@ def spikes(seed: int, size: float) -> Setup:
 
 zoo.sick(
     "gru-sensor-jumps-in-every-fifteenth-batch",
-    "holdout",
+    "tune",
     lambda s: spikes(s, 400.0),
     gradient_norms_spread(50),
     "UNSTABLE",

@@ -56,10 +56,10 @@ class Stacked(nn.Module):
 
 
 SLOWER = trains(lr=1e-2, steps=80)
-three = zoo.healthy("three-lstms-of-30", "holdout", lambda s: pair(Stacked(30), echo(s, 12, 12)), SLOWER)
+three = zoo.healthy("three-lstms-of-30", "tune", lambda s: pair(Stacked(30), echo(s, 12, 12)), SLOWER)
 zoo.sick(
     "three-lstms-middle-of-width-1",
-    "holdout",
+    "tune",
     lambda s: pair(Stacked(1), echo(s, 12, 12)),
     both(states_rank(1.01, "middle"), learns_less(lr=1e-2, steps=120, by=0.15)),
     "BOTTLENECK",
@@ -82,10 +82,10 @@ class Words(nn.Module):
         return self.head(self.rnn(self.embedding(tokens))[0])
 
 
-words = zoo.healthy("gru-words-of-16-numbers", "holdout", lambda s: pair(Words(16), markov(s, 24)))
+words = zoo.healthy("gru-words-of-16-numbers", "tune", lambda s: pair(Words(16), markov(s, 24)))
 zoo.sick(
     "gru-words-of-1-number",
-    "holdout",
+    "tune",
     lambda s: pair(Words(1), markov(s, 24)),
     learns_less(lr=1e-2, steps=80, by=0.15),
     "BOTTLENECK",
@@ -115,10 +115,10 @@ def translated(seed: int, **more) -> Setup:
     return pair(Translator(**more), ciphers(seed, length=2, batch=48))
 
 
-translator = zoo.healthy("gru-translator-of-2-tokens", "holdout", translated, trains(lr=1e-2, steps=60))
+translator = zoo.healthy("gru-translator-of-2-tokens", "tune", translated, trains(lr=1e-2, steps=60))
 zoo.sick(
     "gru-translator-context-of-width-1",
-    "holdout",
+    "tune",
     lambda s: translated(s, narrow=1),
     both(rank_at_most("context.0", 1.01), learns_less(lr=1e-2, steps=150, by=0.15)),
     "BOTTLENECK",
@@ -128,7 +128,7 @@ zoo.sick(
 )
 zoo.sick(
     "gru-translator-context-detached",
-    "holdout",
+    "tune",
     lambda s: translated(s, cut=True),
     no_gradient("source", "encoder", "context"),
     "DISCONNECTED",
@@ -156,10 +156,10 @@ def equal_lstm(width: int) -> nn.LSTM:
     return rnn
 
 
-default = zoo.healthy("default-lstm-width-56", "holdout", lambda s: every_step(nn.LSTM(8, 56, batch_first=True), s))
+default = zoo.healthy("default-lstm-width-56", "tune", lambda s: every_step(nn.LSTM(8, 56, batch_first=True), s))
 zoo.sick(
     "lstm-units-alike-width-56",
-    "holdout",
+    "tune",
     lambda s: every_step(equal_lstm(56), s),
     states_rank(1.2),
     "SYMMETRY",
@@ -186,7 +186,7 @@ def flat_gru(width: int) -> nn.GRU:
 
 zoo.sick(
     "gru-candidates-along-one-direction",
-    "holdout",
+    "tune",
     lambda s: every_step(flat_gru(50), s),
     states_rank(3),
     "LOW_RANK",
@@ -210,7 +210,7 @@ def flat_second(width: int) -> nn.RNN:
 
 zoo.sick(
     "two-tanh-layers-upper-of-one-direction",
-    "holdout",
+    "tune",
     lambda s: every_step(flat_second(40), s),
     states_rank(3),
     "LOW_RANK",

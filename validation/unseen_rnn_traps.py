@@ -151,50 +151,50 @@ def known(rnn: nn.Module, seed: int, length: int, back: int) -> Setup:
     return pair(SequenceModel(rnn, 3), recall(seed, length, 3, where=length - back), hints={"required_lag": back})
 
 
-zoo.healthy("own-minimal-gated-cell", "holdout", lambda s: steps(Minimal(8, 36), s))
-zoo.healthy("packed-sequences-of-3-to-11", "holdout", packed)
+zoo.healthy("own-minimal-gated-cell", "tune", lambda s: steps(Minimal(8, 36), s))
+zoo.healthy("packed-sequences-of-3-to-11", "tune", packed)
 zoo.healthy(
     "gru-decoder-that-looks-back",
-    "holdout",
+    "tune",
     lambda s: pair(Looking(28), ciphers(s, length=4)),
     trains(lr=1e-2, steps=80),
 )
-zoo.healthy("state-carried-over-batches", "holdout", lambda s: pair(Carried(32), series(s)))
-zoo.healthy("tanh-cell-with-layer-norm", "holdout", lambda s: steps(Normed(8, 36), s))
-zoo.healthy("convolution-then-gru", "holdout", lambda s: pair(Heard(), waves(s)))
-zoo.healthy("sequence-autoencoder-of-6-steps", "holdout", rebuilding, trains(lr=1e-2, steps=80))
+zoo.healthy("state-carried-over-batches", "tune", lambda s: pair(Carried(32), series(s)))
+zoo.healthy("tanh-cell-with-layer-norm", "tune", lambda s: steps(Normed(8, 36), s))
+zoo.healthy("convolution-then-gru", "tune", lambda s: pair(Heard(), waves(s)))
+zoo.healthy("sequence-autoencoder-of-6-steps", "tune", rebuilding, trains(lr=1e-2, steps=80))
 zoo.healthy(
     "three-layer-lstm-dropout-0.3",
-    "holdout",
+    "tune",
     lambda s: steps(nn.LSTM(8, 26, 3, batch_first=True, dropout=0.3), s, 8),
     trains(lr=1e-2, steps=100, fall=0.2),
 )
 zoo.healthy(
     "bidirectional-gru-two-layers",
-    "holdout",
+    "tune",
     lambda s: steps(nn.GRU(8, 20, 2, batch_first=True, bidirectional=True), s, features=40),
 )
 zoo.healthy(
-    "default-lstm-length-80-answer-2-back", "holdout", lambda s: known(nn.LSTM(8, 30, batch_first=True), s, 80, 2)
+    "default-lstm-length-80-answer-2-back", "tune", lambda s: known(nn.LSTM(8, 30, batch_first=True), s, 80, 2)
 )
 zoo.healthy(
-    "default-tanh-length-25-answer-1-back", "holdout", lambda s: known(nn.RNN(8, 30, batch_first=True), s, 25, 1)
+    "default-tanh-length-25-answer-1-back", "tune", lambda s: known(nn.RNN(8, 30, batch_first=True), s, 25, 1)
 )
 zoo.healthy(
     "lstm-forecast-batch-1",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(nn.LSTM(3, 24, batch_first=True), 3, True), series(s, batch=1)),
     trains(lr=1e-2, steps=80),
 )
 zoo.healthy(
     "gru-loss-times-1e5",
-    "holdout",
+    "tune",
     lambda s: pair(SequenceModel(nn.GRU(3, 28, batch_first=True), 3, True), series(s).scaled(1e5)),
 )
-zoo.healthy("words-with-frozen-embedding", "holdout", lambda s: pair(frozen(Words(20), "embedding"), markov(s, 24)))
+zoo.healthy("words-with-frozen-embedding", "tune", lambda s: pair(frozen(Words(20), "embedding"), markov(s, 24)))
 zoo.healthy(
     "converged-gru-forecast",
-    "holdout",
+    "tune",
     lambda s: pretrain(
         pair(SequenceModel(nn.GRU(3, 32, batch_first=True), 3, True), series(s, 3, 12, 8).fixed()), 250, 1e-2
     ),

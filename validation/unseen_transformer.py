@@ -85,10 +85,10 @@ def pointed(model: nn.Module, factor: float, *paths: str) -> nn.Module:
 # --- attention that is too sharp
 
 SHARP = {"SATURATION", "EXPLODING", "UNSTABLE"}
-picture = zoo.healthy("vision-class-token-3x24", "holdout", lambda s: vision(s, Vision(24, 3, 3)))
+picture = zoo.healthy("vision-class-token-3x24", "tune", lambda s: vision(s, Vision(24, 3, 3)))
 zoo.sick(
     "vision-3x24-last-keys-times-250",
-    "holdout",
+    "tune",
     lambda s: vision(s, pointed(Vision(24, 3, 3), 250.0, "blocks.2.attention")),
     sharp_attention("blocks.2.attention", others_above=0.4),
     "ENTROPY_COLLAPSE",
@@ -96,10 +96,10 @@ zoo.sick(
     also=SHARP,
     control=picture,
 )
-encoder = zoo.healthy("encoder-gelu-2x36", "holdout", lambda s: pair(stack(2, 36, 6, 100), patches(s, 14)))
+encoder = zoo.healthy("encoder-gelu-2x36", "tune", lambda s: pair(stack(2, 36, 6, 100), patches(s, 14)))
 zoo.sick(
     "encoder-gelu-5x36-first-keys-times-200",
-    "holdout",
+    "tune",
     lambda s: pair(pointed(stack(5, 36, 6, 100), 200.0, "layers.0.self_attn"), patches(s, 14)),
     sharp_attention("layers.0.self_attn", others_above=0.4),
     "ENTROPY_COLLAPSE",
@@ -117,10 +117,10 @@ def loud(seed: int, size: float) -> Setup:
     return pair(model, markov(seed))
 
 
-quiet = zoo.healthy("language-model-without-norms-2x40", "holdout", lambda s: loud(s, 0.5))
+quiet = zoo.healthy("language-model-without-norms-2x40", "tune", lambda s: loud(s, 0.5))
 zoo.sick(
     "language-model-2x40-embeddings-of-size-40",
-    "holdout",
+    "tune",
     lambda s: loud(s, 40.0),
     sharp_attention(),
     "ENTROPY_COLLAPSE",
@@ -128,10 +128,10 @@ zoo.sick(
     also={"SATURATION", "UNSTABLE"},
     control=quiet,
 )
-latents = zoo.healthy("latents-read-a-set-3-rounds", "holdout", lambda s: pair(Latents(32, 4, 3), patches(s, 24)))
+latents = zoo.healthy("latents-read-a-set-3-rounds", "tune", lambda s: pair(Latents(32, 4, 3), patches(s, 24)))
 zoo.sick(
     "latents-3-rounds-all-keys-times-300",
-    "holdout",
+    "tune",
     lambda s: pair(pointed(Latents(32, 4, 3), 300.0), patches(s, 24)),
     sharp_attention(),
     "ENTROPY_COLLAPSE",
@@ -144,7 +144,7 @@ zoo.sick(
 ALIKE = {"VANISHING", "LOW_RANK", "BOTTLENECK", "EXPLODING"}
 zoo.sick(
     "latents-8-rounds-without-skips",
-    "holdout",
+    "tune",
     lambda s: pair(Latents(32, 4, 8, skip=False), patches(s, 24)),
     tokens_alike("think.7"),
     "RANK_COLLAPSE",
@@ -153,7 +153,7 @@ zoo.sick(
 )
 zoo.sick(
     "vision-9x24-without-skips",
-    "holdout",
+    "tune",
     lambda s: vision(s, Vision(24, 3, 9, skip=False)),
     tokens_alike("blocks.8"),
     "RANK_COLLAPSE",
@@ -175,7 +175,7 @@ class FaintSkip(nn.Module):
 
 zoo.sick(
     "encoder-8x36-skips-of-a-twentieth",
-    "holdout",
+    "tune",
     lambda s: pair(SetClassifier(24, 36, [FaintSkip(36, 6) for _ in range(8)], 6), patches(s, 14)),
     tokens_alike("layers.7", 0.1),
     "RANK_COLLAPSE",
@@ -216,19 +216,19 @@ def heads_differ(case: Case, seed: int) -> Evidence:
 ONE = {"SYMMETRY", "LOW_RANK", "BOTTLENECK"}
 varied = zoo.healthy(
     "encoder-gelu-3x40-keys-times-6",
-    "holdout",
+    "tune",
     lambda s: pair(pointed(stack(3, 40, 5, 64), 6.0), patches(s, 14)),
     both(FAST, heads_differ),
 )
 varied_words = zoo.healthy(
     "language-model-5x30-keys-times-6",
-    "holdout",
+    "tune",
     lambda s: pair(pointed(LanguageModel(20, 30, 3, 5), 6.0), markov(s)),
     both(FAST, heads_differ),
 )
 zoo.sick(
     "encoder-gelu-3x40-last-heads-cloned",
-    "holdout",
+    "tune",
     lambda s: pair(cloned(pointed(stack(3, 40, 5, 64), 6.0), "layers.2.self_attn"), patches(s, 14)),
     equal_heads("layers.2.self_attn"),
     "HEAD_DIVERSITY",
@@ -238,7 +238,7 @@ zoo.sick(
 )
 zoo.sick(
     "vision-2x32-8-heads-cloned",
-    "holdout",
+    "tune",
     lambda s: vision(s, cloned(pointed(Vision(32, 8, 2), 8.0), "blocks.0.attention", "blocks.1.attention")),
     equal_heads(),
     "HEAD_DIVERSITY",
@@ -247,7 +247,7 @@ zoo.sick(
 )
 zoo.sick(
     "language-model-5x30-first-heads-cloned",
-    "holdout",
+    "tune",
     lambda s: pair(cloned(pointed(LanguageModel(20, 30, 3, 5), 6.0), "blocks.0.attention"), markov(s)),
     equal_heads("blocks.0.attention"),
     "HEAD_DIVERSITY",

@@ -26,10 +26,10 @@ def with_bias(model: nn.Module, path: str, value: float, seed: int) -> Setup:
     return vision(seed, model)
 
 
-relu_picture = zoo.healthy("vision-relu-4x28", "holdout", lambda s: vision(s, Vision(28, 4, 4, act=nn.ReLU)))
+relu_picture = zoo.healthy("vision-relu-4x28", "tune", lambda s: vision(s, Vision(28, 4, 4, act=nn.ReLU)))
 zoo.sick(
     "vision-relu-4x28-last-feed-forward-dead",
-    "holdout",
+    "tune",
     lambda s: with_bias(Vision(28, 4, 4, act=nn.ReLU), "blocks.3.up", -25, s),
     both(dead("blocks.3.act", 0.99), no_gradient("blocks.3.up")),
     "DEAD",
@@ -38,7 +38,7 @@ zoo.sick(
 )
 zoo.sick(
     "language-model-relu-3x32-70-percent-of-first-feed-forward-dead",
-    "holdout",
+    "tune",
     lambda s: partly_dead(LanguageModel(20, 32, 4, 3, act=nn.ReLU), "blocks.0.up", 0.7, markov(s)),
     dead("blocks.0.act", 0.68),
     "DEAD",
@@ -60,7 +60,7 @@ def uniform_feed_forward(seed: int) -> Setup:
 
 zoo.sick(
     "vision-3x28-second-feed-forward-of-equal-units",
-    "holdout",
+    "tune",
     uniform_feed_forward,
     equal_units("blocks.1.up.weight"),
     "SYMMETRY",
@@ -91,10 +91,10 @@ class Seq2Seq(nn.Module):
 
 
 SLOWER = trains(lr=1e-2, steps=60, fall=0.1)
-whole = zoo.healthy("seq2seq-torch-decoder", "holdout", lambda s: pair(Seq2Seq(32, True), ciphers(s)), SLOWER)
+whole = zoo.healthy("seq2seq-torch-decoder", "tune", lambda s: pair(Seq2Seq(32, True), ciphers(s)), SLOWER)
 zoo.sick(
     "seq2seq-encoder-under-no-grad",
-    "holdout",
+    "tune",
     lambda s: pair(Seq2Seq(32, False), ciphers(s)),
     no_gradient("source", "encoder"),
     "DISCONNECTED",
@@ -114,7 +114,7 @@ class Unplaced(Vision):
 
 zoo.sick(
     "vision-row-embedding-never-added",
-    "holdout",
+    "tune",
     lambda s: vision(s, Unplaced(24, 4, 2)),
     no_gradient("row"),
     "DISCONNECTED",
@@ -127,7 +127,7 @@ zoo.sick(
 
 zoo.sick(
     "seq2seq-memory-through-width-1",
-    "holdout",
+    "tune",
     lambda s: pair(Seq2Seq(32, True, 1), ciphers(s)),
     both(rank_at_most("squeeze.0", 6), learns_less(lr=1e-2, steps=100, by=0.1)),
     "BOTTLENECK",
@@ -146,10 +146,10 @@ def waisted(seed: int, narrow: int) -> Setup:
     return pair(SetClassifier(24, 36, layers, 14, 2), patches(seed, 2, 24, 14, 64))
 
 
-roomy = zoo.healthy("two-tokens-waist-of-30", "holdout", lambda s: waisted(s, 30))
+roomy = zoo.healthy("two-tokens-waist-of-30", "tune", lambda s: waisted(s, 30))
 zoo.sick(
     "two-tokens-waist-of-1-for-14-classes",
-    "holdout",
+    "tune",
     lambda s: waisted(s, 1),
     both(rank_at_most("layers.1.0", 2), learns_less(by=0.15)),
     "BOTTLENECK",
@@ -190,10 +190,10 @@ def ragged(seed: int, shortest: int) -> Setup:
     return pair(Ragged(24), Task(seed, draw, loss))
 
 
-some = zoo.healthy("ragged-sequences-of-1-to-8", "holdout", lambda s: ragged(s, 1))
+some = zoo.healthy("ragged-sequences-of-1-to-8", "tune", lambda s: ragged(s, 1))
 zoo.sick(
     "ragged-sequences-one-is-empty",
-    "holdout",
+    "tune",
     lambda s: ragged(s, 0),
     not_finite(batches=2),
     "NUMERICAL",
@@ -202,7 +202,7 @@ zoo.sick(
 )
 zoo.sick(
     "encoder-gelu-3x36-adam-5",
-    "holdout",
+    "tune",
     lambda s: rated(stack(3, 36, 6, 72), patches(s, 14), "Adam", 5.0, 15),
     diverges(),
     "EXPLODING",
@@ -212,7 +212,7 @@ zoo.sick(
 )
 zoo.sick(
     "language-model-warm-up-that-never-ends",
-    "holdout",
+    "tune",
     lambda s: rated(LanguageModel(20, 32, 4, 2), markov(s), "AdamW", 2e-10, 20),
     does_not_move(),
     "SLOW",
@@ -231,10 +231,10 @@ def weighed(seed: int, spread: float) -> Setup:
     return pair(LanguageModel(20, 28, 4, 2), markov(seed, batch=8).with_loss(loss), steps=60)
 
 
-weights = zoo.healthy("documents-weigh-nearly-alike", "holdout", lambda s: weighed(s, 0.2))
+weights = zoo.healthy("documents-weigh-nearly-alike", "tune", lambda s: weighed(s, 0.2))
 zoo.sick(
     "documents-weigh-by-their-readers",
-    "holdout",
+    "tune",
     lambda s: weighed(s, 5.0),
     gradient_norms_spread(30),
     "UNSTABLE",

@@ -159,62 +159,62 @@ def lora_feed_forward(seed: int) -> Setup:
     return vision(seed, model)
 
 
-zoo.healthy("distance-biases-per-head", "holdout", biased)
-zoo.healthy("window-of-three-tokens", "holdout", windowed)
+zoo.healthy("distance-biases-per-head", "tune", biased)
+zoo.healthy("window-of-three-tokens", "tune", windowed)
 zoo.healthy(
     "one-key-head-for-6-queries",
-    "holdout",
+    "tune",
     lambda s: pair(SetClassifier(24, 36, [OneKey(36, 6) for _ in range(3)], 6, 10), patches(s)),
 )
 zoo.healthy(
     "parallel-blocks-3x32",
-    "holdout",
+    "tune",
     lambda s: pair(SetClassifier(24, 32, [Parallel(32, 4) for _ in range(3)], 6, 10), patches(s)),
 )
 zoo.healthy(
     "switch-of-6-experts-batch-2",
-    "holdout",
+    "tune",
     lambda s: pair(SetClassifier(24, 32, [Switch(32), Switch(32)], 4, 6), patches(s, 6, 24, 4, 2)),
     trains(lr=3e-3, steps=80, fall=0.05),
 )
-zoo.healthy("one-block-six-times", "holdout", lambda s: pair(Shared(32), patches(s)))
-zoo.healthy("learned-prompts-frozen-body", "holdout", lambda s: pair(Prompted(32), patches(s)), trains(lr=1e-2))
-zoo.healthy("rotary-places-2x40", "holdout", rotary)
-zoo.healthy("lora-rank-3-on-feed-forwards", "holdout", lora_feed_forward, trains(lr=1e-2, steps=60, fall=0.05))
+zoo.healthy("one-block-six-times", "tune", lambda s: pair(Shared(32), patches(s)))
+zoo.healthy("learned-prompts-frozen-body", "tune", lambda s: pair(Prompted(32), patches(s)), trains(lr=1e-2))
+zoo.healthy("rotary-places-2x40", "tune", rotary)
+zoo.healthy("lora-rank-3-on-feed-forwards", "tune", lora_feed_forward, trains(lr=1e-2, steps=60, fall=0.05))
 zoo.healthy(
     "vision-post-norm-7x24-at-init",
-    "holdout",
+    "tune",
     lambda s: vision(s, Vision(24, 3, 7, norm="post")),
     trains(lr=1e-3, steps=40, fall=0.05),
 )
 zoo.healthy(
-    "encoder-pre-norm-14x24", "holdout", lambda s: pair(stack(14, 24, 2, 48), patches(s)), trains(lr=1e-3, steps=30)
+    "encoder-pre-norm-14x24", "tune", lambda s: pair(stack(14, 24, 2, 48), patches(s)), trains(lr=1e-3, steps=30)
 )
 zoo.healthy(
     "language-model-batch-1-length-40",
-    "holdout",
+    "tune",
     lambda s: pair(LanguageModel(20, 28, 4, 2), markov(s, 20, 40, 1)),
     trains(lr=3e-3, steps=60),
 )
 zoo.healthy(
     "language-model-tied-loss-times-1e4",
-    "holdout",
+    "tune",
     lambda s: pair(LanguageModel(30, 40, 4, 2, tied=True), markov(s, 30).scaled(1e4)),
     trains(lr=3e-3, steps=60),
 )
 zoo.healthy(
     "language-model-frozen-embedding",
-    "holdout",
+    "tune",
     lambda s: pair(frozen(LanguageModel(20, 32, 4, 3), "embedding", "position"), markov(s)),
 )
 zoo.healthy(
     "latents-2-rounds-dropped-tokens",
-    "holdout",
+    "tune",
     lambda s: pair(nn.Sequential(nn.Dropout1d(0.3), Latents(28, 4, 2)), patches(s, 30)),
 )
 zoo.healthy(
     "encoder-that-knows-its-batch",
-    "holdout",
+    "tune",
     lambda s: learned(s),
     converged(0.05),
 )

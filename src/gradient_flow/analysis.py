@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from gradient_flow.capture.call_places import graph_behind
 from gradient_flow.capture.module_calls import tensors_in
@@ -20,6 +21,7 @@ from gradient_flow.observation import Observer
 
 if TYPE_CHECKING:
     from gradient_flow.measurement.game import FieldStats
+    from gradient_flow.measurement.jacobian import JacobianStats
 
 _BAD_STEPS: Final = 3
 """After so many steps with something non-finite there is nothing new to learn."""
@@ -145,6 +147,37 @@ def gradient_field(model: nn.Module, input_fn: Any, loss_fn: Any, players: Any) 
     with uncompiled(model) as model, nothing_changed(model), torch.inference_mode(False), torch.enable_grad():
         inputs = input_fn()
         return field_stats([(_loss_of(model, inputs, loss), list(parameters)) for loss, parameters in players])
+
+
+def input_jacobian(model: nn.Module, input_fn: Any) -> tuple[JacobianStats | None, str]:
+    """The Jacobian of the model's output by its input, for one sample of a batch and in evaluation mode.
+
+    With the reason in place of the statistics where there is none: words have no neighbours.
+    """
+    from gradient_flow.measurement.jacobian import jacobian_stats
+    from gradient_flow.measurement.linearization import function_of_tensor
+
+    with nothing_changed(model), torch.enable_grad():
+        inputs = input_fn()
+        given = [tensor for tensor in tensors_in(inputs) if tensor.is_floating_point() and tensor.dim() > 0]
+        if not given:
+            return None, "the model takes no real numbers: its input has no Jacobian."
+        model.eval()  # one sample has no statistics of a batch
+        x = given[0].detach()
+
+        def output_of(sample: torch.Tensor) -> torch.Tensor:
+            first = tree_map(lambda leaf: sample if leaf is given[0] else _first_sample(leaf, len(x)), inputs)
+            return tensors_in(call_model(model, first))[0]
+
+        try:
+            return jacobian_stats(function_of_tensor(model, output_of), x[:1]), ""
+        except Exception as problem:  # an operation without a derivative; the rest of the analysis stands
+            return None, f"the Jacobian could not be taken: {type(problem).__name__}: {problem}"
+
+
+def _first_sample(leaf: Any, batch: int) -> Any:
+    has_batch = isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == batch
+    return leaf[:1] if has_batch else leaf
 
 
 def _loss_of(model: nn.Module, inputs: Any, loss_fn: Any) -> Callable[[], torch.Tensor]:

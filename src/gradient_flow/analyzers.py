@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradient_flow.analysis import Probe, gradient_field, run_steps
+from gradient_flow.analysis import Probe, gradient_field, input_jacobian, run_steps
 from gradient_flow.diagnosis.analysis_record import DEFAULTS, AnalysisRecord
 from gradient_flow.diagnosis.general_rules import judge_analysis
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
@@ -26,7 +26,8 @@ class GradientFlowAnalyzer:
     A threshold other than its default is taken at its word.
 
     Args:
-        enable_rnn_analyzer: also Jacobian analysis of recurrent parts; the same as `enable_jacobian`.
+        enable_rnn_analyzer: also Jacobian analysis: the dynamics of recurrent parts (`analyzer.dynamics`), and without
+            such parts the output by the input (`analyzer.jacobian`); the same as `enable_jacobian`.
         enable_circular_flow_analyser: also rotation of the gradient field; the same as `enable_vector_analysis`.
         vanishing_threshold: gradient norm below which a layer counts as vanishing.
         exploding_threshold: gradient norm above which it counts as exploding.
@@ -39,6 +40,9 @@ class GradientFlowAnalyzer:
     >>> analyzer.analyze(lambda: torch.randn(64, 8), lambda output: (output - 1).square().mean(), steps=5)
     []
     """
+
+    _of_input = True
+    """Whether Jacobian analysis is that of the output by the input, where nothing recurs."""
 
     def __init__(
         self,
@@ -69,6 +73,10 @@ class GradientFlowAnalyzer:
         """What the last analysis saw, as plain numbers."""
         self.dynamics: Any = None
         """With Jacobian analysis: what the recurrent part does, None where there is none."""
+        self.jacobian: Any = None
+        """With Jacobian analysis: singular values and conditioning of the output by the input, where nothing recurs."""
+        self.jacobian_reason = ""
+        """Why there is none."""
         self.field: Any = None
         """With vector analysis: divergence and rotation of the gradient field."""
 
@@ -98,7 +106,7 @@ class GradientFlowAnalyzer:
 
     def print_summary(self, issues: Sequence[Issue]) -> None:
         """Print how many issues of which severity there are, and each of them."""
-        say(summary(issues, self.record))
+        say(summary(issues, self.record) + (f"\n\n{self.jacobian}" if self.jacobian is not None else ""))
 
     def _issues(
         self,
@@ -127,6 +135,8 @@ class GradientFlowAnalyzer:
             progress=progress,
         )
         self.record = record
+        if self.enable_jacobian and self._of_input and not has_recurrence(self.model):
+            self.jacobian, self.jacobian_reason = input_jacobian(self.model, input_fn)
         special = list(judge(probe)) if judge is not None and probe is not None else []
         if self.enable_vector_analysis:
             from gradient_flow.diagnosis.game import field_issues

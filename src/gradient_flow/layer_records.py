@@ -28,6 +28,7 @@ def layer_records(
     gradients: Sequence[GradientTable],
     update_ratios: Mapping[str, list[float]],
     equal_units: Set[str],
+    rank_one: Set[str],
     optimizer: torch.optim.Optimizer | None,
     had_gradient: Set[str] = frozenset(),
 ) -> list[Layer]:
@@ -56,6 +57,7 @@ def layer_records(
             used_by_sibling=_is_idle_member(path, called, kinds),
             in_optimizer=None if trained is None else any(id(p) in trained for p in own.values()),
             equal_units=matrix in equal_units,
+            rank_one=matrix in rank_one,
             is_embedding="Embedding" in kinds[path],
             update_ratio=update_ratios.get(matrix or "", []),
         )

@@ -19,6 +19,7 @@ from gradient_flow.measurement import measure, samples
 from gradient_flow.measurement.measure import reader_for_hooks
 from gradient_flow.place_records import Key, PlaceRecords, Seen
 
+_LEAST_SAMPLES = 16
 _LEAST_WATCHED, _ONE_IN = 3, 7
 """Steps with hooks: so many, and one in so many of a longer analysis."""
 
@@ -40,6 +41,7 @@ class Observer:
         self._places = PlaceRecords(self._weighted)
         self._chains: list[list[Key]] = []
         self._equal: set[str] = set()
+        self._rank_one: set[str] = set()
         self._reached: set[str] = set()
         self._needed_grad: set[str] = set()
         self._tables: list[Any] = []
@@ -48,6 +50,7 @@ class Observer:
         self._ratios: dict[str, list[float]] = {}
         self._last_gradient: list[torch.Tensor] | None = None
         self._input_rows: torch.Tensor | None = None
+        self._sample_rows: torch.Tensor | None = None
         self._before: tuple[list[str], list[torch.Tensor], list[torch.Tensor]] | None = None
         self._close = self._watched = False
         self._close_steps = {0, steps // 2, steps - 1}
@@ -90,6 +93,7 @@ class Observer:
             record.input_units = first.shape[1] if first.dim() > 3 else first.shape[-1] if first.dim() > 1 else 1
             record.input_rms, record.input_spread = samples.scale_and_spread(rows)
             self._input_rows = rows if first.dim() == 2 else None
+            self._sample_rows = samples.sample(first.flatten(1), units_second=False) if first.dim() > 2 else rows
 
     def on_loss(self, loss: torch.Tensor) -> None:
         """The loss of a step, before backward."""
@@ -183,6 +187,8 @@ class Observer:
                 continue
             if samples.equal_rows(parameter) and samples.equal_rows(gradient):
                 self._equal.add(name)
+            elif samples.is_rank_one(parameter):
+                self._rank_one.add(name)
 
     def record(self, thresholds: Mapping[str, float]) -> AnalysisRecord:
         """Everything that was seen."""
@@ -191,6 +197,8 @@ class Observer:
         self._places.write(record, self._chains)
         if self._places.ranked and self._input_rows is not None:
             record.input_rank = samples.effective_rank(self._input_rows, centred=True)
+        if self._places.ranked and self._sample_rows is not None and len(self._sample_rows) >= _LEAST_SAMPLES:
+            record.sample_rank = samples.effective_rank(self._sample_rows, centred=True)
         record.layers = layer_records(
             self._model,
             record.places,
@@ -201,6 +209,7 @@ class Observer:
             gradients=self._tables,
             update_ratios=self._ratios,
             equal_units=self._equal,
+            rank_one=self._rank_one,
             optimizer=self._optimizer,
             had_gradient={name for name, _ in self._parameters} - self._without,
         )

@@ -20,6 +20,8 @@ from gradient_flow.measurement.sums import Sums
 Key = tuple[str, str, int]
 NARROW: Final = 0.5
 """A place is narrow with at most this share of the units that lie before it, and after it."""
+_MANY: Final = 1 << 30
+"""Words are not numbers: whatever comes first is narrower than they are many."""
 _MOST_RANKS: Final = 12
 _QUIET: Final = 0.3
 """Share of silent units from which on it matters whether the others vary."""
@@ -97,7 +99,7 @@ class PlaceRecords:
         """Ranks where a narrow place makes them a question: there, at the first place and at the output."""
         for chain in chains:
             here = [passages[key] for key in chain if key in passages]
-            units = [input_units, *(self._places[passage.key].units for passage in here)]
+            units = [input_units or _MANY, *(self._places[passage.key].units for passage in here)]
             narrow = [
                 passage
                 for i, passage in enumerate(here[:-1], start=1)

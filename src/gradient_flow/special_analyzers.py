@@ -38,6 +38,8 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
         thresholds: those of `GradientFlowAnalyzer`.
     """
 
+    _of_input = False
+
     def __init__(
         self,
         model: nn.Module,

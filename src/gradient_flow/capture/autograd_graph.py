@@ -163,4 +163,5 @@ def _softmax_slopes(result: torch.Tensor, dim: int) -> torch.Tensor:
 def _few(tensor: torch.Tensor) -> torch.Tensor:
     """At most some ten thousand elements, evenly spaced."""
     flat = tensor.detach().reshape(-1)
-    return flat[:: max(1, flat.numel() // 16_384)].float()
+    few = flat[:: max(1, flat.numel() // 16_384)]
+    return few.abs().float() if few.is_complex() else few.float()

@@ -124,6 +124,8 @@ class Layer:
     in_optimizer: bool | None = None
     equal_units: bool = False
     """Whether weights and gradients of all units are the same."""
+    rank_one: bool = False
+    """Whether the rows of its matrix are multiples of one another."""
     zero_weights: bool = False
     bad_weights: int = 0
     """Non-finite weights before the first step."""
@@ -168,6 +170,8 @@ class AnalysisRecord:
     input_spread: float = math.nan
     """Largest over median root mean square of the input's columns."""
     input_rank: float | None = None
+    sample_rank: float | None = None
+    """Of whole samples, all positions together."""
     input_size: int = 0
     """Elements per sample of the first floating point input."""
     input_units: int = 0
@@ -187,6 +191,11 @@ class AnalysisRecord:
         """The layer that makes the output of the first chain; `model` where none was seen."""
         chain = [self.places[index] for index in self.chains[0]] if self.chains else []
         return next((place.name for place in reversed(chain) if place.own_weights), "model")
+
+    @property
+    def largest_width(self) -> int:
+        """Units of the widest layer."""
+        return max((place.units for place in self.places if place.own_weights), default=0)
 
     @property
     def learnt(self) -> bool:

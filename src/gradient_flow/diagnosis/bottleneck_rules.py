@@ -17,8 +17,12 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 
 NARROW: Final = 0.5
 """At most this share of the units before it and of those after it."""
+NARROW_WORDS: Final = 0.1
+"""The same of an embedding: a quarter of the width behind it is not unusual."""
 LOW_SCORE: Final = 0.5
 VERY_LOW: Final = 0.34
+CODE: Final = 0.75
+"""Numbers of an autoencoder's code over the effective rank of its data, which is less than their dimension."""
 BLOCKED: Final = 0.1
 """Share of samples to which a narrow layer of ReLUs gives no gradient at all."""
 _SHARE, _BETA = 0.5, 0.25
@@ -55,13 +59,23 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
     for index, place in enumerate(places[:-1]):
         # Only what layers make counts: a matrix of similarities is as wide as the batch.
         before = max([p.units for p in places[:index] if p.own_weights] + [record.input_units])
-        after = max([p.units for p in places[index + 1 :] if p.own_weights], default=0)
-        if not place.own_weights or place.units > NARROW * min(before, after):
+        later = places[index + 1 :]
+        limit = NARROW
+        if not index and record.input_size == 0:
+            # Words are not numbers: any width is a choice, and the words to choose from at the end do not count.
+            before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
+        after = max([p.units for p in later if p.own_weights], default=0)
+        if not place.own_weights or place.units > limit * min(before, after):
+            continue
+        if _is_small_code(record, place, places[-1]):
+            score = place.size / (record.sample_rank or 1.0)
+            found.append(_Narrow(place, min(before, after), score, place.empty_samples or 0.0, 0.0, beta))
             continue
         if _is_code(record, place, places[-1]) or _has_bypass(record, places, index):
             continue
         score = _score(record, place, places[0], task)
-        narrow = _Narrow(place, min(before, after), score, place.empty_samples or 0.0, 1 / place.units / beta, beta)
+        share = sum(p.units <= place.units for p in weighted[:-1]) / place.units / beta  # a narrow stretch counts whole
+        narrow = _Narrow(place, min(before, after), score, place.empty_samples or 0.0, share, beta)
         # Without an activation behind it nothing is switched on and off: a data space between two nets is none.
         switched = not places[index + 1].own_weights
         structural = switched and narrow.share > _SHARE and narrow.beta >= _BETA
@@ -91,9 +105,19 @@ def _score(record: AnalysisRecord, place: Place, first: Place, task: float) -> f
 
 def _is_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
     """Whether this is the code of an autoencoder that is wide enough for its data: then it is meant."""
-    if record.classes is not None or record.input_size == 0 or output.size != record.input_size:
+    if not _is_autoencoder(record, output):
         return False
-    return record.input_rank is None or place.units >= 0.75 * record.input_rank
+    return record.input_rank is None or place.units >= CODE * record.input_rank
+
+
+def _is_small_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
+    """Whether an autoencoder of images or sequences keeps far fewer numbers than its data have directions."""
+    small = record.sample_rank is not None and place.size < CODE * record.sample_rank
+    return small and place.positions > 1 and _is_autoencoder(record, output)
+
+
+def _is_autoencoder(record: AnalysisRecord, output: Place) -> bool:
+    return record.classes is None and 0 < record.input_size == output.size
 
 
 def _has_bypass(record: AnalysisRecord, places: list[Place], index: int) -> bool:
@@ -107,7 +131,9 @@ def _issue(narrow: _Narrow) -> Issue:
     place = narrow.place
     low = narrow.score < VERY_LOW or narrow.blocked > 0.25
     parts = []
-    if narrow.score < LOW_SCORE:
+    if narrow.score < CODE and narrow.share == 0:
+        parts.append(f"{place.size} numbers have to hold data of {place.size / narrow.score:.2g} directions or more")
+    elif narrow.score < LOW_SCORE:
         parts.append(f"{1 - narrow.score:.0%} of the directions that the loss asks for do not get through")
     if narrow.blocked > BLOCKED:
         parts.append(f"{narrow.blocked:.0%} of the samples get no gradient at all")

@@ -19,7 +19,7 @@ _DEPTH: Final = frozenset({_T.VANISHING, _T.EXPLODING})
 EXPLAINS: Final[dict[IssueType, frozenset[IssueType]]] = {
     _T.NUMERICAL: frozenset({_T.UNSTABLE, _T.DEAD, _T.SATURATION, _T.SLOW, _T.BOTTLENECK, *_DEPTH}),
     _T.DISCONNECTED: frozenset({_T.DEAD, _T.SLOW, _T.VANISHING}),
-    _T.SYMMETRY: frozenset({_T.BOTTLENECK, _T.DEAD, _T.SATURATION, _T.UNSTABLE, *_DEPTH}),
+    _T.SYMMETRY: frozenset({_T.LOW_RANK, _T.BOTTLENECK, _T.DEAD, _T.SATURATION, _T.UNSTABLE, *_DEPTH}),
     _T.DEAD: frozenset({_T.DEAD, _T.BOTTLENECK, _T.SLOW, _T.UNSTABLE, _T.VANISHING}),
     _T.SATURATION: frozenset({_T.BOTTLENECK, _T.SLOW, _T.UNSTABLE, *_DEPTH}),
     _T.ENTROPY_COLLAPSE: frozenset({_T.EXPLODING, _T.SATURATION}),

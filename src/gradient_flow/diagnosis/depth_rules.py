@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis import advice
-from gradient_flow.diagnosis.analysis_record import AnalysisRecord, Place
+from gradient_flow.diagnosis.analysis_record import AnalysisRecord, Layer, Place
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.profile import DepthProfile, depth_profiles
 
@@ -16,6 +16,8 @@ VANISHED: Final = -2.5
 """Decades; healthy set-ups lie above -1.9, sick ones below -3.1."""
 EXPLODED: Final = 2.0
 """Decades; healthy set-ups lie below 0.8, sick ones above 3.5 (or show in the values)."""
+STARVED: Final = 1e-9
+"""Gradient over the largest of all layers. A branch that starts with a factor of 1e-6 is healthy and far above it."""
 FORWARD: Final = 3.0
 """Decades by which values may grow between normalisations."""
 WRONG_LOSS: Final = 6.0
@@ -46,6 +48,38 @@ def exploding_over_depth(record: AnalysisRecord) -> Iterator[Issue]:
         if forward is not None:
             yield forward
             return
+
+
+def starved_layers(record: AnalysisRecord) -> Iterator[Issue]:
+    """Layers in branches and behind gates whose gradient is next to nothing beside that of the others."""
+    if next(vanishing_over_depth(record), None) is not None:
+        return
+    sizes = {layer.name: size for layer in record.layers if (size := _typical(layer)) > 0}
+    level = max(sizes.values(), default=0.0)
+    starved = [name for name, size in sizes.items() if size < STARVED * level]
+    if not starved or len(starved) == len(sizes):
+        return
+    yield Issue(
+        issue_type=IssueType.VANISHING,
+        severity=IssueSeverity.HIGH,
+        layer=starved[0],
+        message=f"its gradient is {_factor(sizes[starved[0]] / level)} of that of other layers"
+        + (f", and so it is in {len(starved) - 1} more." if len(starved) > 1 else "."),
+        evidence={"layers": starved, "gradient": sizes[starved[0]], "largest_gradient": level},
+        cause="a gate that is shut, a saturated activation, or a factor of next to nothing on this branch.",
+        advice=[
+            "Start gates half open: a bias near 0 in front of their sigmoid.",
+            "Give the branch a factor that is learnt and not below 1e-6.",
+        ],
+        step=1,
+    )
+
+
+def _typical(layer: Layer) -> float:
+    if not layer.trainable or layer.matrix is None or layer.zero_weights or layer.is_embedding:
+        return 0.0
+    seen = [norm for norm in layer.gradient if norm is not None and math.isfinite(norm)]
+    return median(seen) if seen else 0.0
 
 
 def _issue(record: AnalysisRecord, profile: DepthProfile, kind: IssueType, limit: float) -> Issue:

@@ -15,6 +15,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.analysis_record import AnalysisRecord, Place
 
+_MOST_AT_ENTRY: Final = 3.0
 DOMINANT: Final = 0.5
 """One part with more than this share of the whole change is its place."""
 
@@ -128,6 +129,8 @@ def _relative_at_entry(parts: list[Part]) -> list[Part]:
     there: an embedding that starts at 0.02 has a gradient 50 times as large and is none the worse for it."""
     first = next((k for k, part in enumerate(parts) if "Norm" in part.later.kind), None)
     at_entry = first is not None and sum(part.later.own_weights for part in parts[: first + 1]) <= 2
+    # Three decades of growth before the first norm on the path are a stack without norms, not a small embedding.
+    at_entry = at_entry and math.fsum(part.growth for part in parts[:first]) < _MOST_AT_ENTRY
     adjusted = []
     for k, part in enumerate(parts):
         gain = part.gain - part.growth if at_entry and first is not None and k <= first else part.gain

@@ -82,11 +82,12 @@ def exploding_states(unit: ModuleDynamics, limits: Limits) -> Issue | None:
 
 
 def _severity_of_growth(growth: float, decades: float, radius: float, limits: Limits) -> IssueSeverity:
-    if growth > CHAOTIC and radius > 1 + limits.band:
+    if growth > CHAOTIC and radius > 1 + limits.band and decades >= 1:
         return IssueSeverity.CRITICAL if decades >= _DECADES_CRITICAL else IssueSeverity.HIGH
     if limits.radius_is_explicit:
         return IssueSeverity.HIGH
-    return IssueSeverity.MEDIUM if growth > CHAOTIC else IssueSeverity.LOW
+    # An LSTM with open gates adds up what it sees: its radius is a little above 1, and it trains well.
+    return IssueSeverity.MEDIUM if growth > CHAOTIC and decades >= 1 else IssueSeverity.LOW
 
 
 def transient_growth(unit: ModuleDynamics, limits: Limits) -> Issue | None:

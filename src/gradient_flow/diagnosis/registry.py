@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar, overload
 
 from gradient_flow.diagnosis.issue import Issue
 from gradient_flow.errors import GradientFlowWarning, InputError
@@ -17,8 +18,14 @@ _RULES: Final[dict[str, dict[str, Rule]]] = {"analysis": {}, "run": {}}
 _TOLD: Final[set[str]] = set()
 
 
-def register_rule(rule: AnyRule, *, of: str = "analysis", name: str | None = None) -> AnyRule:
-    """Add a rule; usable as a decorator. A rule of the same name takes the place of the earlier one.
+@overload
+def register_rule(rule: AnyRule, *, of: str = ..., name: str | None = ...) -> AnyRule: ...
+@overload
+def register_rule(rule: None = None, *, of: str = ..., name: str | None = ...) -> Callable[[AnyRule], AnyRule]: ...
+def register_rule(rule: Any = None, *, of: str = "analysis", name: str | None = None) -> Any:
+    """Add a rule; usable as a decorator, with or without arguments.
+
+    A rule of the same name takes the place of the earlier one.
 
     `of="analysis"`: it is given an `AnalysisRecord` by the analyzers. `of="run"`: a `RunRecord` by `diagnose`.
 
@@ -31,6 +38,8 @@ def register_rule(rule: AnyRule, *, of: str = "analysis", name: str | None = Non
     """
     if of not in _RULES:
         raise InputError(f"`of` must be one of {', '.join(_RULES)}; got {of!r}.")
+    if rule is None:
+        return partial(register_rule, of=of, name=name)
     if not callable(rule):
         raise InputError(f"`rule` must be a function of a record that yields issues, got {type(rule).__name__}.")
     _RULES[of][name or str(getattr(rule, "__name__", repr(rule)))] = rule

@@ -72,6 +72,23 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
+def rank_one_weights(record: AnalysisRecord) -> Iterator[Issue]:
+    """A wide matrix that lets a single direction through."""
+    for layer in record.layers:
+        if layer.rank_one and layer.trainable and not layer.is_embedding and not layer.equal_units:
+            yield Issue(
+                issue_type=IssueType.LOW_RANK,
+                severity=IssueSeverity.HIGH,
+                layer=layer.name,
+                message="the rows of its weight are multiples of one another: one direction of its input gets through.",
+                evidence={"matrix": layer.matrix, "rank": 1},
+                cause="initialisation by an outer product, or a weight that has collapsed.",
+                advice=["Initialise the weight at random, all entries by themselves (He or Xavier)."],
+                step=1,
+            )
+            return
+
+
 def _cut_off(record: AnalysisRecord, lost: list[Layer]) -> Issue | None:
     """A tensor was detached on its way: what comes after it starts from something that needs no gradient."""
     starts = [p for p in record.places if p.from_data and not p.from_batch and p.role == "output"]

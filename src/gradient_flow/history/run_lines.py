@@ -84,7 +84,12 @@ def torn_notes(bytes_at_end: int, lines_within: int) -> list[str]:
             f"The last line was torn ({bytes_at_end} bytes) and left out: the run was cut off while writing it."
         )
     if lines_within:
-        notes.append(f"{lines_within} torn lines within the file were left out: the run was cut off and resumed.")
+        many = (
+            "1 torn line within the file was"
+            if lines_within == 1
+            else f"{lines_within} torn lines within the file were"
+        )
+        notes.append(f"{many} left out: the run was cut off and resumed.")
     return notes
 
 

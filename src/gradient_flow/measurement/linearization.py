@@ -25,6 +25,21 @@ def function_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
     return function
 
 
+def function_of_tensor(module: nn.Module, call: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A call of a module as a function of one tensor, each time from the same buffers."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+
+    def function(x: Tensor) -> Tensor:
+        output = call(x)
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                if not torch.equal(buffer, before[name]):
+                    buffer.copy_(before[name])
+        return output
+
+    return function
+
+
 def _several(output: object) -> bool:
     return isinstance(output, (tuple, list))
 

@@ -90,7 +90,8 @@ def product_norms(transitions: Transitions, round_trips: int | None = None) -> d
     """The largest norm found of a product of consecutive Jacobians J_t … J_s, by the number of factors.
 
     By power iteration over windows of 1, 2, 4, … 64 steps (32 for large states) and the whole sequence if shorter, two
-    windows of each length: a lower bound, tight where one direction grows most. Far above 1 at a radius below 1 is transient growth.
+    windows of each length: a lower bound, tight where one direction grows most. Far above 1 at a radius below 1 is
+    transient growth.
     """
     large = transitions.size > DENSE_UP_TO
     round_trips = round_trips or (_ROUND_TRIPS_LARGE if large else _ROUND_TRIPS)

@@ -21,6 +21,7 @@ ROWS: Final = 128
 UNITS: Final = 128
 ELEMENTS: Final = 1024
 _RUN: Final = 32
+_LEAST_FOR_RANK: Final = 8
 _OF_NUMPY: Final = (torch.float16, torch.float32, torch.float64)
 FLAT: Final = 0.05
 """A slope below this share of the largest is flat."""
@@ -138,6 +139,23 @@ def equal_rows(matrix: torch.Tensor, tolerance: float = 1e-3) -> bool:
     return float((flat - flat[0]).abs().amax()) <= tolerance * size
 
 
+def is_rank_one(matrix: torch.Tensor) -> bool:
+    """Whether some rows of a weight are all multiples of one, none of them zero.
+
+    >>> is_rank_one(torch.outer(torch.arange(1.0, 17), torch.arange(1.0, 17))), is_rank_one(torch.eye(16))
+    (True, False)
+    """
+    flat = matrix.detach().flatten(1)
+    if min(flat.shape) < _LEAST_FOR_RANK:
+        return False
+    rows = flat[:: len(flat) // _LEAST_FOR_RANK][:_LEAST_FOR_RANK, :ELEMENTS].double()
+    sizes = rows.norm(dim=1, keepdim=True)
+    if not bool((sizes > 0).all()) or not bool(torch.isfinite(sizes).all()):
+        return False
+    cosines = (rows / sizes) @ (rows[0] / sizes[0])
+    return bool((cosines.abs() > 1 - 1e-6).all())
+
+
 def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
     """The norm of all tensors together, from some `ELEMENTS` evenly spaced elements of each; not finite if one is not.
 
@@ -159,8 +177,7 @@ def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
 def _estimated_square(flat: NDArray[np.float64]) -> float:
     """For a few numbers NumPy answers in a tenth of the time that torch takes to get going."""
     few = _chunks(flat).astype(np.float64).reshape(-1)
-    square = float(few @ few) * len(flat) / len(few)
-    return square
+    return float(few @ few) * len(flat) / len(few)
 
 
 def _chunks(flat: Any) -> Any:
