@@ -1,4 +1,4 @@
-"""All cases, by name: those of `zoo_*.py`, and of `unseen_*.py` and `blind_*.py`, written without sight of the rules."""
+"""All cases, by name: of `zoo_*.py`, and of `unseen_*.py` and `blind_*.py`, written without sight of the rules."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_a_resumed_run_is_not_glued_to_a_torn_line(tmp_path, torn):
         assert run.series("step").tolist()[-2:] == [2, 3]
         assert len(run) == 2 + (whole and torn == "step")
         assert run.table_steps == ([1] if whole and torn == "layers" else [])
-        assert [note.split(" ", 1)[1][:22] for note in run.notes] == ([] if whole else ["torn lines within the "])
+        assert [note.split(" ", 1)[1][:22] for note in run.notes] == ([] if whole else ["torn line within the f"])
         assert len(list(run.records)) == len(run) + len(run.table_steps) + 1 + (torn != "header" or whole)
 
 
@@ -555,3 +555,16 @@ def test_the_header_tells_the_versions_and_the_model_but_no_host_and_no_user(tmp
     texts = all_strings(header)
     assert not texts & {socket.gethostname(), socket.getfqdn(), getpass.getuser(), "hostname", "host", "user"}
     assert not any(os.path.expanduser("~") in text for text in texts)
+
+
+@pytest.mark.parametrize("damage", ['"shape":null', '"shape":["a"]', '"shape":5'])
+def test_a_damaged_description_of_a_tensor_is_refused_in_words(tmp_path, damage):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gf.watch(model, optimizer, run=tmp_path):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    file = tmp_path / "run.jsonl"
+    file.write_text(file.read_text().replace('"shape":[2,3]', damage, 1))
+    with pytest.raises(gf.GradientFlowError, match="damaged"):
+        gf.diagnose(tmp_path)

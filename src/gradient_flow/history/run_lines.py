@@ -55,14 +55,29 @@ def step_of_layers(line: bytes, length: int) -> int | None:
 
 
 def whole_record(line: bytes) -> dict[str, Any] | None:
-    """The record of a line; none if the line is torn."""
+    """The record of a line; none if the line is torn, or a step without a number."""
     if not line.startswith(b"{"):
         return None
     try:
         record: dict[str, Any] = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
+    if record.get("kind") == "step" and not isinstance(record.get("step"), int):
+        return None
+    for parameter in record.get("parameters") or ():
+        _check_parameter(parameter)
     return record
+
+
+def _check_parameter(parameter: Any) -> None:
+    """Refuse a description of a tensor that nothing could be done with."""
+    known = isinstance(parameter, dict) and isinstance(parameter.get("name"), str)
+    shape = parameter.get("shape") if known else None
+    if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+        raise RunFileError(
+            f"The run file is damaged: `parameters` must have a name and a shape each, got {str(parameter)[:80]}. "
+            "Restore the file from a copy."
+        )
 
 
 def check_format(file: Path, version: Any) -> None:
@@ -84,12 +99,8 @@ def torn_notes(bytes_at_end: int, lines_within: int) -> list[str]:
             f"The last line was torn ({bytes_at_end} bytes) and left out: the run was cut off while writing it."
         )
     if lines_within:
-        many = (
-            "1 torn line within the file was"
-            if lines_within == 1
-            else f"{lines_within} torn lines within the file were"
-        )
-        notes.append(f"{many} left out: the run was cut off and resumed.")
+        many, were = ("line", "was") if lines_within == 1 else ("lines", "were")
+        notes.append(f"{lines_within} torn {many} within the file {were} left out: the run was cut off and resumed.")
     return notes
 
 
