@@ -151,9 +151,7 @@ zoo.healthy(
     lambda s: classified(s, lambda y, t: F.cross_entropy(y, t, reduction="sum"), batch=500),
 )
 zoo.healthy("loss-times-3e7", "tune", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 3e7, act=nn.Tanh))
-zoo.healthy(
-    "loss-times-1e-5", "tune", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 1e-5, act=nn.ELU)
-)
+zoo.healthy("loss-times-1e-5", "tune", lambda s: classified(s, lambda y, t: F.cross_entropy(y, t) * 1e-5, act=nn.ELU))
 zoo.healthy(
     "loss-with-a-large-constant",
     "tune",

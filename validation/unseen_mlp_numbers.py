@@ -82,9 +82,7 @@ def uncertain(seed: int, positive: nn.Module) -> Setup:
     return pair(mlp([10, 32, 32, 2], nn.Tanh), regression(seed, 10, batch=64).with_loss(loss))
 
 
-softplus = zoo.healthy(
-    "gaussian-likelihood-softplus", "tune", lambda s: uncertain(s, nn.Softplus()), trains(lr=1e-2)
-)
+softplus = zoo.healthy("gaussian-likelihood-softplus", "tune", lambda s: uncertain(s, nn.Softplus()), trains(lr=1e-2))
 zoo.sick(
     "gaussian-likelihood-variance-by-relu",
     "tune",
@@ -196,9 +194,7 @@ def percentage(seed: int, floor: float) -> Setup:
     )
 
 
-floored = zoo.healthy(
-    "relative-error-with-floor-1", "tune", lambda s: percentage(s, 1.0), trains(lr=1e-2, fall=0.05)
-)
+floored = zoo.healthy("relative-error-with-floor-1", "tune", lambda s: percentage(s, 1.0), trains(lr=1e-2, fall=0.05))
 zoo.sick(
     "relative-error-of-targets-near-zero",
     "tune",

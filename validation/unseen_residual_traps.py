@@ -177,9 +177,7 @@ zoo.healthy("head-on-every-block", "tune", supervised)
 zoo.healthy("adapters-of-width-3-on-frozen-blocks", "tune", adapters, trains(lr=1e-2))
 zoo.healthy("narrow-middles-4-of-24-channels", "tune", bottlenecked, trains(lr=1e-2, most_dead=0.6))
 zoo.healthy("mixer-10x24", "tune", lambda s: pair(Mixer(10, 24), patches(s)), trains(lr=1e-3, steps=30))
-zoo.healthy(
-    "mixer-batch-2", "tune", lambda s: pair(Mixer(3, 28, 3), patches(s, classes=3, batch=2)), trains(steps=60)
-)
+zoo.healthy("mixer-batch-2", "tune", lambda s: pair(Mixer(3, 28, 3), patches(s, classes=3, batch=2)), trains(steps=60))
 zoo.healthy(
     "two-stages-converged",
     "tune",

@@ -94,9 +94,7 @@ def scaled(model: Shared, factor: float) -> Shared:
     return model
 
 
-masked = zoo.healthy(
-    "masked-12-actions", "tune", lambda s: discrete(Shared(9, 12, 40, masked=True), choices(s, 9, 12))
-)
+masked = zoo.healthy("masked-12-actions", "tune", lambda s: discrete(Shared(9, 12, 40, masked=True), choices(s, 9, 12)))
 zoo.sick(
     "masked-12-actions-logits-times-400",
     "tune",

@@ -174,12 +174,8 @@ zoo.healthy(
     "tune",
     lambda s: steps(nn.GRU(8, 20, 2, batch_first=True, bidirectional=True), s, features=40),
 )
-zoo.healthy(
-    "default-lstm-length-80-answer-2-back", "tune", lambda s: known(nn.LSTM(8, 30, batch_first=True), s, 80, 2)
-)
-zoo.healthy(
-    "default-tanh-length-25-answer-1-back", "tune", lambda s: known(nn.RNN(8, 30, batch_first=True), s, 25, 1)
-)
+zoo.healthy("default-lstm-length-80-answer-2-back", "tune", lambda s: known(nn.LSTM(8, 30, batch_first=True), s, 80, 2))
+zoo.healthy("default-tanh-length-25-answer-1-back", "tune", lambda s: known(nn.RNN(8, 30, batch_first=True), s, 25, 1))
 zoo.healthy(
     "lstm-forecast-batch-1",
     "tune",

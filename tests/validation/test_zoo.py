@@ -32,7 +32,7 @@ def test_there_are_enough_cases_in_each_half():
     assert len(HEALTHY) >= 64
     for cases in (SICK, HEALTHY):
         by_half = Counter(case.half for case in cases)
-        assert min(by_half.values()) >= 0.4 * len(cases)
+        assert min(by_half.values()) >= 60  # each half alone is a zoo
 
 
 def test_every_class_is_in_both_halves():
