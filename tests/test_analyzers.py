@@ -732,3 +732,12 @@ def test_a_rule_can_be_registered_by_a_decorator_with_arguments():
         assert [issue.message for issue in issues] == ["3 steps"]
     finally:
         unregister_rule("always")
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    model, other = nn.Linear(4, 2), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    with pytest.raises(gf.InputError, match="holds none of them"):
+        gf.GradientFlowAnalyzer(model).analyze(
+            lambda: torch.randn(8, 4), lambda output: output.square().mean(), steps=2, optimizer=optimizer
+        )

@@ -121,6 +121,7 @@ class GradientFlowAnalyzer:
         players: Any = None,
     ) -> list[Issue]:
         _check_call(input_fn, loss_fn, steps, optimizer)
+        _check_held(self.model, optimizer)
         if make_probe is None and self.enable_jacobian and has_recurrence(self.model):
             make_probe, judge = _recurrent_probe, self._judge_recurrence
         record, probe = run_steps(
@@ -190,6 +191,19 @@ def _check_call(input_fn: Any, loss_fn: Any, steps: Any, optimizer: Any) -> None
         raise InputError(f"`steps` must be a whole number of at least 1, got {steps!r}.")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError(f"`optimizer` must be a torch optimizer, got {type(optimizer).__name__}.")
+
+
+def _check_held(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    """Steps of an optimizer that holds another model's weights would look like a rate that is far too small."""
+    if optimizer is None:
+        return
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if trained and not any(id(parameter) in held for parameter in trained):
+        raise InputError(
+            "`optimizer` must hold parameters of the model; it holds none of them. Make it from the parameters of the "
+            "model that is analyzed, after a copy or a move to another device."
+        )
 
 
 def _positive(value: Any, name: str) -> float:
