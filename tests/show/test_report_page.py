@@ -12,6 +12,7 @@ from selenium.webdriver import ActionChains, Keys
 from browser import browser  # noqa: F401 (a fixture)
 from gradient_flow.history.run_reader import load_run
 from gradient_flow.page_data import page_data
+from gradient_flow.page_verdict import IN_WORK
 from gradient_flow.report import write_report
 from gradient_flow.show.page_matrices import matrix_of
 from gradient_flow.show.report_page import render_page
@@ -636,3 +637,13 @@ def test_focus_is_visible_and_the_first_stop_skips_to_the_verdict(page):
     style = page.js("const s = getComputedStyle(document.activeElement); return [s.outlineStyle, s.outlineWidth]")
     assert style[0] != "none"
     assert style[1] != "0px"
+
+
+def test_a_pending_verdict_is_not_called_healthy(browser, data, tmp_path):
+    page = tmp_path / "pending.html"
+    page.write_text(render_page({**data, "verdict": IN_WORK}), encoding="utf-8")
+    browser.open(page.as_uri())
+    text = browser.js("return document.querySelector('main').innerText")
+    assert "Verdict pending" in text
+    assert "There is no verdict yet" in text
+    assert "found anything to report" not in text

@@ -98,6 +98,8 @@
   const nothingWrong = data => {
     if (!data.run.recorded_steps)
       return "No step has been recorded yet. As soon as the optimizer takes one it appears here.";
+    if (data.verdict.level === "unknown")
+      return "There is no verdict yet. The curves and the map below are there already.";
     return "No rule that this record suffices for found anything to report.";
   };
 
