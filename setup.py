@@ -2,12 +2,12 @@
 
 from setuptools import Extension, setup
 
-NATIVE = "src/gradient_flow/measurement/kernels/native"
+NATIVE = "src/gradient_flow/table/kernels/native"
 
 setup(
     ext_modules=[
         Extension(
-            "gradient_flow.measurement.kernels._native",
+            "gradient_flow.table.kernels._native",
             sources=[f"{NATIVE}/module.c", f"{NATIVE}/kernel.c"],
             depends=[f"{NATIVE}/kernel.h"],
             # Sums may be reordered into vector lanes. Not -ffinite-math-only: NaN must be seen.

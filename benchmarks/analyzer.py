@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gradient_flow.analyzers import GradientFlowAnalyzer
-from gradient_flow.attention_probe import AttentionProbe
-from gradient_flow.recurrent_probe import RecurrentProbe
+from gradient_flow.faces.analyzers import GradientFlowAnalyzer
+from gradient_flow.probes.attention.probe import AttentionProbe
+from gradient_flow.probes.recurrent.probe import RecurrentProbe
 from models import GPT
 from timing import Report, interleaved_medians
 

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gradient_flow.history.run_writer import RunWriter, layers_record
-from gradient_flow.measurement import GradientTable
-from gradient_flow.measurement.columns import COLUMNS, INDEX
+from gradient_flow.record.run_writer import RunWriter, layers_record
+from gradient_flow.table import GradientTable
+from gradient_flow.table.columns import COLUMNS, INDEX
 from timing import Report
 
 TENSORS, STEPS, LAYERS_EVERY = 500, 100_000, 10

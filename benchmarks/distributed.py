@@ -112,8 +112,8 @@ def training(rank: int, world: int, kind: str) -> dict[str, float]:
 
 def merging(rank: int, world: int) -> dict[int, float]:
     """Seconds of the two collectives of a recorded step, by number of tensors."""
-    from gradient_flow.measurement.across_ranks import Share, merged
-    from gradient_flow.measurement.columns import COLUMNS, Thresholds
+    from gradient_flow.table.across_ranks import Share, merged
+    from gradient_flow.table.columns import COLUMNS, Thresholds
 
     seconds = {}
     for tensors in TENSORS:

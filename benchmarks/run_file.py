@@ -13,10 +13,10 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.flow import TOTALS
-from gradient_flow.history.run_writer import RunWriter, encode, layers_record
-from gradient_flow.measurement import GradientTable
-from gradient_flow.measurement.columns import COLUMNS, INDEX
+from gradient_flow.flow.watch import TOTALS
+from gradient_flow.record.run_writer import RunWriter, encode, layers_record
+from gradient_flow.table import GradientTable
+from gradient_flow.table.columns import COLUMNS, INDEX
 from timing import Report, interleaved_medians
 
 TENSORS = 500

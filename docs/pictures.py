@@ -15,7 +15,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from torch import nn
 
 import gradient_flow as gf
-from gradient_flow.show.plots import new_figure, plot_profile
+from gradient_flow.report.figures import new_figure, plot_profile
 
 IMAGES = Path(__file__).parent / "images"
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -15,7 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
 import gradient_flow as gf
-from gradient_flow.measurement.columns import STATISTICS
+from gradient_flow.table.columns import STATISTICS
 
 
 def collectives(comm: CommDebugMode) -> int:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from gradient_flow.recurrent_probe import RecurrentProbe
+from gradient_flow.probes.recurrent.probe import RecurrentProbe
 
 HIDDEN = 12
 

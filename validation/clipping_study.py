@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import gradient_flow as gf
-from gradient_flow.show.plots import COLOURS, LINES, clean, new_figure, save_figure
+from gradient_flow.report.figures import COLOURS, LINES, clean, new_figure, save_figure
 
 WIDTH, LAYERS, HEADS, LENGTH, BATCH = 32, 2, 4, 16, 16
 LEARNING_RATE, WARMUP = 3e-3, 20

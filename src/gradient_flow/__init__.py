@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, Any
 from gradient_flow._version import __version__
 
 if TYPE_CHECKING:
+    from gradient_flow.act.clip_advice import ClipAdvice as ClipAdvice
     from gradient_flow.act.clipper import GradientClipper as GradientClipper
-    from gradient_flow.act.early_stopping import EarlyStoppingConfig as EarlyStoppingConfig
     from gradient_flow.act.guard import GuardEvent as GuardEvent
-    from gradient_flow.act.nonfinite import NaNInfHandler as NaNInfHandler
-    from gradient_flow.act.schedule_config import LRSchedulerConfig as LRSchedulerConfig
-    from gradient_flow.analyzers import GradientFlowAnalyzer as GradientFlowAnalyzer
-    from gradient_flow.capture.random_states import RandomState as RandomState
+    from gradient_flow.act.guard import NaNInfHandler as NaNInfHandler
+    from gradient_flow.capture.random_state import RandomState as RandomState
     from gradient_flow.config import GradientConfig as GradientConfig
-    from gradient_flow.diagnosis.clip_advice import ClipAdvice as ClipAdvice
-    from gradient_flow.diagnosis.findings import Diagnosis as Diagnosis
+    from gradient_flow.diagnosis.issue import Diagnosis as Diagnosis
     from gradient_flow.diagnosis.issue import Issue as Issue
     from gradient_flow.diagnosis.issue import IssueSeverity as IssueSeverity
     from gradient_flow.diagnosis.issue import IssueType as IssueType
-    from gradient_flow.diagnosis.nonfinite_origin import NonFiniteOrigin as NonFiniteOrigin
     from gradient_flow.diagnosis.registry import register_rule as register_rule
+    from gradient_flow.diagnosis.verdict import diagnose as diagnose
     from gradient_flow.errors import ConfigError as ConfigError
     from gradient_flow.errors import GradientFlowError as GradientFlowError
     from gradient_flow.errors import GradientFlowWarning as GradientFlowWarning
@@ -35,90 +32,93 @@ if TYPE_CHECKING:
     from gradient_flow.errors import MonitorStateError as MonitorStateError
     from gradient_flow.errors import NonFiniteGradientError as NonFiniteGradientError
     from gradient_flow.errors import RunFileError as RunFileError
-    from gradient_flow.flow import Flow as Flow
-    from gradient_flow.flow import watch as watch
-    from gradient_flow.forensics import find_nonfinite as find_nonfinite
-    from gradient_flow.functional import clip_gradients as clip_gradients
-    from gradient_flow.functional import compute_gradient_norm as compute_gradient_norm
-    from gradient_flow.functional import compute_gradient_stats as compute_gradient_stats
-    from gradient_flow.functional import detect_gradient_issues as detect_gradient_issues
-    from gradient_flow.functional import visualize_layer_gradients as visualize_layer_gradients
-    from gradient_flow.gain import GainComparison as GainComparison
-    from gradient_flow.gain import GradientGainMonitor as GradientGainMonitor
-    from gradient_flow.history.epochs import TrainingHistory as TrainingHistory
-    from gradient_flow.history.run_reader import Run as Run
-    from gradient_flow.history.run_reader import load_run as load_run
+    from gradient_flow.faces.analyzers import GradientFlowAnalyzer as GradientFlowAnalyzer
+    from gradient_flow.faces.functions import clip_gradients as clip_gradients
+    from gradient_flow.faces.functions import compute_gradient_norm as compute_gradient_norm
+    from gradient_flow.faces.functions import compute_gradient_stats as compute_gradient_stats
+    from gradient_flow.faces.functions import detect_gradient_issues as detect_gradient_issues
+    from gradient_flow.faces.functions import visualize_layer_gradients as visualize_layer_gradients
+    from gradient_flow.faces.gain import GainComparison as GainComparison
+    from gradient_flow.faces.gain import GradientGainMonitor as GradientGainMonitor
+    from gradient_flow.faces.manager import GradientManager as GradientManager
+    from gradient_flow.faces.manager import create_gradient_manager as create_gradient_manager
+    from gradient_flow.faces.manager import safe_backward as safe_backward
+    from gradient_flow.faces.monitor import GradientMonitor as GradientMonitor
+    from gradient_flow.faces.special_analyzers import RecurrentAnalyzer as RecurrentAnalyzer
+    from gradient_flow.faces.special_analyzers import RLPolicyAnalyzer as RLPolicyAnalyzer
+    from gradient_flow.faces.special_analyzers import TransformerAnalyzer as TransformerAnalyzer
+    from gradient_flow.faces.training_optimizer import TrainingOptimizer as TrainingOptimizer
+    from gradient_flow.flow.watch import Flow as Flow
+    from gradient_flow.flow.watch import watch as watch
     from gradient_flow.integrations.huggingface import GradientFlowCallback as GradientFlowCallback
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
     from gradient_flow.integrations.lightning_manager import GradientManagerCallback as GradientManagerCallback
-    from gradient_flow.management_config import GradientManagementConfig as GradientManagementConfig
-    from gradient_flow.manager import GradientManager as GradientManager
-    from gradient_flow.manager import create_gradient_manager as create_gradient_manager
-    from gradient_flow.manager import safe_backward as safe_backward
-    from gradient_flow.measurement import GradientStats as GradientStats
-    from gradient_flow.measurement import GradientTable as GradientTable
-    from gradient_flow.measurement import measure as measure
-    from gradient_flow.monitor import GradientMonitor as GradientMonitor
-    from gradient_flow.special_analyzers import RecurrentAnalyzer as RecurrentAnalyzer
-    from gradient_flow.special_analyzers import RLPolicyAnalyzer as RLPolicyAnalyzer
-    from gradient_flow.special_analyzers import TransformerAnalyzer as TransformerAnalyzer
-    from gradient_flow.training import TrainingOptimizer as TrainingOptimizer
-    from gradient_flow.verdicts import diagnose as diagnose
+    from gradient_flow.probes.nonfinite.find import find_nonfinite as find_nonfinite
+    from gradient_flow.probes.nonfinite.origin import NonFiniteOrigin as NonFiniteOrigin
+    from gradient_flow.record.run_reader import Run as Run
+    from gradient_flow.record.run_reader import load_run as load_run
+    from gradient_flow.table import GradientStats as GradientStats
+    from gradient_flow.table import GradientTable as GradientTable
+    from gradient_flow.table import measure as measure
+    from gradient_flow.training.config import GradientManagementConfig as GradientManagementConfig
+    from gradient_flow.training.config import LRSchedulerConfig as LRSchedulerConfig
+    from gradient_flow.training.early_stopping import EarlyStoppingConfig as EarlyStoppingConfig
+    from gradient_flow.training.history import TrainingHistory as TrainingHistory
 
 _HOME = {
-    "ClipAdvice": "diagnosis.clip_advice",
+    "ClipAdvice": "act.clip_advice",
     "ConfigError": "errors",
-    "Diagnosis": "diagnosis.findings",
-    "EarlyStoppingConfig": "act.early_stopping",
-    "Flow": "flow",
-    "GainComparison": "gain",
+    "Diagnosis": "diagnosis.issue",
+    "EarlyStoppingConfig": "training.early_stopping",
+    "Flow": "flow.watch",
+    "GainComparison": "faces.gain",
     "GradientClipper": "act.clipper",
     "GradientConfig": "config",
-    "GradientFlowAnalyzer": "analyzers",
+    "GradientFlowAnalyzer": "faces.analyzers",
     "GradientFlowCallback": "integrations.huggingface",
     "GradientFlowError": "errors",
     "GradientFlowWarning": "errors",
-    "GradientGainMonitor": "gain",
-    "GradientManagementConfig": "management_config",
-    "GradientManager": "manager",
+    "GradientGainMonitor": "faces.gain",
+    "GradientManagementConfig": "training.config",
+    "GradientManager": "faces.manager",
     "GradientManagerCallback": "integrations.lightning_manager",
-    "GradientMonitor": "monitor",
+    "GradientMonitor": "faces.monitor",
     "GradientStatisticsCallback": "integrations.lightning",
-    "GradientStats": "measurement",
-    "GradientTable": "measurement",
+    "GradientStats": "table",
+    "GradientTable": "table",
     "GuardEvent": "act.guard",
     "InputError": "errors",
     "Issue": "diagnosis.issue",
     "IssueSeverity": "diagnosis.issue",
     "IssueType": "diagnosis.issue",
     "KernelError": "errors",
-    "LRSchedulerConfig": "act.schedule_config",
+    "LRSchedulerConfig": "training.config",
     "MissingExtraError": "errors",
     "MonitorStateError": "errors",
-    "NaNInfHandler": "act.nonfinite",
+    "NaNInfHandler": "act.guard",
     "NonFiniteGradientError": "errors",
-    "NonFiniteOrigin": "diagnosis.nonfinite_origin",
-    "RLPolicyAnalyzer": "special_analyzers",
-    "RandomState": "capture.random_states",
-    "RecurrentAnalyzer": "special_analyzers",
-    "Run": "history.run_reader",
+    "NonFiniteOrigin": "probes.nonfinite.origin",
+    "RLPolicyAnalyzer": "faces.special_analyzers",
+    "RandomState": "capture.random_state",
+    "RecurrentAnalyzer": "faces.special_analyzers",
+    "Run": "record.run_reader",
     "RunFileError": "errors",
-    "TrainingHistory": "history.epochs",
-    "TrainingOptimizer": "training",
-    "TransformerAnalyzer": "special_analyzers",
-    "clip_gradients": "functional",
-    "compute_gradient_norm": "functional",
-    "compute_gradient_stats": "functional",
-    "create_gradient_manager": "manager",
-    "detect_gradient_issues": "functional",
-    "diagnose": "verdicts",
-    "find_nonfinite": "forensics",
-    "load_run": "history.run_reader",
-    "measure": "measurement",
+    "TrainingHistory": "training.history",
+    "TrainingOptimizer": "faces.training_optimizer",
+    "TransformerAnalyzer": "faces.special_analyzers",
+    "clip_gradients": "faces.functions",
+    "compute_gradient_norm": "faces.functions",
+    "compute_gradient_stats": "faces.functions",
+    "create_gradient_manager": "faces.manager",
+    "detect_gradient_issues": "faces.functions",
+    "diagnose": "diagnosis.verdict",
+    "find_nonfinite": "probes.nonfinite.find",
+    "load_run": "record.run_reader",
+    "measure": "table",
     "register_rule": "diagnosis.registry",
-    "safe_backward": "manager",
-    "visualize_layer_gradients": "functional",
-    "watch": "flow",
+    "safe_backward": "faces.manager",
+    "visualize_layer_gradients": "faces.functions",
+    "watch": "flow.watch",
 }
 """Public name → module that defines it."""
 

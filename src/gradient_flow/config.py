@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final
 
-from gradient_flow.checks import check_choice, check_flag, check_number, check_whole
-from gradient_flow.errors import ConfigError
+from gradient_flow.errors import ConfigError, check_choice, check_flag, check_number, check_whole
 
 CLIP_TYPES: Final = ("norm", "value", "adaptive", "agc", "zclip", "per_group")
 NONFINITE_POLICIES: Final = ("replace", "raise", "skip", "zero", "observe", "rollback")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
 __all__ = [
     "ConfigError",
     "GradientFlowError",
@@ -52,3 +57,33 @@ class MissingExtraError(GradientFlowError, ImportError):
 
 class GradientFlowWarning(UserWarning):
     """Something was noticed that does not stop the work."""
+
+
+def check_whole(name: str, value: Any, at_least: int) -> None:
+    """Refuse what is not a whole number of at least this."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
+        raise ConfigError(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.")
+
+
+def check_number(
+    name: str, value: Any, rule: str, lower: float, upper: float = math.inf, *, open_ends: str = ""
+) -> None:
+    """Refuse what is not a finite number in the range; `open_ends` says which ends (`l`, `u`) are outside of it."""
+    number = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+    above = number > lower if "l" in open_ends else number >= lower
+    below = number < upper if "u" in open_ends else number <= upper
+    if not (above and below and math.isfinite(number)):
+        raise ConfigError(f"`{name}` must be {rule}, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse what is not one of the choices, and show them."""
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ConfigError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {value!r}.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False: the text "False" would count as true."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"`{name}` must be True or False, got {value!r}.")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gradient_flow.analyzers import InputFn, LossFn
-from gradient_flow.diagnosis.issue import Issue
-from gradient_flow.preflight import analyze
-from gradient_flow.severities import at_least
+from gradient_flow.diagnosis.issue import Issue, at_least
+from gradient_flow.faces.analyzers import InputFn, LossFn
+from gradient_flow.faces.preflight import analyze
 
 __all__ = ["assert_healthy_gradients"]
 

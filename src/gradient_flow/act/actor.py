@@ -10,16 +10,15 @@ from typing import Any
 import torch
 
 from gradient_flow.act.clipper import GradientClipper
-from gradient_flow.act.fused import ScaleInStep
-from gradient_flow.act.guard import WITHHELD, Guard, GuardEvent, event_of
-from gradient_flow.act.nonfinite import NaNInfHandler
-from gradient_flow.act.row_parameters import Parameters, rows_now
+from gradient_flow.act.guard import WITHHELD, Guard, GuardEvent, NaNInfHandler, event_of
+from gradient_flow.act.in_place import ScaleInStep
+from gradient_flow.act.rollback import Snapshot, is_worth_keeping
 from gradient_flow.act.schedule_hold import ScheduleHold
-from gradient_flow.act.snapshot import Snapshot, is_worth_keeping
 from gradient_flow.capture.optimizer_steps import pending_scale
 from gradient_flow.capture.sharding import several_ranks
 from gradient_flow.config import GradientConfig
-from gradient_flow.measurement import GradientTable
+from gradient_flow.table import GradientTable
+from gradient_flow.table.row_parameters import Parameters, rows_now
 
 
 class Actor:

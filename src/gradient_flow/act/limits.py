@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradient_flow.history.ranks import percentile_of
+from gradient_flow.diagnosis.robust import percentile_of
 
 SPREAD_FLOOR: Final = 0.01
 """Standard deviations below this share of the mean count as this share: of equal norms none is a spike."""

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
-from gradient_flow.capture.aten_operators import name_of_node
-from gradient_flow.capture.source_lines import NOWHERE, Place, outermost_module_call, place_of_call
+from gradient_flow.probes.nonfinite.operators import name_of_node
+from gradient_flow.probes.nonfinite.where import NOWHERE, Place, outermost_module_call, place_of_call
 
 _HIDERS: Final = ("Where", "MaskedFill", "Clamp", "NanToNum", "Index", "Maximum", "Minimum")
 """Nodes that hand a gradient of zero to elements that were not used."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from types import TracebackType
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+
+from gradient_flow.capture.random_state import RandomState
 
 _BITS: Final = {
     torch.float64: torch.int64,
@@ -114,3 +119,100 @@ def _put_back(present: dict[str, Any], before: dict[str, Any]) -> None:
     if changed:
         present.clear()
         present.update(before)
+
+
+@contextmanager
+def nothing_changed(model: nn.Module) -> Iterator[None]:
+    """Weights, buffers, gradients, mode and all random generators are afterwards as they were."""
+    state = RandomState.capture()
+    try:
+        with left_as_found(model):
+            yield
+    finally:
+        state.restore()
+
+
+@contextmanager
+def gradients_kept(model: nn.Module) -> Iterator[None]:
+    """The model's gradients are afterwards the same tensors."""
+    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def isolated_copy(module: Module, dtype: torch.dtype = torch.float64) -> Module:
+    """The module in evaluation mode and in `dtype`, with parameters, buffers and tensor attributes of its own.
+
+    No hook comes along, nothing needs a gradient, and what the copy changes when it runs (running statistics, lists
+    that it keeps) is its own. Weights that an old-style `weight_norm` computes in a hook keep their present values.
+    """
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if "hook" in name and isinstance(value, dict):
+                memo[id(value)] = OrderedDict()  # hooks of others would see our runs
+                continue
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(item, torch.Tensor):  # computed by a hook, or kept from the last forward with its graph
+                    memo[id(item)] = _own(item, dtype)
+        for tensor in [*part._parameters.values(), *part._buffers.values()]:
+            if tensor is not None:
+                memo[id(tensor)] = _own(tensor, dtype)
+    twin = copy.deepcopy(module, memo)
+    # Setting the mode part by part would do what an overridden `train` adds to it; on our copy that is harmless.
+    return twin.eval()
+
+
+def _own(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A detached copy, in `dtype` where it holds real numbers, and still a parameter where it was one."""
+    # There is no fp64 on Apple's GPUs.
+    device = torch.device("cpu") if tensor.device.type == "mps" else tensor.device
+    own = tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
+    return nn.Parameter(own, requires_grad=False) if isinstance(tensor, nn.Parameter) else own
+
+
+class ModesKept:
+    """Switches a model between training and evaluation; on leaving, every submodule is in the mode it came in.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())
+    >>> with ModesKept(model) as modes:
+    ...     modes.train()
+    ...     in_training = model[0].training, model[1].training
+    ...     modes.evaluate()
+    >>> in_training, model[0].training, model[1].training
+    ((True, False), True, False)
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._came_in = [(module, module.training) for module in model.modules()]
+
+    def train(self) -> None:
+        """Training mode; in a model that came in training mode, submodules put in evaluation mode stay there."""
+        self._model.train()
+        if self._came_in[0][1]:
+            self._put_back()
+
+    def evaluate(self) -> None:
+        """Evaluation mode throughout."""
+        self._model.eval()
+
+    def _put_back(self) -> None:
+        for module, training in self._came_in:
+            # Not module.train(): it would take the submodules along.
+            module.training = training
+
+    def __enter__(self) -> ModesKept:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._model.train(self._came_in[0][1])
+        self._put_back()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import weakref
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import torch
 
 from gradient_flow.errors import InputError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 ACCEPTED = "a module, an optimizer, a mapping of names to gradients, an iterable of gradients, or one tensor or array"
 
@@ -200,3 +204,89 @@ def _array_from_numbers(value: Any, name: str) -> np.ndarray:
 def _describe(value: Any) -> str:
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+BIASES: Final = "biases"
+_NAMED: Final = re.compile(r"W_(in|rec|out|h_init)(_?\d+)?", re.IGNORECASE)
+_BLOCK: Final = re.compile(r"^(.*?\.\d+)\.")
+_TORCH_RECURRENT: Final = (("weight_ih", "W_in"), ("weight_hh", "W_rec"), ("weight_hr", "W_rec"))
+_RECURRENT_TYPES: Final = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell", "RNNBase")
+
+
+def parameter_roles(model: nn.Module) -> dict[str, str]:
+    """Parameter name → group, for the parameters of `model` (under the names that `module_parameters` gives)."""
+
+    owners = {name.replace("_orig_mod.", ""): module for name, module in model.named_modules()}
+    recurrent = [name for name, module in owners.items() if _is_recurrent(module)]
+    own_names = any(_NAMED.fullmatch(part) for name, _ in module_parameters(model) for part in name.split("."))
+    order = list(owners)
+    roles = {}
+    for name, _ in module_parameters(model):
+        path, _, leaf = name.rpartition(".")
+        if leaf.startswith("bias") or leaf.endswith("_bias"):
+            roles[name] = BIASES
+        elif own_names or recurrent:
+            after = bool(recurrent) and path in owners and order.index(path) > order.index(recurrent[0])
+            roles[name] = _recurrent_role(name, leaf, path in recurrent, after and _is_linear(owners[path]))
+        else:
+            roles[name] = _general_role(name, owners.get(path))
+    return roles
+
+
+def _recurrent_role(name: str, leaf: str, in_recurrent: bool, is_readout: bool) -> str:
+    for part in name.split("."):
+        found = _NAMED.fullmatch(part)
+        if found:
+            return f"W_{found.group(1).lower()}"
+    if in_recurrent:
+        return next((role for prefix, role in _TORCH_RECURRENT if leaf.startswith(prefix)), name)
+    return "W_out" if is_readout else name
+
+
+def _general_role(name: str, owner: nn.Module | None) -> str:
+    kind = type(owner).__name__
+    if "Norm" in kind:
+        return "norms"
+    if "Embedding" in kind:
+        return "embeddings"
+    block = _BLOCK.match(name)
+    return block.group(1) if block else name
+
+
+def _is_recurrent(module: nn.Module) -> bool:
+    return any(base.__name__ in _RECURRENT_TYPES for base in type(module).__mro__)
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return any(base.__name__ == "Linear" for base in type(module).__mro__)
+
+
+class KnownParameter(NamedTuple):
+    """A parameter by name. An id alone would not do: it is given anew once its object is gone."""
+
+    name: str
+    parameter: weakref.ref[torch.Tensor]
+
+    def is_(self, parameter: torch.Tensor) -> bool:
+        """Whether this is the one."""
+        return self.parameter() is parameter
+
+
+class ClippedRow:
+    """The row of a gradient before it was clipped, and how to tell whether that gradient is still the one there."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+        self._gradient: weakref.ref[torch.Tensor] | None = None
+        self._version = -1
+
+    def mark(self, parameter: torch.Tensor) -> None:
+        """Remember the gradient as the clip left it."""
+        assert parameter.grad is not None
+        self._gradient, self._version = weakref.ref(parameter.grad), parameter.grad._version
+
+    def is_of(self, parameter: torch.Tensor) -> bool:
+        """Whether the parameter's gradient is the clipped one, untouched since."""
+        gradient = parameter.grad
+        marked = self._gradient() if self._gradient is not None else None
+        return gradient is not None and gradient is marked and gradient._version == self._version

@@ -13,12 +13,11 @@ from rich.text import Text
 
 from gradient_flow.demo.cases import CASES, Case
 from gradient_flow.demo.training import Outcome, train
-from gradient_flow.diagnosis.nonfinite_origin import NonFiniteOrigin
 from gradient_flow.diagnosis.registry import register_rule, unregister_rule
 from gradient_flow.errors import InputError
-from gradient_flow.history.run_writer import FILE_NAME
-from gradient_flow.show.sparkline import sparkline
-from gradient_flow.show.terminal_text import issue_text, wrapped
+from gradient_flow.probes.nonfinite.origin import NonFiniteOrigin
+from gradient_flow.record.run_writer import FILE_NAME
+from gradient_flow.report.terminal import issue_text, sparkline, wrapped
 
 MARK: Final = "demo.json"
 """Lies in the folders that the demo wrote, and may write again."""
@@ -71,7 +70,7 @@ def verdict(outcome: Outcome, width: int) -> Text:
 
 def report(outcome: Outcome) -> Path:
     """Write the report of the run, with what only the analyzer saw beside what the record shows; where it is."""
-    from gradient_flow.report import write_report
+    from gradient_flow.report.write import write_report
 
     seen = {issue.issue_type for issue in outcome.diagnosis}
     unseen = [issue for issue in outcome.issues if issue.issue_type not in seen]

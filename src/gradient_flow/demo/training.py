@@ -14,13 +14,12 @@ from torch import Tensor
 from gradient_flow.demo.cases import Case
 from gradient_flow.demo.setups import BUILD, Setup
 from gradient_flow.diagnosis.consolidation import EXPLAINS
-from gradient_flow.diagnosis.findings import Diagnosis
-from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.nonfinite_origin import NonFiniteOrigin
-from gradient_flow.flow import Flow, watch
-from gradient_flow.forensics import find_nonfinite
-from gradient_flow.preflight import analyze
-from gradient_flow.verdicts import diagnose
+from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.verdict import diagnose
+from gradient_flow.faces.preflight import analyze
+from gradient_flow.flow.watch import Flow, watch
+from gradient_flow.probes.nonfinite.find import find_nonfinite
+from gradient_flow.probes.nonfinite.origin import NonFiniteOrigin
 
 Tell = Callable[[int, float], None]
 """Called with the step and its loss."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from gradient_flow.diagnosis.analysis_record import AnalysisRecord
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord
 
 _T = IssueType
 _DEPTH: Final = frozenset({_T.VANISHING, _T.EXPLODING})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from statistics import median
 from typing import Final, NamedTuple
@@ -56,3 +56,23 @@ def slope_with_error(points: Points) -> Slope:
     spread = float(np.sqrt(((x - x.mean()) ** 2).sum()))
     small_sample = math.sqrt(len(points) / (len(points) - 2))
     return Slope(value, small_sample * sigma / (spread * math.sqrt(_EFFICIENCY)))
+
+
+def percentile_of(values: Iterable[float], percentage: float) -> float:
+    """The percentile with linear interpolation, as NumPy has it.
+
+    >>> percentile_of([1.0, 2.0, 4.0], 75)
+    3.0
+    """
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * (percentage / 100)
+    below = math.floor(place)
+    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
+    share = place - below
+    # From the nearer end, so that both ends are met exactly.
+    return high - (high - low) * (1 - share) if share >= 0.5 else low + (high - low) * share
+
+
+def median_of(values: Iterable[float]) -> float:
+    """The middle value, or the mean of the two middle ones."""
+    return percentile_of(values, 50)

@@ -10,8 +10,8 @@ from typing import Final
 
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.updates import SUSPICIOUS, TOO_LARGE, TOO_SMALL
 from gradient_flow.diagnosis.run_record import LayerSeries, RunRecord
-from gradient_flow.diagnosis.update_rules import SUSPICIOUS, TOO_LARGE, TOO_SMALL
 
 LOST: Final = -4.0
 """Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""

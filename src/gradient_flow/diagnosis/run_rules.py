@@ -8,8 +8,7 @@ from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis import advice
-from gradient_flow.diagnosis.findings import Diagnosis
-from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.registry import Rule, apply_rules
 from gradient_flow.diagnosis.robust import SPIKE, middle_and_spread
 from gradient_flow.diagnosis.run_layer_rules import lost_over_depth, quiet_layers, update_ratios

@@ -12,10 +12,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from gradient_flow.checks import check_whole
-from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
-from gradient_flow.flow import Flow, watch
-from gradient_flow.manager import GradientManager
+from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError, check_whole
+from gradient_flow.faces.manager import GradientManager
+from gradient_flow.flow.watch import Flow, watch
 
 try:
     from tqdm.auto import tqdm  # type: ignore[import-untyped]

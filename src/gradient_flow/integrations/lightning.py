@@ -7,19 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradient_flow.capture.parameters import module_parameters
-from gradient_flow.capture.roles import parameter_roles
+from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
-from gradient_flow.history.export import (
-    GLOBAL,
-    PER_MATRIX,
-    is_file_store,
-    logged_metrics,
-    without_nesting,
-    write_json,
-)
-from gradient_flow.measurement import GradientTable, measure
-from gradient_flow.measurement.columns import scale_rows
+from gradient_flow.record.export import GLOBAL, PER_MATRIX, is_file_store, logged_metrics, without_nesting, write_json
+from gradient_flow.table import GradientTable, measure
+from gradient_flow.table.columns import scale_rows
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -190,7 +182,7 @@ class GradientStatisticsCallback(Callback):
             _warn(f"The gradient statistics cannot be written to {folder}: {problem}")
 
     def _plot(self, path: Path) -> None:
-        from gradient_flow.show.plots import plot_statistics
+        from gradient_flow.report.figures import plot_statistics
 
         try:
             plot_statistics(self.statistics).savefig(path, dpi=120)

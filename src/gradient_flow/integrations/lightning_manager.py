@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gradient_flow.attachment import Attachment
+from gradient_flow.act.attachment import Attachment
 from gradient_flow.config import GradientConfig
 from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
+from gradient_flow.faces.manager import GradientManager
 from gradient_flow.integrations.lightning import GradientStatisticsCallback
-from gradient_flow.manager import GradientManager
 
 try:
     from lightning.pytorch.callbacks import Callback

@@ -1,0 +1,118 @@
+"""`Attachment`: a manager at the side of optimizers. It acts before each of their steps and cleans up after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gradient_flow.act.in_place import ScaleInStep
+from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.capture.optimizer_steps import pending_scale, stepping_optimizer
+from gradient_flow.capture.parameters import parameters_to_manage
+from gradient_flow.errors import InputError
+from gradient_flow.flow.rank_checks import RankTrace
+from gradient_flow.table import GradientTable
+from gradient_flow.table.columns import scale_rows
+from gradient_flow.table.rank_names import RankNames
+from gradient_flow.table.row_parameters import Parameters, parameters_of_rows
+
+if TYPE_CHECKING:
+    from gradient_flow.faces.manager import GradientManager
+
+
+class Attachment:
+    """What a manager needs to know of a run to manage its optimizer steps, wherever their hooks are."""
+
+    def __init__(
+        self,
+        manager: GradientManager,
+        model: torch.nn.Module,
+        *,
+        scaler: Any = None,
+        scheduler: Any = None,
+        group: Any = None,
+        trace_ranks: bool = False,
+    ) -> None:
+        self.manager, self.model, self.scaler, self.scheduler = manager, model, scaler, scheduler
+        self.group = group if group is not None else manager.group
+        self._ranks: dict[int, RankNames] = {}
+        self._trace = RankTrace(model) if trace_ranks else None
+        self._in_step: dict[int, ScaleInStep] = {}
+
+    def before_step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        loss: Any,
+        table: GradientTable | None = None,
+        closure: Callable[[], Any] | None = None,
+        *,
+        ranks: RankNames | None = None,
+        bad_ranks: tuple[int, ...] | None = None,
+    ) -> dict[str, Any]:
+        """Manage the gradients of the coming step. `table` is theirs, unscaled, where it was taken already.
+
+        `ranks` and `bad_ranks` belong to the table: the names it was made with, and whose own gradients were bad.
+        """
+        self.after_step(optimizer)  # a step that failed may have left its scale behind
+        if self.manager.has_managed(optimizer) and self.manager.last_step is not None:
+            return self.manager.last_step
+        in_step = self._in_step.setdefault(id(optimizer), ScaleInStep(optimizer))
+        parameters = parameters_to_manage(self.model, optimizer, only_optimizer=True)
+        of_rows: Parameters
+        if table is None:
+            if self.group is not None:
+                ranks = self._ranks.setdefault(id(optimizer), RankNames(self.group))
+            table, of_rows = self.manager.measure_step(parameters, ranks)
+            table = unscaled(table, pending_scale(optimizer))
+        else:
+            of_rows = parameters_of_rows(table, parameters, ranks)
+        if bad_ranks is None and self._trace is not None:
+            bad_ranks = tuple(bad.rank for bad in self._trace.bad_ranks())
+        return self.manager.manage_step(
+            of_rows,
+            table,
+            optimizer,
+            self.model,
+            loss,
+            closure=closure,
+            scaler=self.scaler,
+            scheduler=self.scheduler,
+            in_step=in_step,
+            bad_ranks=bad_ranks or (),
+        )
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """The step is over: nothing of ours is left on the optimizer."""
+        in_step = self._in_step.get(id(optimizer))
+        if in_step is not None:
+            in_step.end()
+
+    def close(self) -> None:
+        """The same for all optimizers; overflows since the last step are counted."""
+        self.manager.count_overflows(self.scaler)
+        if self._trace is not None:
+            self._trace.close()
+        ScheduleHold(self.scheduler).release()
+        for in_step in self._in_step.values():
+            in_step.end()
+
+
+def unscaled(table: GradientTable, scale: float) -> GradientTable:
+    """The table of the same gradients without a loss scale."""
+    if scale == 1.0:
+        return table
+    rows = scale_rows(table.rows, 1.0 / scale)
+    return GradientTable(table.names, rows, missing=table.missing, thresholds=table.thresholds)
+
+
+def as_optimizers(given: Any) -> list[torch.optim.Optimizer]:
+    """One optimizer or several as a list, without wrappers; anything else is refused by its place."""
+    several = isinstance(given, (list, tuple))
+    optimizers = list(given) if several else [given]
+    for position, each in enumerate(optimizers):
+        if not isinstance(each, torch.optim.Optimizer):
+            what = f"optimizer[{position}]" if several and len(optimizers) > 1 else "optimizer"
+            raise InputError(f"`{what}` must be a torch optimizer, got {type(each).__name__}.")
+    return [stepping_optimizer(each) for each in optimizers]

@@ -1,0 +1,90 @@
+"""What is known of each layer with weights at the end of an analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Final
+
+import torch
+from torch import nn
+
+from gradient_flow.diagnosis.network.record import Layer, Place
+from gradient_flow.table import GradientTable
+from gradient_flow.table.sums import sums_by_group
+
+_NOT_SEEN: Final = 1 << 29
+"""The order of a layer that was called and returned no tensor that could be seen."""
+
+
+def layer_records(
+    model: nn.Module,
+    places: Sequence[Place],
+    *,
+    called: Set[str],
+    reached: Set[str],
+    needed_grad: Set[str],
+    weights: GradientTable,
+    gradients: Sequence[GradientTable],
+    update_ratios: Mapping[str, list[float]],
+    equal_units: Set[str],
+    rank_one: Set[str],
+    optimizer: torch.optim.Optimizer | None,
+    had_gradient: Set[str] = frozenset(),
+) -> list[Layer]:
+    """One record per module with parameters of its own, in the order of the forward pass."""
+    order = {place.name: place.order for place in reversed(places) if place.role == "output"}
+    kinds = {path: type(module).__name__ for path, module in model.named_modules()}
+    trained = None if optimizer is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
+    graded = {name for table in gradients for name in table.names} | had_gradient
+    layers = []
+    for path, module in model.named_modules():
+        own = {f"{path}.{name}".lstrip("."): p for name, p in module.named_parameters(recurse=False)}
+        own = {name: p for name, p in own.items() if name in weights}
+        if not own:
+            continue
+        matrix = max((name for name, p in own.items() if p.dim() > 1), key=lambda name: own[name].numel(), default=None)
+        layer = Layer(
+            name=path or "model",
+            kind=kinds[path],
+            trainable=any(p.requires_grad for p in own.values()),
+            order=order.get(path, _NOT_SEEN if path in called or not path else None),
+            parameters=tuple(own),
+            matrix=matrix,
+            gradient_seen=any(name in graded for name in own),
+            reaches_loss=path in reached if reached else None,
+            without_grad=path in order and path not in needed_grad,
+            used_by_sibling=_is_idle_member(path, called, kinds),
+            in_optimizer=None if trained is None else any(id(p) in trained for p in own.values()),
+            equal_units=matrix in equal_units,
+            rank_one=matrix in rank_one,
+            is_embedding="Embedding" in kinds[path],
+            update_ratio=update_ratios.get(matrix or "", []),
+        )
+        layers.append(layer)
+    _fill(layers, weights, gradients)
+    return sorted(layers, key=lambda layer: 1 << 30 if layer.order is None else layer.order)
+
+
+def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[GradientTable]) -> None:
+    owner = {name: index for index, layer in enumerate(layers) for name in layer.parameters}
+    at_start, _ = sums_by_group(weights, owner, len(layers))
+    for index, layer in enumerate(layers):
+        layer.bad_weights, layer.weight_norm = at_start.bad[index], at_start.norm[index]
+        layer.zero_weights = layer.matrix is not None and weights[layer.matrix].linf == 0
+    for table in gradients:
+        sums, seen = sums_by_group(table, owner, len(layers))
+        for index, layer in enumerate(layers):
+            layer.gradient.append(sums.norm[index] if index in seen else None)
+            layer.bad_gradients.append(sums.bad[index])
+            layer.zero_share.append(sums.zero_share[index] if index in seen else math.nan)
+
+
+def _is_idle_member(path: str, called: Set[str], kinds: Mapping[str, str]) -> bool:
+    """Whether it lies in a member of a list of which others ran: an expert without work, not a forgotten layer."""
+    parts = path.split(".")
+    for depth in range(len(parts), 0, -1):
+        member, owner = ".".join(parts[:depth]), ".".join(parts[: depth - 1])
+        if member not in called and kinds.get(owner) in ("ModuleList", "ModuleDict"):
+            return any(other in called for other in kinds if other.rpartition(".")[0] == owner)
+    return False

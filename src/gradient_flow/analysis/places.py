@@ -1,0 +1,167 @@
+"""What is known of each tensor between modules: from what hooks kept of a step to a `Place` per tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from gradient_flow.capture.main_path import Bend
+from gradient_flow.capture.module_calls import Passage
+from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
+from gradient_flow.table import samples
+from gradient_flow.table.sums import Sums
+
+Key = tuple[str, str, int]
+NARROW: Final = 0.5
+"""A place is narrow with at most this share of the units that lie before it, and after it."""
+_MANY: Final = 1 << 30
+"""Words are not numbers: whatever comes first is narrower than they are many."""
+_MOST_RANKS: Final = 12
+_QUIET: Final = 0.3
+"""Share of silent units from which on it matters whether the others vary."""
+
+
+class Seen:
+    """What a hook keeps of one tensor: a row of sums and, from a few rows, what units did."""
+
+    __slots__ = ("row", "rows", "units")
+
+    def __init__(self, row: Any, rows: torch.Tensor | None, units: torch.Tensor | None) -> None:
+        self.row, self.rows, self.units = row, rows, units
+
+    def sums(self) -> NDArray[np.float64]:
+        """The row; on an accelerator this is where the host waits."""
+        rows: NDArray[np.float64] = self.row() if callable(self.row) else self.row
+        first: NDArray[np.float64] = rows[0]
+        return first
+
+
+class PlaceRecords:
+    """Places by key, filled step by step."""
+
+    def __init__(self, weighted: Mapping[nn.Module, str]) -> None:
+        self._weighted = weighted
+        self._places: dict[Key, Place] = {}
+        self._silent: dict[Key, list[NDArray[np.bool_]]] = {}
+        self._ranks: dict[Key, tuple[list[float], list[float], list[float]]] = {}
+        self._bends: dict[str, list[Activation]] = {}
+
+    def keep(self, passages: Sequence[Passage], index: int) -> None:
+        """The passages of the watched step of this index, after backward."""
+        silent: dict[Key, NDArray[np.bool_]] = {}
+        forward = Sums([passage.forward.sums() for passage in passages])
+        backward = Sums([None if passage.backward is None else passage.backward.sums() for passage in passages])
+        for position, passage in enumerate(passages):
+            place = self._places.get(passage.key) or self._new_place(passage, passages)
+            came = passage.backward is not None
+            place.add(
+                index,
+                rms=forward.rms[position],
+                gradient=backward.norm[position] if came else None,
+                bad_values=forward.bad[position],
+                bad_gradients=backward.bad[position],
+            )
+            if place.own_weights and came and passage.forward.units is not None:
+                units = (passage.forward.units & ~passage.backward.units).cpu().numpy()
+                first = (passage.path, "output", 0)
+                same = first in silent and silent[first].shape == units.shape
+                silent[first] = silent[first] & units if same else units
+                place.rows_seen += min(samples.ROWS, passage.shape[0] * place.positions)
+                if passage.forward.rows is not None and (samples.share_in_all([units]) or 0.0) >= _QUIET:
+                    place.variation = samples.variation(passage.forward.rows)
+        for key, units in silent.items():
+            self._silent.setdefault(key, []).append(units)
+
+    def note_bends(self, bends: Sequence[Bend], passages: Sequence[Passage]) -> None:
+        """Bounded activations on the main path."""
+        for bend in bends:
+            self._note_bend(layer_of(bend.feeding, passages, self._weighted), bend.kind, bend.slopes, bend.is_last)
+
+    def note_states(self, passages: Sequence[Passage]) -> None:
+        """A plain recurrent layer returns what its tanh gave: its slope can be read from that."""
+        for passage in passages:
+            tanh = getattr(passage.module, "nonlinearity", None) == "tanh"
+            if tanh and passage.role == "output" and passage.forward.rows is not None:
+                self._note_bend(passage.path, "Tanh", samples.tanh_slopes(passage.forward.rows), False)
+
+    def _note_bend(self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool) -> None:
+        share, slope = samples.share_below(slopes, samples.FLAT), samples.average(slopes)
+        activation = Activation(layer=layer, kind=kind, flat_share=share, mean_slope=slope, is_last=is_last)
+        self._bends.setdefault(layer, []).append(activation)
+
+    def rank(self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], input_units: int) -> None:
+        """Ranks where a narrow place makes them a question: there, at the first place and at the output."""
+        for chain in chains:
+            here = [passages[key] for key in chain if key in passages]
+            units = [input_units or _MANY, *(self._places[passage.key].units for passage in here)]
+            narrow = [
+                passage
+                for i, passage in enumerate(here[:-1], start=1)
+                if units[i] <= NARROW * min(max(units[:i]), max(units[i + 1 :]))
+            ]
+            for passage in dict.fromkeys([*narrow[:_MOST_RANKS], here[0], here[-1]] if narrow else []):
+                values, gradients, empty = self._ranks.setdefault(passage.key, ([], [], []))
+                if passage.forward.rows is not None:
+                    values.append(samples.effective_rank(passage.forward.rows, centred=True))
+                if passage.backward is not None and passage.backward.rows is not None:
+                    gradients.append(samples.effective_rank(passage.backward.rows, centred=False))
+                    empty.append(samples.empty_samples(passage.backward.rows))
+
+    @property
+    def ranked(self) -> bool:
+        """Whether any place was narrow enough for its rank to matter."""
+        return bool(self._ranks)
+
+    def write(self, record: AnalysisRecord, chains: Sequence[Sequence[Key]]) -> None:
+        """Everything into the record."""
+        record.places = list(self._places.values())
+        index = {key: position for position, key in enumerate(self._places)}
+        record.chains = [[index[key] for key in chain if key in index] for chain in chains]
+        for key, silent in self._silent.items():
+            place = self._places.get(key)
+            if place is not None:
+                place.dead_share = samples.share_in_all(silent[len(silent) // 2 :] if record.trained else silent)
+                place.dead_share_at_first = samples.share_in_all(silent[:1])
+        for key, (values, gradients, empty) in self._ranks.items():
+            place = self._places[key]
+            place.rank, place.gradient_rank, place.empty_samples = map(samples.middle, (values, gradients, empty))
+        for found in self._bends.values():
+            found[-1].first_flat_share = found[0].flat_share
+            record.activations.append(found[-1])
+
+    def _new_place(self, passage: Passage, passages: Sequence[Passage]) -> Place:
+        shape = passage.shape
+        units_second = samples.units_come_second(passage.module, shape)
+        units, size = shape[1] if units_second else shape[-1] if len(shape) > 1 else 1, math.prod(shape[1:])
+        place = self._places[passage.key] = Place(
+            name=passage.path,
+            role=passage.role,
+            call=passage.call,
+            kind=type(passage.module).__name__,
+            layer=layer_of(passage, passages, self._weighted),
+            order=len(self._places),
+            units=units,
+            size=size,
+            samples=shape[0],
+            positions=max(1, size // max(units, 1)),
+            own_weights=passage.role == "output" and passage.module in self._weighted,
+            from_data=passage.feeds_from_data,
+            from_batch=passage.took_batch,
+            dtype=passage.dtype,
+        )
+        return place
+
+
+def layer_of(passage: Passage, passages: Sequence[Passage], weighted: Mapping[nn.Module, str]) -> str:
+    """The module with weights that a tensor belongs to: its own (or its block's), else the last before it."""
+    module = passage.module
+    if passage.role == "output" and (module in weighted or any(True for _ in module.children())):
+        return passage.path
+    earlier = (each for each in reversed(passages[: passage.order]) if each.module in weighted)
+    return next((each.path for each in earlier if each.role == "output"), passage.path)

@@ -1,0 +1,69 @@
+"""`gradient-flow demo`: models that train well or go wrong in a known way."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gradient_flow.cli.terminal import console
+from gradient_flow.demo.cases import CASES, SHOWN
+
+
+def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    for case in CASES.values():
+        click.echo(f"{'*' if case.name in SHOWN else ' '} {case.name:<12}{case.title}")
+    click.echo("\nThose with a star are trained when no --fault is given.")
+    context.exit()
+
+
+@click.command()
+@click.option(
+    "--fault", "faults", multiple=True, type=click.Choice(list(CASES)), help="Train this one; may be given again."
+)
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List all of them.")
+@click.option("--steps", type=click.IntRange(min=30), help="Training steps of each.  [default: 80 to 120]")
+@click.option("--seed", default=0, show_default=True, help="Seed of data and initial weights.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("gradient-flow-demo"),
+    show_default=True,
+    help="Folder for the runs and their reports.",
+)
+def demo(faults: tuple[str, ...], steps: int | None, seed: int, out: Path) -> None:
+    """Train small models, healthy and sick, live, and judge them.
+
+    Four of them, in well under a minute: a healthy transformer, a deep stack of sigmoids, a loss that turns NaN at a
+    planted operation, and attention whose entropy collapses. Each is a real training under watch. The verdicts come
+    from the rules that judge your own runs.
+
+    \b
+    Exit status: 0  all verdicts are right
+                 1  one is wrong
+                 2  wrong usage
+
+    Example: gradient-flow demo --fault nan --fault spike --seed 3
+    """
+    from gradient_flow.demo.show import perform, report
+
+    screen = console()
+    names = tuple(dict.fromkeys(faults)) or SHOWN
+    outcomes = perform(names, out, seed=seed, steps=steps, console=screen)
+    wrong = [outcome.case.name for outcome in outcomes if not outcome.right]
+    screen.print()
+    if wrong:
+        screen.print(f"Not right: {', '.join(wrong)}.", style="bold red")
+    else:
+        many = f"{len(outcomes)} verdicts, all" if len(outcomes) > 1 else "The verdict is"
+        screen.print(f"{many} right.", style="bold green")
+    screen.print("\nOpen the reports in a browser:")
+    for outcome in outcomes:
+        screen.print(f"  {report(outcome)}", soft_wrap=True)
+    screen.print(f"Look further:\n  gradient-flow tail --once {outcomes[-1].folder}", soft_wrap=True)
+    if {"healthy", "attention"} <= {*names}:  # the same network and data, but for the fault
+        screen.print(f"  gradient-flow compare {out / 'healthy'} {out / 'attention'}", soft_wrap=True)
+    sys.exit(1 if wrong else 0)

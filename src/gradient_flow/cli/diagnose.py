@@ -1,0 +1,55 @@
+"""`gradient-flow diagnose`: the verdict on a recorded run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gradient_flow.cli.run_path import RunPath
+from gradient_flow.cli.terminal import console, fail_on_option, json_option, write_json, write_notes
+
+
+@click.command()
+@click.argument("run", type=RunPath())
+@json_option
+@fail_on_option
+def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
+    """Say what is wrong with a run, since when, where, and what to do.
+
+    RUN is a run folder, its run.jsonl, or a gradient_statistics.json of the Lightning callback. It may still be
+    training.
+
+    \b
+    Exit status: 0  healthy, or nothing as grave as --fail-on
+                 1  at least one issue of that severity
+                 2  the run cannot be read, or holds no step
+
+    Example: gradient-flow diagnose runs/exp1 --fail-on high
+    """
+    from gradient_flow.diagnosis.issue import at_least
+    from gradient_flow.diagnosis.verdict import diagnose as judge
+    from gradient_flow.errors import RunFileError
+    from gradient_flow.record.run_reader import load_run
+    from gradient_flow.report.data import readable
+    from gradient_flow.report.terminal import issues_text, verdict_text
+
+    recorded = load_run(run) if (run / "run.jsonl").exists() or run.suffix == ".jsonl" else None
+    found = judge(recorded if recorded is not None else run)
+    if not found.steps:
+        raise RunFileError(f"{str(run)!r} holds no step yet: nothing was recorded that could be judged.")
+    failed = at_least(found.issues, fail_on)
+    notes = recorded.notes if recorded is not None else []
+    if as_json:
+        told = {"run": readable(str(run)), "message": found.message, **found.to_dict()}
+        write_json({**told, "fail_on": fail_on, "failed": bool(failed), "notes": notes})
+    else:
+        out = console()
+        sentence, _, _ = str(found).partition("\n")
+        out.print(verdict_text(found.healthy, sentence, out.width))
+        if found.issues:
+            out.print()
+            out.print(issues_text(found.issues, out.width))
+        write_notes(notes)
+    sys.exit(1 if failed else 0)

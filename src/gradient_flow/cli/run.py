@@ -1,0 +1,46 @@
+"""`gradient-flow run`: an unmodified script under watch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--every", default=1, show_default=True, type=click.IntRange(min=1), help="Record every N steps.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Run folder.  [default: runs/<time>_<script>]",
+)
+@click.option("--quiet", is_flag=True, help="Say nothing at the end.")
+@click.option("-m", "as_module", is_flag=True, help="The script is a module name, as with python -m.")
+@click.argument("script", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(every: int, out: Path | None, quiet: bool, as_module: bool, script: str, arguments: tuple[str, ...]) -> None:
+    """Run a training script, unmodified, and watch every optimizer in it.
+
+    The record goes to a run folder; the verdict is printed at the end, after Ctrl-C and after a crash. The exit status
+    is the script's own. Options stand before the script: what follows it belongs to it.
+
+    Example: gradient-flow run --every 10 train.py --lr 0.1
+    """
+    from gradient_flow.flow.script import default_folder, end_by_interrupt, run_script
+
+    if not as_module and not Path(script).is_file():
+        raise click.UsageError(f"there is no script {script!r}. For a module use: gradient-flow run -m {script}")
+
+    def tell(text: str) -> None:
+        if not quiet and os.environ.get("RANK", "0") == "0":
+            click.echo(text, err=True)
+
+    folder = out if out is not None else default_folder(script)
+    try:
+        status = run_script(script, list(arguments), as_module=as_module, folder=folder, every=every, tell=tell)
+    except KeyboardInterrupt:
+        end_by_interrupt()
+        raise
+    sys.exit(status)

@@ -1,0 +1,165 @@
+"""BOTTLENECK: a narrow place on the main path that loses what the layers around it could carry.
+
+Norms cannot see it: the gradient keeps its size and loses its directions. The effective rank tells: of the gradient
+that comes back through the place, against that of the gradient at the output, and of the values. Places inside residual
+branches, adapters and the like are not on the main path and cannot be bottlenecks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+
+NARROW: Final = 0.5
+"""At most this share of the units before it and of those after it."""
+NARROW_WORDS: Final = 0.1
+"""The same of an embedding: a quarter of the width behind it is not unusual."""
+LOW_SCORE: Final = 0.5
+VERY_LOW: Final = 0.34
+CODE: Final = 0.75
+"""Numbers of an autoencoder's code over the effective rank of its data, which is less than their dimension."""
+BLOCKED: Final = 0.1
+"""Share of samples to which a narrow layer of ReLUs gives no gradient at all."""
+_SHARE, _BETA = 0.5, 0.25
+"""Hanin (2018): gradients of a random ReLU net vary like exp(sum of 1/width); one layer with most of a large sum."""
+
+
+@dataclass(frozen=True)
+class _Narrow:
+    place: Place
+    units_around: int
+    """The smaller of the widest before and the widest after."""
+    score: float
+    blocked: float
+    share: float
+    beta: float
+
+
+def bottlenecks(record: AnalysisRecord) -> Iterator[Issue]:
+    """The narrowest place of each chain that loses rank, blocks samples, or makes gradients erratic by its width."""
+    for chain in record.chains:
+        found = _judged(record, [record.places[index] for index in chain])
+        if found:
+            yield _issue(min(found, key=lambda narrow: (narrow.score, narrow.place.units, narrow.place.order)))
+            return
+
+
+def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
+    if len(places) < 3:
+        return []
+    weighted = [place for place in places if place.own_weights]
+    beta = math.fsum(1 / max(place.units, 1) for place in weighted[:-1])
+    task = places[-1].gradient_rank or 1.0
+    found = []
+    for index, place in enumerate(places[:-1]):
+        # Only what layers make counts: a matrix of similarities is as wide as the batch.
+        before = max([p.units for p in places[:index] if p.own_weights] + [record.input_units])
+        later = places[index + 1 :]
+        limit = NARROW
+        if not index and record.input_size == 0:
+            # Words are not numbers: any width is a choice, and the words to choose from at the end do not count.
+            before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
+        after = max([p.units for p in later if p.own_weights], default=0)
+        if not place.own_weights or place.units > limit * min(before, after):
+            continue
+        if _is_small_code(record, place, places[-1]):
+            score = place.size / (record.sample_rank or 1.0)
+            found.append(_Narrow(place, min(before, after), score, place.empty_samples or 0.0, 0.0, beta))
+            continue
+        if _is_code(record, place, places[-1]) or _has_bypass(record, places, index):
+            continue
+        score = _score(record, place, places[0], task)
+        share = sum(p.units <= place.units for p in weighted[:-1]) / place.units / beta  # a narrow stretch counts whole
+        narrow = _Narrow(place, min(before, after), score, place.empty_samples or 0.0, share, beta)
+        # Without an activation behind it nothing is switched on and off: a data space between two nets is none.
+        switched = not places[index + 1].own_weights
+        structural = switched and narrow.share > _SHARE and narrow.beta >= _BETA
+        low = score < LOW_SCORE or narrow.blocked > BLOCKED
+        if _counts(narrow, structural, low):
+            found.append(narrow)
+    return found
+
+
+def _counts(narrow: _Narrow, structural: bool, low: bool) -> bool:
+    place = narrow.place
+    if place.positions == 1:
+        return structural or low
+    if place.kind.startswith(("Conv", "LazyConv")):
+        return structural and low  # few channels still have all their positions: only an extreme one counts
+    return low and narrow.score < VERY_LOW and place.units <= 0.5 * NARROW * narrow.units_around
+
+
+def _score(record: AnalysisRecord, place: Place, first: Place, task: float) -> float:
+    """1 if nothing is lost: the smaller of what is left of the gradient's rank and of the values' rank."""
+    backward = (place.gradient_rank or math.inf) / task
+    before = max([rank for rank in (first.rank, record.input_rank) if rank is not None], default=math.inf)
+    wanted = min(before, task)
+    forward = place.rank / wanted if place.rank is not None and wanted < math.inf else math.inf
+    return min(backward, forward, 1.0)
+
+
+def _is_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
+    """Whether this is the code of an autoencoder that is wide enough for its data: then it is meant."""
+    if not _is_autoencoder(record, output):
+        return False
+    return record.input_rank is None or place.units >= CODE * record.input_rank
+
+
+def _is_small_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
+    """Whether an autoencoder of images or sequences keeps far fewer numbers than its data have directions."""
+    small = record.sample_rank is not None and place.size < CODE * record.sample_rank
+    return small and place.positions > 1 and _is_autoencoder(record, output)
+
+
+def _is_autoencoder(record: AnalysisRecord, output: Place) -> bool:
+    return record.classes is None and 0 < record.input_size == output.size
+
+
+def _has_bypass(record: AnalysisRecord, places: list[Place], index: int) -> bool:
+    """Whether a frozen layer ran beside it: values may take that way, which the graph of gradients does not show."""
+    start = places[index - 1].order if index else -1
+    frozen = {layer.name for layer in record.layers if not layer.trainable}
+    return any(place.name in frozen and start < place.order < places[index + 1].order for place in record.places)
+
+
+def _issue(narrow: _Narrow) -> Issue:
+    place = narrow.place
+    low = narrow.score < VERY_LOW or narrow.blocked > 0.25
+    parts = []
+    if narrow.score < CODE and narrow.share == 0:
+        parts.append(f"{place.size} numbers have to hold data of {place.size / narrow.score:.2g} directions or more")
+    elif narrow.score < LOW_SCORE:
+        parts.append(f"{1 - narrow.score:.0%} of the directions that the loss asks for do not get through")
+    if narrow.blocked > BLOCKED:
+        parts.append(f"{narrow.blocked:.0%} of the samples get no gradient at all")
+    if not parts:
+        parts.append(f"it makes {narrow.share:.0%} of the variation of gradients from unit to unit")
+    what = "channels" if place.positions > 1 else "units"
+    wider = max(2 * place.units, min(narrow.units_around, math.ceil(place.units / max(narrow.score, 0.05))))
+    return Issue(
+        issue_type=IssueType.BOTTLENECK,
+        severity=IssueSeverity.HIGH if low else IssueSeverity.MEDIUM,
+        layer=place.name,
+        message=f"{place.units} {what} between layers of {narrow.units_around} and more: {' and '.join(parts)}.",
+        evidence={
+            "units": place.units,
+            "units_around": narrow.units_around,
+            "score": narrow.score,
+            "gradient_rank": place.gradient_rank,
+            "rank": place.rank,
+            "samples_without_gradient": narrow.blocked,
+            "share_of_inverse_widths": narrow.share,
+            "sum_of_inverse_widths": narrow.beta,
+        },
+        cause="a layer that is much narrower than the layers before and after it, without a way around.",
+        advice=[
+            f"Widen `{place.name}` to {wider} {what} or more.",
+            "Add a skip connection around it: then nothing has to go through.",
+        ],
+        step=1,
+    )

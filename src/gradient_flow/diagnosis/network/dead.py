@@ -1,0 +1,195 @@
+"""DEAD: units and layers that let no gradient through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+
+DEAD_LAYER: Final = 0.9
+PART_DEAD: Final = 0.4
+CONTRAST: Final = 0.3
+"""By how much the share of silent units must exceed that of the layers around."""
+VARIED: Final = 0.3
+"""Deviation of a unit over its root mean square. In a deep stack samples look ever more alike: units then keep their
+sign for all of them, about half of the units are silent by chance, and that is not what dying means."""
+_CHANCE: Final = 4.0
+"""Deviations of the share of silent units, if each were silent with probability one half."""
+_LEAST_ROWS: Final = 64
+
+
+def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
+    """Units whose input is never positive and which never get a gradient, over all rows that were seen."""
+    places = [p for p in record.places if p.own_weights and p.dead_share is not None and p.call == 0]
+    shares = [place.dead_share or 0.0 for place in places]
+    found = []
+    for index, place in enumerate(places):
+        layer = record.layer(place.name)
+        if layer is None or not layer.trainable or layer.is_embedding or place.units < 2:
+            continue
+        if place.rows_seen < _LEAST_ROWS and shares[index] < 1.0:
+            continue
+        around = max([shares[j] for j in (index - 1, index + 1) if 0 <= j < len(places)], default=0.0)
+        varied = place.variation is None or place.variation > VARIED
+        stands_out = varied and shares[index] >= PART_DEAD and shares[index] - around >= CONTRAST
+        if shares[index] >= _limit(place) or stands_out:
+            found.append(place)
+    if found:
+        yield _dead_issue(found, needed=not record.learnt)
+
+
+def _limit(place: Place) -> float:
+    """The share that is beyond chance, for so many units."""
+    by_chance = 0.5 + _CHANCE * 0.5 / math.sqrt(place.units)
+    return min(max(by_chance, 0.7), 1.0 if place.units < 16 else DEAD_LAYER)
+
+
+def _dead_issue(found: list[Place], needed: bool) -> Issue:
+    # Behind a dead layer nothing changes any more, so others die with it: the first in forward order is the cause.
+    first, share = found[0], found[0].dead_share or 0.0
+    grown = first.dead_share_at_first is not None and first.dead_share_at_first < 0.5 * share
+    rest = tuple(
+        Issue(
+            issue_type=IssueType.DEAD,
+            severity=IssueSeverity.MEDIUM,
+            layer=place.name,
+            message=f"{place.dead_share:.0%} of {place.units} units never fire.",
+        )
+        for place in found[1:]
+    )
+    return Issue(
+        issue_type=IssueType.DEAD,
+        severity=_severity(share, needed),
+        layer=first.name,
+        message=f"{share:.0%} of its {first.units} units never fire and get no gradient ({first.rows_seen} rows seen).",
+        evidence={
+            "dead_share": share,
+            "dead_share_at_first": first.dead_share_at_first,
+            "units": first.units,
+            "rows": first.rows_seen,
+            "chance_of_firing_below": 3 / max(first.rows_seen, 1),
+        },
+        cause="updates that were too large pushed the units below zero for good."
+        if grown
+        else "a large negative bias, or weights and inputs whose sum is always below zero.",
+        advice=[
+            f"Start the biases of `{first.name}` at 0 and its weights with He initialisation.",
+            "Use LeakyReLU or GELU, which let some gradient through below zero.",
+            "Lower the learning rate: dead units come from single large updates." if grown else "Normalise its input.",
+        ],
+        step=None if grown else 1,
+        consequences=rest,
+    )
+
+
+def _severity(share: float, needed: bool) -> IssueSeverity:
+    if share >= 0.999:
+        return IssueSeverity.CRITICAL
+    # A network that solves its task with the units that are left has lost capacity and nothing else.
+    return IssueSeverity.HIGH if needed or share >= DEAD_LAYER else IssueSeverity.LOW
+
+
+def blocked_gradient(record: AnalysisRecord) -> Iterator[Issue]:
+    """The gradient is exactly zero from some place of the main path on, and nothing explains it as harmless."""
+    for chain in record.chains:
+        places = [record.places[index] for index in chain]
+        output = places[-1] if places else None
+        if output is None or output.typical_gradient is None:
+            continue
+        if output.typical_gradient == 0:
+            yield from _no_gradient_from_loss(record, output)
+            return
+        for earlier, later in reversed(list(pairwise(places))):
+            if _always_zero(earlier) and not _always_zero(later):
+                yield from _blocked_at(record, earlier, later)
+                return
+
+
+def _blocked_at(record: AnalysisRecord, earlier: Place, later: Place) -> Iterator[Issue]:
+    maker = record.layer(later.name) if later.own_weights else None
+    if maker is not None and maker.zero_weights:
+        zero_before = [layer for layer in record.layers if layer.zero_weights and not any(layer.gradient)]
+        if not zero_before:
+            return  # a layer that starts at zero gets a gradient itself and opens with the first step
+        yield Issue(
+            issue_type=IssueType.DEAD,
+            severity=IssueSeverity.CRITICAL,
+            layer=zero_before[0].name,
+            message=f"the weights of {len(zero_before) + 1} layers are all zero: nothing gets through, either way.",
+            evidence={"zero_layers": [*(layer.name for layer in zero_before), maker.name]},
+            cause="initialisation with zeros: a single zero layer recovers, two in a row do not.",
+            advice=["Initialise the weights at random (He or Xavier); only biases and a last layer may start at zero."],
+            step=1,
+        )
+        return
+    largest, here = later.typical_gradient or 0.0, earlier.layer
+    if largest < 1e-30:
+        return  # it faded on its way here: the profile over depth tells
+    yield Issue(
+        issue_type=IssueType.DEAD,
+        severity=IssueSeverity.CRITICAL,
+        layer=here,
+        message=f"no gradient at all comes back to `{here}`, although one of norm {largest:.3g} arrives behind it.",
+        evidence={"gradient_behind": largest, "gradient_here": 0.0},
+        cause="units that never fire, a rounding or comparison, or a mask of zeros behind this layer.",
+        advice=[
+            "Replace rounding, sign or comparison by a smooth stand-in or a straight-through estimate.",
+            f"Check the biases of `{here}` and the scale of what it gets: its units may all be below zero.",
+        ],
+        step=1,
+    )
+
+
+def _no_gradient_from_loss(record: AnalysisRecord, output: Place) -> Iterator[Issue]:
+    if not _always_zero(output):
+        return
+    single = record.classes == 1
+    if not single and all(loss == 0 for loss in record.losses):
+        return  # a hinge that is satisfied everywhere has nothing left to teach
+    yield Issue(
+        issue_type=IssueType.DEAD,
+        severity=IssueSeverity.CRITICAL,
+        layer=output.layer,
+        message="the loss gives exactly no gradient to the output of the model, in any step.",
+        evidence={"losses": record.losses[:3], "classes": record.classes},
+        cause="a softmax over one class is always 1."
+        if single
+        else "a loss that is flat here, or a clamp in the head.",
+        advice=[
+            "Use a sigmoid with binary_cross_entropy_with_logits for one output, or two outputs with a softmax."
+            if single
+            else "Remove the clamp or final activation, or start where the loss has a slope."
+        ],
+        step=1,
+    )
+
+
+def zero_gradients(record: AnalysisRecord) -> Iterator[Issue]:
+    """The documented share of zero gradients, at the user's word where `dead_threshold` was set."""
+    if "dead_threshold" not in record.explicit:
+        return
+    limit = record.thresholds["dead_threshold"]
+    for layer in record.layers:
+        shares = [share for share in layer.zero_share if math.isfinite(share)]
+        # Rows of an embedding that the batch does not use are not dead, and neither is a layer that starts at zero.
+        if not shares or not layer.trainable or layer.is_embedding or not min(shares) > limit:
+            continue
+        yield Issue(
+            issue_type=IssueType.DEAD,
+            severity=IssueSeverity.HIGH,
+            layer=layer.name,
+            message=f"{min(shares):.0%} of its gradient is zero in every step, above `dead_threshold` = {limit:g}.",
+            evidence={"zero_share": min(shares), "dead_threshold": limit},
+            cause="the threshold was set by you and is taken at its word.",
+            advice=["Look for units that never fire (large negative biases), or a part that the batch does not use."],
+            step=1,
+        )
+
+
+def _always_zero(place: Place) -> bool:
+    seen = [norm for norm in place.gradient if norm is not None]
+    return bool(seen) and all(norm == 0 for norm in seen)

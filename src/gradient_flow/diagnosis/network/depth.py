@@ -1,0 +1,276 @@
+"""VANISHING and EXPLODING over depth: from gains along the main path, never from a level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis import advice
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.profile import DepthProfile, depth_profiles
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
+
+VANISHED: Final = -2.5
+"""Decades; healthy set-ups lie above -1.9, sick ones below -3.1."""
+EXPLODED: Final = 2.0
+"""Decades; healthy set-ups lie below 0.8, sick ones above 3.5 (or show in the values)."""
+STARVED: Final = 1e-9
+"""Gradient over the largest of all layers. A branch that starts with a factor of 1e-6 is healthy and far above it."""
+FORWARD: Final = 3.0
+"""Decades by which values may grow between normalisations."""
+WRONG_LOSS: Final = 6.0
+"""Loss of a classifier per unit of its gradient, in units of ln(classes). A guess has about 1, one that is right less,
+and one whose logits are so large that it is sure and wrong far more. A factor on the loss cancels."""
+_SEVERITY_STEP: Final = 1.0
+
+
+def vanishing_over_depth(record: AnalysisRecord) -> Iterator[Issue]:
+    """The gradient at the first layer is less than 1/300 of that at the last hidden one."""
+    for profile in depth_profiles(record):
+        if profile.parts and profile.gain <= VANISHED:
+            yield _issue(record, profile, IssueType.VANISHING, VANISHED)
+            return
+        behind = math.fsum(part.gain for part in profile.tail)
+        if behind <= VANISHED:
+            yield _scaled_down(profile, behind)
+            return
+
+
+def exploding_over_depth(record: AnalysisRecord) -> Iterator[Issue]:
+    """The gradient grows more than a hundredfold on its way back, or the values a thousandfold on their way forward."""
+    for profile in depth_profiles(record):
+        if profile.parts and profile.gain >= EXPLODED:
+            yield _issue(record, profile, IssueType.EXPLODING, EXPLODED)
+            return
+        forward = _forward_issue(record, profile)
+        if forward is not None:
+            yield forward
+            return
+
+
+def starved_layers(record: AnalysisRecord) -> Iterator[Issue]:
+    """Layers in branches and behind gates whose gradient is next to nothing beside that of the others."""
+    if next(vanishing_over_depth(record), None) is not None:
+        return
+    sizes = {layer.name: size for layer in record.layers if (size := _typical(layer)) > 0}
+    level = max(sizes.values(), default=0.0)
+    starved = [name for name, size in sizes.items() if size < STARVED * level]
+    if not starved or len(starved) == len(sizes):
+        return
+    yield Issue(
+        issue_type=IssueType.VANISHING,
+        severity=IssueSeverity.HIGH,
+        layer=starved[0],
+        message=f"its gradient is {_factor(sizes[starved[0]] / level)} of that of other layers"
+        + (f", and so it is in {len(starved) - 1} more." if len(starved) > 1 else "."),
+        evidence={"layers": starved, "gradient": sizes[starved[0]], "largest_gradient": level},
+        cause="a gate that is shut, a saturated activation, or a factor of next to nothing on this branch.",
+        advice=[
+            "Start gates half open: a bias near 0 in front of their sigmoid.",
+            "Give the branch a factor that is learnt and not below 1e-6.",
+        ],
+        step=1,
+    )
+
+
+def _typical(layer: Layer) -> float:
+    if not layer.trainable or layer.matrix is None or layer.zero_weights or layer.is_embedding:
+        return 0.0
+    seen = [norm for norm in layer.gradient if norm is not None and math.isfinite(norm)]
+    return median(seen) if seen else 0.0
+
+
+def _issue(record: AnalysisRecord, profile: DepthProfile, kind: IssueType, limit: float) -> Issue:
+    sign = -1 if kind is IssueType.VANISHING else 1
+    culprit = profile.culprit(sign)
+    gain = profile.gain
+    layers = profile.layers()
+    per_layer = 10 ** (gain / max(len(layers), 1))
+    word = "shrinks" if sign < 0 else "grows"
+    if culprit is not None:
+        place = culprit.layer
+        usual = 10 ** median([part.gain for part in profile.parts if part is not culprit] or [0.0])
+        here = 10**culprit.gain
+        message = f"the gradient {word} by a factor of {_factor(here)} in this one layer on its way back."
+        cause = f"the weights of `{place}` are on another scale than the others."
+        ways = [advice.rescale_one(place, here, usual)]
+    else:
+        place = profile.first
+        message = (
+            f"on its way back from the last hidden layer the gradient {word} by a factor of {_factor(10**gain)} over "
+            f"{len(layers)} layers ({per_layer:.2g} per layer)."
+        )
+        cause = _cause(record, sign)
+        ways = [advice.rescale_weights(layers, per_layer)]
+    ways += _ways(record, sign)
+    return Issue(
+        issue_type=kind,
+        severity=_severity(gain / limit * abs(limit), abs(limit)),
+        layer=place,
+        message=message,
+        evidence={
+            "gain_over_depth": 10**gain,
+            "decades": gain,
+            "gain_per_layer": per_layer,
+            "layers": layers,
+            "profile": {part.layer: part.gain for part in profile.parts},
+            "begins_at": place if culprit is not None else "every layer alike",
+        },
+        cause=cause,
+        advice=ways,
+        step=1 if _from_the_start(record, sign, limit) else None,
+    )
+
+
+def _from_the_start(record: AnalysisRecord, sign: int, limit: float) -> bool:
+    return any(sign * (profile.gain - limit) >= 0 for profile in depth_profiles(record, at_first=True))
+
+
+def _scaled_down(profile: DepthProfile, decades: float) -> Issue:
+    head = profile.head.later.layer
+    return Issue(
+        issue_type=IssueType.VANISHING,
+        severity=_severity(decades, abs(VANISHED)),
+        layer=head,
+        message=f"behind the last layer the gradient shrinks by a factor of {_factor(10**decades)}, before any weight.",
+        evidence={"decades": decades},
+        cause="the output is divided by a large number (a temperature), or squashed, before the loss takes it.",
+        advice=[f"Multiply the output by {10**-decades:.2g}, or take the division out."],
+        step=1,
+    )
+
+
+def _forward_issue(record: AnalysisRecord, profile: DepthProfile) -> Issue | None:
+    growth, start, end = profile.largest_growth
+    whole = profile.whole
+    last = (*whole, *profile.tail)[-1].later
+    wrong = _sure_and_wrong(record, last)
+    scale = math.log10(record.input_rms) if record.input_rms > 1 else 0.0
+    if wrong > WRONG_LOSS and scale > max(growth, 0.5) and whole[0].earlier.from_batch:
+        return _inputs_too_large(record, whole[0].earlier.layer, wrong)
+    if growth < FORWARD and not (wrong > WRONG_LOSS and growth >= 1.0):
+        return None
+    strongest = max(whole[start : end + 1], key=lambda part: part.growth)
+    alone = strongest.growth > 0.5 * growth
+    place = strongest.layer if alone else whole[start].earlier.layer
+    layers = list(dict.fromkeys(part.layer for part in whole[start : end + 1]))
+    per_layer = 10 ** (growth / max(len(layers), 1))
+    sure = f", and logits of {last.typical_rms:.3g} make the model sure of wrong answers" if wrong > WRONG_LOSS else ""
+    return Issue(
+        issue_type=IssueType.EXPLODING,
+        severity=_severity(max(growth - FORWARD, 0.0) + EXPLODED, EXPLODED),
+        layer=place,
+        message=f"values grow by a factor of {_factor(10**growth)} on their way through {len(layers)} layers{sure}.",
+        evidence={
+            "growth_of_values": 10**growth,
+            "growth_per_layer": per_layer,
+            "output_rms": last.typical_rms,
+            "loss_per_gradient": wrong,
+            "layers": layers,
+        },
+        cause="the initial weights are too large for the activation, or nothing normalises a long stack.",
+        advice=[advice.rescale_weights(layers, per_layer), *_ways(record, 1)],
+        step=None if record.trained else 1,
+    )
+
+
+def _inputs_too_large(record: AnalysisRecord, layer: str, wrong: float) -> Issue:
+    odd = record.input_spread > 100
+    column = f" One column is {record.input_spread:.3g} times the median column." if odd else ""
+    return Issue(
+        issue_type=IssueType.EXPLODING,
+        severity=IssueSeverity.HIGH,
+        layer=layer,
+        message=f"inputs with a root mean square of {record.input_rms:.3g} make logits so large that the model is sure "
+        f"of wrong answers ({wrong:.3g} times the loss of a guess).{column}",
+        evidence={
+            "input_rms": record.input_rms,
+            "input_spread": record.input_spread,
+            "loss_per_gradient": wrong,
+        },
+        cause="features that are not standardised.",
+        advice=[
+            "Standardise each feature to mean 0 and deviation 1"
+            + (": one column is on another scale than the rest." if odd else f", or divide by {record.input_rms:.2g}."),
+            "Or put a BatchNorm or LayerNorm before the first layer.",
+        ],
+        step=1,
+    )
+
+
+def _sure_and_wrong(record: AnalysisRecord, output: Place) -> float:
+    """Loss over gradient at the logits, per sample and in units of ln(classes); 0 where the loss has no softmax."""
+    losses = [loss for loss in record.losses[:3] if math.isfinite(loss)]
+    norm = output.gradient[0] if output.gradient else None
+    if record.classes is None or record.classes < 2 or not losses or norm is None or not 0 < norm < math.inf:
+        return 0.0
+    rows = max(output.samples * output.positions, 1)
+    return losses[0] / (math.sqrt(rows) * norm) / math.log(record.classes)
+
+
+def absolute_thresholds(record: AnalysisRecord) -> Iterator[Issue]:
+    """The documented levels: at the user's word where set, else LOW and only where the profile points the same way."""
+    gain = min((profile.gain for profile in depth_profiles(record)), default=0.0)
+    rise = max((profile.gain for profile in depth_profiles(record)), default=0.0)
+    for name, kind, sign, supported in (
+        ("vanishing_threshold", IssueType.VANISHING, -1, gain < -2.0),
+        ("exploding_threshold", IssueType.EXPLODING, 1, rise > 1.5),
+    ):
+        limit, explicit = record.thresholds[name], name in record.explicit
+        if not (explicit or supported):
+            continue
+        crossed = []
+        for layer in record.layers:
+            norms = [norm for norm in layer.gradient if norm is not None and math.isfinite(norm) and norm > 0]
+            if norms and layer.trainable and sign * (median(norms) - limit) > 0:
+                crossed.append((layer.name, median(norms)))
+        if crossed:
+            where, norm = max(crossed, key=lambda item: sign * item[1])
+            relation = "below" if sign < 0 else "above"
+            yield Issue(
+                issue_type=kind,
+                severity=IssueSeverity.HIGH if explicit else IssueSeverity.LOW,
+                layer=where,
+                message=f"the gradient norm, {norm:.3g}, is {relation} `{name}` = {limit:g} in {len(crossed)} layers.",
+                evidence={name: limit, "gradient_norm": norm, "layers": [layer for layer, _ in crossed]},
+                cause="a level depends on the scale of the loss and on the size of the layer."
+                if not explicit
+                else "the threshold was set by you and is taken at its word.",
+                advice=["Look at the profile over depth, which does not depend on the scale of the loss."],
+                step=1,
+            )
+
+
+def _severity(excess: float, limit: float) -> IssueSeverity:
+    beyond = abs(excess) - limit
+    if beyond >= 1.5 * _SEVERITY_STEP:
+        return IssueSeverity.CRITICAL
+    return IssueSeverity.HIGH if beyond >= 0.5 * _SEVERITY_STEP else IssueSeverity.MEDIUM
+
+
+def _factor(value: float) -> str:
+    return f"{value:.3g}" if value >= 1 else f"1/{1 / value:.3g}"
+
+
+def _cause(record: AnalysisRecord, sign: int) -> str:
+    kinds = {place.kind for place in record.places}
+    if sign < 0 and kinds & {"Sigmoid", "Tanh"}:
+        return "a squashing activation (sigmoid, tanh) in a deep stack: each layer passes on only part of the gradient."
+    if sign < 0:
+        return "the initial weights are too small for the activation and the depth."
+    if any("BatchNorm" in kind for kind in kinds):
+        return "batch normalisation in a deep stack without skip connections: each layer enlarges the gradient."
+    return "the initial weights are too large for the activation and the depth."
+
+
+def _ways(record: AnalysisRecord, sign: int) -> list[str]:
+    kinds = {place.kind for place in record.places}
+    if sign < 0:
+        swap = ["Use ReLU or GELU with He initialisation instead of sigmoid."] if "Sigmoid" in kinds else []
+        return [*swap, "Add normalisation (LayerNorm, BatchNorm) or skip connections: both keep the gradient level."]
+    return [
+        "Scale residual branches by 1/sqrt(number of blocks), or normalise before each of them.",
+        "Until then clip gradients by norm: it bounds the step, not the cause.",
+    ]

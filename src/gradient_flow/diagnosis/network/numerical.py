@@ -1,0 +1,152 @@
+"""NUMERICAL: where NaN or Inf comes into being, forward or backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+
+
+def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
+    """One issue at the first place: weights, batch, values on their way forward, loss, gradients on their way back."""
+    bad_weights = next((layer for layer in record.layers if layer.bad_weights), None)
+    if bad_weights is not None:
+        yield _issue(
+            bad_weights.name,
+            f"{bad_weights.bad_weights} weights are NaN or Inf before the first step.",
+            "an earlier step that diverged, or a damaged checkpoint.",
+            ["Load a checkpoint from before; then watch the run to see which step makes them."],
+            {"bad_weights": bad_weights.bad_weights},
+            1,
+        )
+        return
+    if record.bad_inputs:
+        yield _issue(
+            "input",
+            f"the batch holds {record.bad_inputs} NaN or Inf.",
+            "missing values in the data, or a division by a spread of zero while normalising.",
+            ["Clean or mask the data before it reaches the model."],
+            {"bad_inputs": record.bad_inputs},
+            1,
+        )
+        return
+    for index, step in enumerate(record.watched):
+        found = _forward(record, index, step) or _backward(record, index, step)
+        if found is not None:
+            yield found
+            return
+    yield from _unseen(record)
+
+
+def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
+    bad = [place for place in record.places if _at(place.bad_values, index)]
+    if bad and _reaches_nothing(record, index, step):
+        return None
+    if bad:
+        first = min(bad, key=lambda place: place.order)
+        low = first.dtype in ("float16", "bfloat16")
+        earlier = [place.rms[index] for place in record.places if place.order < first.order and index < len(place.rms)]
+        largest = max((value for value in earlier if math.isfinite(value)), default=math.nan)
+        return _issue(
+            first.layer or "model",
+            f"the forward pass first gives {_at(first.bad_values, index)} NaN or Inf at the {first.role} of "
+            f"`{first.name or 'model'}`"
+            + (f"; values before it reach {largest:.3g} (root mean square)." if math.isfinite(largest) else "."),
+            f"an overflow in {first.dtype}, whose largest number is 65504."
+            if low and first.dtype == "float16"
+            else "a logarithm or square root of zero or less, a division by zero, or an exponential of a large number.",
+            [
+                "Compute this layer in bfloat16 or float32."
+                if low
+                else "Clamp or add an epsilon inside the operation.",
+                "Normalise what goes in: LayerNorm before it keeps values near 1.",
+            ],
+            {"bad_values": _at(first.bad_values, index), "rms_before": largest, "dtype": first.dtype},
+            step + 1,
+        )
+    loss = record.losses[step] if step < len(record.losses) else 0.0
+    if not math.isfinite(loss):
+        last = _output(record)
+        return _issue(
+            last.layer if last is not None else "model",
+            f"the output of the model is finite and the loss is {loss}.",
+            "the loss function itself: a logarithm of zero, a division by an empty mask, a wrong target.",
+            ["Use a fused loss on logits (cross_entropy, binary_cross_entropy_with_logits), which cannot overflow."],
+            {"loss": loss, "output_rms": last.typical_rms if last is not None else math.nan, "in_loss": True},
+            step + 1,
+        )
+    return None
+
+
+def _reaches_nothing(record: AnalysisRecord, index: int, step: int) -> bool:
+    """Whether loss and gradients are finite all the same: masks put -Inf where a softmax makes it 0."""
+    loss = record.losses[step] if step < len(record.losses) else math.nan
+    gradients = [*(place.bad_gradients for place in record.places), *(layer.bad_gradients for layer in record.layers)]
+    return math.isfinite(loss) and not any(_at(counts, index) for counts in gradients)
+
+
+def _backward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
+    bad = [place for place in record.places if _at(place.bad_gradients, index)]
+    weights = [layer for layer in record.layers if _at(layer.bad_gradients, index)]
+    if not bad and not weights:
+        return None
+    if bad:
+        first = max(bad, key=lambda place: place.order)
+        layer, count, where = first.layer, _at(first.bad_gradients, index), f"the {first.role} of `{first.name}`"
+    else:
+        owner = max(weights, key=lambda each: -1 if each.order is None else each.order)
+        layer, count, where = owner.name, _at(owner.bad_gradients, index), f"the weights of `{owner.name}`"
+    return _issue(
+        layer,
+        f"the forward pass and the loss are finite, but on the way back the gradient first turns NaN or Inf at {where} "
+        f"({count} elements).",
+        "an infinite slope right after it: a square root or norm at zero, a power below one, or a branch of "
+        "`torch.where` that is masked out forward and still differentiated.",
+        [
+            "Add an epsilon inside the root or norm, or mask the input of the dangerous branch, not only its output.",
+            "In float16: use a GradScaler, which skips such steps, or bfloat16.",
+        ],
+        {"bad_gradients": count, "backward_only": True},
+        step + 1,
+    )
+
+
+def _unseen(record: AnalysisRecord) -> Iterator[Issue]:
+    """A step without hooks, and none after it: only the loss and the norm of all gradients tell."""
+    for step, (loss, norm) in enumerate(zip(record.losses, record.norms, strict=False)):
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            yield _issue(
+                record.output_layer,
+                f"the loss is {loss:.3g} and the norm of the gradients {norm:.3g} in this step alone.",
+                "an overflow in a single batch, or weights that diverged.",
+                ["Analyze again with the batch of that step to see the operation."],
+                {"loss": loss, "gradient_norm": norm},
+                step + 1,
+            )
+            return
+
+
+def _issue(layer: str, message: str, cause: str, advice: list[str], evidence: dict[str, Any], step: int) -> Issue:
+    return Issue(
+        issue_type=IssueType.NUMERICAL,
+        severity=IssueSeverity.CRITICAL,
+        layer=layer,
+        message=message,
+        cause=cause,
+        advice=advice,
+        evidence=evidence,
+        step=step,
+    )
+
+
+def _output(record: AnalysisRecord) -> Place | None:
+    if record.chains and record.chains[0]:
+        return record.places[record.chains[0][-1]]
+    return record.places[-1] if record.places else None
+
+
+def _at(values: list[int], index: int) -> int:
+    return values[index] if index < len(values) else 0

@@ -1,0 +1,46 @@
+"""All rules of the general analysis, in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gradient_flow.diagnosis.consolidation import consolidate
+from gradient_flow.diagnosis.issue import Issue
+from gradient_flow.diagnosis.network import bottleneck as bottleneck_rules
+from gradient_flow.diagnosis.network import dead as dead_rules
+from gradient_flow.diagnosis.network import depth as depth_rules
+from gradient_flow.diagnosis.network import numerical as numerical_rules
+from gradient_flow.diagnosis.network import saturation as saturation_rules
+from gradient_flow.diagnosis.network import stability as stability_rules
+from gradient_flow.diagnosis.network import structure as structure_rules
+from gradient_flow.diagnosis.network import updates as update_rules
+from gradient_flow.diagnosis.network.record import AnalysisRecord
+from gradient_flow.diagnosis.registry import Rule, apply_rules
+
+GENERAL_RULES: Final[tuple[Rule, ...]] = (
+    numerical_rules.nonfinite_values,
+    structure_rules.disconnected,
+    structure_rules.unused,
+    structure_rules.symmetry,
+    structure_rules.rank_one_weights,
+    dead_rules.dead_units,
+    dead_rules.blocked_gradient,
+    saturation_rules.saturation,
+    dead_rules.zero_gradients,
+    bottleneck_rules.bottlenecks,
+    depth_rules.vanishing_over_depth,
+    depth_rules.exploding_over_depth,
+    depth_rules.starved_layers,
+    depth_rules.absolute_thresholds,
+    update_rules.learning_rate_too_large,
+    update_rules.learning_rate_too_small,
+    stability_rules.unstable_norm,
+    stability_rules.overshooting,
+    stability_rules.coefficient_of_variation,
+)
+
+
+def judge_analysis(record: AnalysisRecord, special: Iterable[Issue] = ()) -> list[Issue]:
+    """Main issues of an analysis, the gravest first; `special` are findings of other rules, such as on attention."""
+    return consolidate([*apply_rules(record, GENERAL_RULES, "analysis"), *special], record)

@@ -1,0 +1,88 @@
+"""SATURATION: activations that lie where they are flat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.profile import activation_gain
+from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord
+
+FLAT_SHARE: Final = 0.5
+"""Healthy set-ups have at most 0.04 of their entries there."""
+_HEAD_BLOCKED: Final = 0.2
+"""What the loss would lose if the head's input moved by its gradient, over the loss: about 1 for a head that fits."""
+_LOSES: Final = -0.2
+"""Decades that a saturated activation takes from the gradient; a healthy tanh takes 0.1."""
+
+
+def saturation(record: AnalysisRecord) -> Iterator[Issue]:
+    """Most entries of a bounded activation on the main path lie where it is flat."""
+    flat = sorted((a for a in record.activations if _is_flat(record, a)), key=lambda a: record.position(a.layer))
+    if not flat:
+        return
+    first = flat[0]
+    deep = first.flat_share > 0.95 or first.mean_slope < 0.02
+    severity = (
+        IssueSeverity.CRITICAL if deep else IssueSeverity.HIGH if first.flat_share > 0.7 else IssueSeverity.MEDIUM
+    )
+    where = next((p for p in record.places if p.layer == first.layer and p.own_weights), None)
+    rms = where.typical_rms if where is not None else math.nan
+    shrink = f" by {2 / rms:.2g}" if rms > 2 else ""
+    is_first = where is not None and where.from_data
+    data = f"Standardise the input: its root mean square is {record.input_rms:.3g}, where 1 is expected."
+    weights = (
+        f"Scale the weights of `{first.layer}` down{shrink}: what goes into the activation has {rms:.3g}, 1 is good."
+    )
+    yield Issue(
+        issue_type=IssueType.SATURATION,
+        severity=severity,
+        layer=first.layer,
+        message=f"{first.flat_share:.0%} of the entries of its {first.kind.lower()} lie where it is flat; its slope is "
+        f"{first.mean_slope:.2g} of the largest on average.",
+        evidence={
+            "flat_share": first.flat_share,
+            "mean_slope": first.mean_slope,
+            "input_rms": record.input_rms,
+            "rms": rms,
+        },
+        cause="inputs on far too large a scale."
+        if is_first and record.input_rms > 5
+        else "weights or targets too large.",
+        advice=([data, weights] if is_first and record.input_rms > 5 else [weights])
+        + (
+            ["Use a linear output: targets beyond the range of the activation can never be reached."]
+            if first.is_last
+            else []
+        ),
+        step=1 if not first.first_flat_share <= FLAT_SHARE else None,
+        consequences=tuple(
+            Issue(
+                issue_type=IssueType.SATURATION,
+                severity=IssueSeverity.MEDIUM,
+                layer=other.layer,
+                message=f"{other.flat_share:.0%} of the entries lie where it is flat.",
+            )
+            for other in flat[1:]
+        ),
+    )
+
+
+def _is_flat(record: AnalysisRecord, activation: Activation) -> bool:
+    if not activation.flat_share > FLAT_SHARE:
+        return False
+    if not activation.is_last:
+        # In a net that has learnt, entries may be flat and the gradient still find its way through the others.
+        gain = activation_gain(record, activation.layer)
+        return gain is None or gain < _LOSES
+    # A classifier that has learnt its task sits in the flat part too, with a loss as small as its gradient.
+    if activation.kind == "Softmax" and record.classes is None:
+        return False  # alone it says nothing; a second softmax in the loss makes it a fault
+    place = next((p for p in reversed(record.places) if p.layer == activation.layer and p.own_weights), None)
+    losses = [abs(loss) for loss in record.losses if math.isfinite(loss)]
+    if place is None or place.typical_gradient is None or not losses:
+        return False
+    reach = math.sqrt(place.samples * place.size) * place.typical_gradient
+    return reach < _HEAD_BLOCKED * sorted(losses)[len(losses) // 2]

@@ -1,0 +1,134 @@
+"""UNSTABLE: a gradient norm that jumps from step to step, and updates that overshoot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import fmean, median, pstdev
+from typing import Final
+
+from gradient_flow.diagnosis import advice
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord
+from gradient_flow.diagnosis.network.updates import loss_change
+from gradient_flow.diagnosis.robust import SPIKE, middle_and_spread
+
+LARGE: Final = 10.0
+"""A spike is also this many times the median norm."""
+NOISE: Final = 1.5
+"""Variance of the logarithm of the norm from step to step."""
+ERRATIC: Final = 1.7
+"""Robust deviation, in nats, of the logarithm of the norm while the weights stand still: batches alone make it."""
+OVERSHOOT: Final = -0.3
+"""Cosine between successive gradients: on a parabola it is negative where the step is longer than to the bottom."""
+_LEAST_STEPS: Final = 8
+
+
+def spikes(norms: Sequence[float]) -> list[int]:
+    """Which of some norms stand out above the others.
+
+    >>> spikes([1.0, 1.1, 0.9, 1.0, 90.0, 1.05, 0.95, 1.0])
+    [4]
+    """
+    logs = [math.log(norm) if norm > 0 and math.isfinite(norm) else math.nan for norm in norms]
+    known = [value for value in logs if not math.isnan(value)]
+    if len(known) < _LEAST_STEPS:
+        return []
+    middle, spread = middle_and_spread(known)
+    return [i for i, v in enumerate(logs) if (v - middle) / spread > SPIKE and v - middle > math.log(LARGE)]
+
+
+def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
+    """Single batches with a gradient far above all others, or noise without progress."""
+    norms = record.norms
+    finite = [norm for norm in norms if 0 < norm < math.inf]
+    if len(finite) < _LEAST_STEPS:
+        return
+    at, middle = spikes(norms), median(finite)
+    change = loss_change(record)
+    noise = _noise(finite)
+    restless = record.trained and noise > NOISE and not change < 0.7
+    erratic = not record.trained and not record.learnt and _is_erratic(finite)
+    if not at and not restless and not erratic:
+        return
+    ratio = max(finite) / middle
+    seen = (
+        f"{len(at)} of {len(norms)} steps have a gradient norm of up to {ratio:.3g} times the median, {middle:.3g}"
+        if at
+        else f"the gradient norm changes by a factor of {math.exp(math.sqrt(2 * noise)):.2g} from step to step"
+    )
+    why = "a learning rate at the edge of stability, or" if record.trained else ""
+    yield Issue(
+        issue_type=IssueType.UNSTABLE,
+        severity=IssueSeverity.HIGH if ratio > 100 else IssueSeverity.MEDIUM,
+        layer="model",
+        message=f"{seen}{f', and the loss does not fall ({change:.2g} of the first)' if restless else ''}.",
+        evidence={
+            "spikes_at": [i + 1 for i in at],
+            "largest_over_median": ratio,
+            "noise": noise,
+            "median_norm": middle,
+        },
+        cause=f"{why} single samples or batches on another scale than the rest.".strip(),
+        advice=[
+            advice.clip_at(finite),
+            "Bound what single samples weigh: cap importance weights, clip rewards, standardise targets."
+            if erratic
+            else "Look at the batches of those steps, and standardise the inputs."
+            if at
+            else "Use larger batches or a lower learning rate.",
+        ],
+        step=at[0] + 1 if at else 1,
+    )
+
+
+def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
+    """Successive gradients point against each other while the loss does not fall."""
+    cosines = [value for value in record.cosines if math.isfinite(value)]
+    change = loss_change(record)
+    if not record.trained or len(cosines) < _LEAST_STEPS or median(cosines) > OVERSHOOT or change < 0.9:
+        return
+    rate = record.learning_rate
+    yield Issue(
+        issue_type=IssueType.UNSTABLE,
+        severity=IssueSeverity.HIGH if change > 2 or math.isnan(change) else IssueSeverity.MEDIUM,
+        layer="model",
+        message=f"each step overshoots: successive gradients point against each other (cosine {median(cosines):.2f}), "
+        f"and the loss is {change:.3g} times the first.",
+        evidence={"cosine": median(cosines), "loss_change": change, "learning_rate": rate},
+        cause="the learning rate is beyond the edge of stability.",
+        advice=[f"Lower the learning rate to {rate / 4:.1g} or less." if rate else "Lower the learning rate."],
+        step=1,
+    )
+
+
+def coefficient_of_variation(record: AnalysisRecord) -> Iterator[Issue]:
+    """The documented limit: at the user's word where `unstable_cv_threshold` was set."""
+    if "unstable_cv_threshold" not in record.explicit:
+        return
+    limit = record.thresholds["unstable_cv_threshold"]
+    norms = [norm for norm in record.norms if math.isfinite(norm)]
+    ratio = pstdev(norms) / fmean(norms) if len(norms) > 1 and fmean(norms) > 0 else 0.0
+    if ratio > limit:
+        yield Issue(
+            issue_type=IssueType.UNSTABLE,
+            severity=IssueSeverity.HIGH,
+            layer="model",
+            message=f"the coefficient of variation of the gradient norm, {ratio:.2g}, is above {limit:g}.",
+            evidence={"coefficient_of_variation": ratio, "unstable_cv_threshold": limit},
+            cause="the threshold was set by you and is taken at its word.",
+            advice=["Use larger batches, a lower learning rate, or clip by norm."],
+            step=1,
+        )
+
+
+def _is_erratic(norms: Sequence[float]) -> bool:
+    return middle_and_spread([math.log(norm) for norm in norms])[1] > ERRATIC
+
+
+def _noise(norms: Sequence[float]) -> float:
+    """Variance of the logarithm from step to step; a steady fall does not count."""
+    logs = [math.log(norm) for norm in norms]
+    steps = [later - earlier for earlier, later in pairwise(logs)]
+    return pstdev(steps) ** 2 / 2

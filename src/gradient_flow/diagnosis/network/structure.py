@@ -1,0 +1,186 @@
+"""DISCONNECTED and SYMMETRY: layers that the loss cannot reach, and layers whose units are all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
+
+
+def disconnected(record: AnalysisRecord) -> Iterator[Issue]:
+    """Layers that ran and are to be trained, and to which no gradient ever comes."""
+    trainable = [layer for layer in record.layers if layer.trainable]
+    if not record.loss_needs_grad:
+        yield _loss_is_cut_off(trainable)
+        return
+    lost = [layer for layer in trainable if layer.order is not None and not layer.gradient_seen]
+    cut = _cut_off(record, [layer for layer in lost if not layer.without_grad])
+    if cut is not None:
+        yield cut
+        return
+    for layer in lost:
+        if layer.without_grad:
+            yield _without_grad(layer)
+        elif not layer.used_by_sibling:
+            yield _dead_end(layer)
+
+
+def unused(record: AnalysisRecord) -> Iterator[Issue]:
+    """Layers that are to be trained and never ran."""
+    never = [layer for layer in record.layers if layer.trainable and layer.order is None and not layer.gradient_seen]
+    forgotten = [layer for layer in never if not layer.used_by_sibling]
+    if forgotten and record.loss_needs_grad:
+        first, *rest = forgotten
+        yield Issue(
+            issue_type=IssueType.DISCONNECTED,
+            severity=IssueSeverity.MEDIUM,
+            layer=first.name,
+            message=f"it was never called in {record.steps} steps, so its weights are never trained.",
+            evidence={"layers": [layer.name for layer in forgotten], "steps": record.steps},
+            cause="it was created and is not used in `forward`, or only in a branch that these batches do not take.",
+            advice=["Call it, or remove it; freeze it (`requires_grad_(False)`) if it is kept for later."],
+            step=1,
+            consequences=tuple(_also_unused(layer) for layer in rest),
+        )
+
+
+def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
+    """All units of a layer have the same weights and the same gradient: they stay the same for ever."""
+    same = [layer for layer in record.layers if layer.equal_units and layer.trainable]
+    if not same:
+        return
+    first, *rest = same
+    yield Issue(
+        issue_type=IssueType.SYMMETRY,
+        severity=IssueSeverity.CRITICAL,
+        layer=first.name,
+        message="all its units have the same weights and get the same gradient: it works like a single unit for ever.",
+        evidence={"layers": [layer.name for layer in same]},
+        cause="initialisation with a constant.",
+        advice=["Initialise the weights at random (He for ReLU, Xavier for tanh); biases may be constant."],
+        step=1,
+        consequences=tuple(
+            Issue(
+                issue_type=IssueType.SYMMETRY,
+                severity=IssueSeverity.HIGH,
+                layer=layer.name,
+                message="all its units are the same.",
+            )
+            for layer in rest
+        ),
+    )
+
+
+def rank_one_weights(record: AnalysisRecord) -> Iterator[Issue]:
+    """A wide matrix that lets a single direction through."""
+    for layer in record.layers:
+        if layer.rank_one and layer.trainable and not layer.is_embedding and not layer.equal_units:
+            yield Issue(
+                issue_type=IssueType.LOW_RANK,
+                severity=IssueSeverity.HIGH,
+                layer=layer.name,
+                message="the rows of its weight are multiples of one another: one direction of its input gets through.",
+                evidence={"matrix": layer.matrix, "rank": 1},
+                cause="initialisation by an outer product, or a weight that has collapsed.",
+                advice=["Initialise the weight at random, all entries by themselves (He or Xavier)."],
+                step=1,
+            )
+            return
+
+
+def _cut_off(record: AnalysisRecord, lost: list[Layer]) -> Issue | None:
+    """A tensor was detached on its way: what comes after it starts from something that needs no gradient."""
+    starts = [p for p in record.places if p.from_data and not p.from_batch and p.role == "output"]
+    for start in sorted(starts, key=lambda place: place.order):
+        before = [layer for layer in lost if layer.order is not None and layer.order < start.order]
+        known = record.layer(start.name)
+        reached = known is None or known.gradient_seen or known.reaches_loss
+        if before and reached:
+            last = before[-1]
+            many = "1 layer before it is" if len(before) == 1 else f"{len(before)} layers before it are"
+            return Issue(
+                issue_type=IssueType.DISCONNECTED,
+                severity=IssueSeverity.CRITICAL,
+                layer=last.name,
+                message=f"no gradient comes back past `{start.name}`: {many} not trained.",
+                evidence={"layers": [layer.name for layer in before], "goes_on_at": start.name},
+                cause=f"what `{last.name}` returns is detached before `{start.name}` takes it: `.detach()`, `.data`, "
+                "`.item()`, `.numpy()`, `torch.tensor(...)` or `no_grad` around the step between them.",
+                advice=[
+                    f"Remove the detach between `{last.name}` and `{start.name}`.",
+                    "If the first part is meant to stay as it is, freeze it (`requires_grad_(False)`).",
+                ],
+                step=1,
+                consequences=tuple(_also_lost(layer) for layer in before[:-1]),
+            )
+    return None
+
+
+def _loss_is_cut_off(trainable: list[Layer]) -> Issue:
+    ran = [layer for layer in trainable if layer.order is not None and not layer.without_grad]
+    return Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.CRITICAL,
+        layer=ran[-1].name if ran else "model",
+        message="the loss does not depend on any weight: it needs no gradient."
+        if trainable
+        else "every parameter is frozen: there is nothing to train.",
+        evidence={"trainable_layers": len(trainable)},
+        cause="the output is detached (`.detach()`, `.item()`, `argmax`, `no_grad`) before or inside the loss."
+        if trainable
+        else "`requires_grad` is False everywhere.",
+        advice=[
+            "Compute the loss from the tensor that the model returns, with gradients switched on."
+            if trainable
+            else "Unfreeze the layers that should learn (`requires_grad_(True)`)."
+        ],
+        step=1,
+        consequences=tuple(_also_lost(layer) for layer in ran[:-1]),
+    )
+
+
+def _dead_end(layer: Layer) -> Issue:
+    return Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.MEDIUM,
+        layer=layer.name,
+        message="it runs, and what it returns has no influence on the loss: its weights get no gradient.",
+        evidence={"reaches_loss": False},
+        cause="its output is dropped, detached, or not used by the loss.",
+        advice=["Let the loss use its output, or freeze it (`requires_grad_(False)`) if that is meant."],
+        step=1,
+    )
+
+
+def _without_grad(layer: Layer) -> Issue:
+    meant = layer.in_optimizer is not True
+    return Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.LOW if meant else IssueSeverity.MEDIUM,
+        layer=layer.name,
+        message="it runs under `no_grad`, so its weights get no gradient"
+        + (", although the optimizer holds them." if not meant else "."),
+        evidence={"in_optimizer": layer.in_optimizer},
+        cause="`torch.no_grad()` around this part.",
+        advice=["Freeze it (`requires_grad_(False)`) if that is meant; otherwise take it out of `no_grad`."],
+        step=1,
+    )
+
+
+def _also_lost(layer: Layer) -> Issue:
+    return Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.HIGH,
+        layer=layer.name,
+        message="no gradient comes here.",
+    )
+
+
+def _also_unused(layer: Layer) -> Issue:
+    return Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.MEDIUM,
+        layer=layer.name,
+        message="it was never called.",
+    )

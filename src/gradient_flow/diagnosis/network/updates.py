@@ -1,0 +1,97 @@
+"""The learning rate: EXPLODING where a step moves weights by their own size, SLOW where it moves nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis import advice
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
+
+TOO_LARGE: Final = 1.0
+"""Update-to-weight ratio; healthy runs stay below 0.05, every diverging one is above 3."""
+SUSPICIOUS: Final = 0.2
+"""From here on it counts if the loss does not fall."""
+TOO_SMALL: Final = 1e-5
+_COHERENT: Final = 0.2
+
+
+def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
+    """A step moves a weight by as much as the weight itself; or by a fifth of it while the loss does not fall."""
+    ratios = {layer.name: _largest(layer) for layer in _judged(record)}
+    if not ratios:
+        return
+    where = max(ratios, key=lambda name: ratios[name])
+    ratio, change = ratios[where], loss_change(record)
+    diverged = change > 10 or not math.isfinite(change)
+    if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)):
+        return
+    rate = record.learning_rate
+    told = "the loss is no longer finite" if not math.isfinite(change) else f"the loss is {change:.3g} times the first"
+    severity = IssueSeverity.CRITICAL if diverged else IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM
+    yield Issue(
+        issue_type=IssueType.EXPLODING,
+        severity=severity,
+        layer=where,
+        message=f"one step moves its weights by {ratio:.3g} times their own size (1e-3 is usual), and {told}.",
+        evidence={"update_ratio": ratio, "update_ratios": ratios, "learning_rate": rate, "loss_change": change},
+        cause=f"the learning rate{f' of {rate:g}' if rate is not None else ''} is too large for this optimizer.",
+        advice=[
+            advice.learning_rate_at_most(rate, ratio),
+            "Warm the learning rate up over the first few hundred steps.",
+        ],
+        step=1,
+    )
+
+
+def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
+    """No weight moves by more than a hundred-thousandth of its size, while gradients agree that there is a way down."""
+    ratios = {layer.name: median(_finite(layer)) for layer in _judged(record) if _finite(layer)}
+    if not ratios or max(ratios.values()) >= TOO_SMALL or not all(map(math.isfinite, record.losses)):
+        return
+    agree = [value for value in record.cosines if math.isfinite(value)]
+    # Once converged, gradients are noise and point anywhere: then small updates are no fault of the rate.
+    if len(agree) < 2 or median(agree) < _COHERENT:
+        return
+    where = max(ratios, key=lambda name: ratios[name])
+    ratio = ratios[where]
+    yield Issue(
+        issue_type=IssueType.SLOW,
+        severity=IssueSeverity.HIGH if ratio < 0.1 * TOO_SMALL else IssueSeverity.MEDIUM,
+        layer=where,
+        message=f"no step moves any weight matrix by more than {ratio:.2g} of its size (1e-3 is usual), while "
+        f"successive gradients agree (cosine {median(agree):.2f}).",
+        evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "cosine": median(agree)},
+        cause="the learning rate is far too small, or the loss is scaled down before a plain SGD.",
+        advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],
+        step=1,
+    )
+
+
+def loss_change(record: AnalysisRecord) -> float:
+    """The loss at the end over that at the start, each a median of a few; NaN where it stopped being finite."""
+    losses = record.losses
+    if not losses or not all(map(math.isfinite, losses)):
+        return math.nan if losses else 1.0
+    few = max(1, len(losses) // 5)
+    first, last = median(losses[:few]), median(losses[-few:])
+    return last / first if first > 0 else 1.0 if last <= first else math.inf
+
+
+def _judged(record: AnalysisRecord) -> list[Layer]:
+    """Layers whose relative change means something: not those that start at (or next to) zero, nor embeddings."""
+    layers = [layer for layer in record.layers if layer.update_ratio and not layer.zero_weights]
+    return [layer for layer in layers if layer.matrix is not None] if record.trained else []
+
+
+def _finite(layer: Layer) -> list[float]:
+    return [ratio for ratio in layer.update_ratio if math.isfinite(ratio)]
+
+
+def _largest(layer: Layer) -> float:
+    finite = _finite(layer)
+    # One step of this kind is enough: it may kill all units, and nothing moves any more.
+    return math.inf if len(finite) < len(layer.update_ratio) else max(finite)

@@ -1,0 +1,199 @@
+"""Whether the gradients of one step are healthy, by what came before them. Scale-free once there is a past.
+
+A norm is compared with the median of the logarithms of the last norms, in robust deviations. The deviation has a floor:
+at convergence all norms are nearly equal, and without it the next breath of noise would be an explosion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradient_flow.diagnosis.robust import FLOOR, SPIKE, median_of, middle_and_spread, percentile_of
+from gradient_flow.diagnosis.trend import LARGE_CHANGE
+
+WINDOW: Final = 100
+EARLY_FLOOR: Final = 0.5
+"""Least deviation of the logarithm of norms while fewer than 16 are known: twenty times is then the least spike."""
+_FEW: Final = 3
+"""Norms without which nothing is compared."""
+_SETTLED: Final = 16
+"""Norms with which the past is known well."""
+DRIFT: Final = LARGE_CHANGE * math.log(10)
+"""A norm that moves this far across the window drifts."""
+TINY_NORM: Final = 1e-7
+HUGE_NORM: Final = 1e3
+"""Levels that count only as long as there is no past to compare with."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: what was seen, with its numbers, and what to do."""
+
+    kind: str
+    """`nonfinite`, `explosion`, `vanishing` or `unusual`."""
+    warning: str
+    recommendation: str
+
+
+@dataclass(frozen=True)
+class StepNumbers:
+    """What a step is judged by."""
+
+    step: int
+    norm: float
+    nan: int = 0
+    inf: int = 0
+    count: int = 0
+    bad_layers: Sequence[str] = ()
+    culprit: str | None = None
+    """The layer that accounts for most of a rise of the norm."""
+    zero_layers: int = 0
+    layers: int = 0
+    max_grad_norm: float | None = None
+    """The limit in force, if steps are clipped by norm."""
+
+
+def deviations(norm: float, past: Sequence[float]) -> float:
+    """Robust deviations of a norm above the past ones, in logarithms; NaN where they cannot be told."""
+    positive = [value for value in past if value > 0]
+    if len(positive) < _FEW or not 0 < norm < math.inf:
+        return math.nan
+    logs = [math.log(value) for value in positive]
+    middle, spread = middle_and_spread(logs, FLOOR if len(positive) >= _SETTLED else EARLY_FLOOR)
+    return (math.log(norm) - middle) / spread
+
+
+def judge_step(
+    now: StepNumbers, past: Sequence[float], losses: Sequence[float] = (), *, widespread: float = 1e-6
+) -> list[Finding]:
+    """Everything that is wrong with a step. `past` holds finite norms before it, the newest last; so do `losses`."""
+    if now.nan or now.inf:
+        return [_nonfinite(now, widespread)]
+    past = list(past)[-WINDOW:]
+    spike = _spike(now, past)
+    findings = [spike, _drift(now, past, losses), None if spike else _level(now, past), _dead_layers(now)]
+    return [finding for finding in findings if finding is not None]
+
+
+def report(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The documented dictionary."""
+    return {
+        "healthy": not findings,
+        "warnings": [finding.warning for finding in findings],
+        "recommendations": [finding.recommendation for finding in findings],
+        "issues": [finding.kind for finding in findings],
+    }
+
+
+def _where(now: StepNumbers) -> str:
+    return f"; step {now.step}" + (f"; layer `{now.culprit}`" if now.culprit else "")
+
+
+def _nonfinite(now: StepNumbers, widespread: float) -> Finding:
+    layers = ", ".join(f"`{layer}`" for layer in now.bad_layers[:3])
+    more = f" and {len(now.bad_layers) - 3} more" if len(now.bad_layers) > 3 else ""
+    share = (now.nan + now.inf) / max(now.count, 1)
+    kind = "widespread" if share > widespread else "isolated"
+    return Finding(
+        "nonfinite",
+        f"Non-finite gradients: {now.nan} NaN and {now.inf} Inf of {now.count} elements ({kind}) in {layers}{more}; "
+        f"step {now.step}",
+        "Check the model for numerical issues: gf.find_nonfinite(step_fn, model) names the first operation that made "
+        "them. Until then nonfinite='skip' keeps such steps from the weights.",
+    )
+
+
+def _spike(now: StepNumbers, past: Sequence[float]) -> Finding | None:
+    z = deviations(now.norm, past)
+    if not abs(z) > SPIKE:
+        return None
+    side = "above" if z > 0 else "below"
+    evidence = f"norm {now.norm:.3g} is {abs(z):.0f} robust deviations {side} the last {len(past)} steps{_where(now)}"
+    if z < 0:
+        recommendation = f"Look at the batch and the loss of this step: {evidence}."
+        return Finding("unusual", f"Unusual pattern, sudden drop: {evidence}", recommendation)
+    limit = percentile_of(past, 90)
+    return Finding(
+        "explosion",
+        f"Gradient explosion: {evidence}",
+        f"Reduce the learning rate if this recurs, and clip at {limit:.3g} (it would touch 10 % of the last "
+        f"{len(past)} steps): {evidence}.",
+    )
+
+
+def _drift(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> Finding | None:
+    positive = [value for value in past if value > 0]
+    if len(positive) < _SETTLED or not now.norm > 0:
+        return None
+    edge = max(len(positive) // 5, 3)
+    first, last = median_of(positive[:edge]), median_of([*positive[-edge + 1 :], now.norm])
+    change = math.log(last / first)
+    if abs(change) < DRIFT or (change < 0 and _converging(losses)):
+        return None
+    evidence = f"norm went from {first:.3g} to {last:.3g} over the last {len(positive) + 1} steps{_where(now)}"
+    if change > 0:
+        return Finding("explosion", f"Gradient explosion: {evidence}", f"Reduce the learning rate: {evidence}.")
+    return Finding(
+        "vanishing",
+        f"Vanishing gradients: {evidence}, while the loss did not fall with it",
+        f"Increase the learning rate, or check activations and initialisation for saturation: {evidence}.",
+    )
+
+
+def _converging(losses: Sequence[float]) -> bool:
+    """Whether the loss fell as well: then a falling norm is success."""
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    if len(finite) < _SETTLED:
+        return False
+    edge = len(finite) // 5
+    first = median_of(finite[:edge])
+    return median_of(finite[-edge:]) < first - 0.5 * abs(first)
+
+
+def _level(now: StepNumbers, past: Sequence[float]) -> Finding | None:
+    """Absolute levels: exactly zero always counts, others only while there is no past to compare with."""
+    if now.layers and now.norm == 0:
+        return Finding(
+            "vanishing",
+            f"Vanishing gradients: every gradient is exactly zero; step {now.step}",
+            "Check that the loss depends on the parameters (detach, dead units, a mask of zeros): no learning rate "
+            "helps.",
+        )
+    if len(past) >= _SETTLED:
+        return None
+    if 0 < now.norm < TINY_NORM:
+        return Finding(
+            "vanishing",
+            f"Vanishing gradients: norm {now.norm:.3g} is below {TINY_NORM:g}{_where(now)}",
+            f"Increase the learning rate or the scale of the loss, or check the initialisation: norm {now.norm:.3g}.",
+        )
+    if now.norm > HUGE_NORM * max(now.max_grad_norm or 1.0, 1.0):
+        return Finding(
+            "explosion",
+            f"Gradient explosion: norm {now.norm:.3g} at step {now.step}, before any other to compare it with",
+            f"Reduce the learning rate, or average the loss instead of summing it: norm {now.norm:.3g}{_where(now)}.",
+        )
+    return None
+
+
+def _dead_layers(now: StepNumbers) -> Finding | None:
+    if not now.layers or now.norm == 0 or now.zero_layers * 2 <= now.layers:
+        return None
+    return Finding(
+        "unusual",
+        f"Unusual pattern: {now.zero_layers} of {now.layers} gradients are exactly zero; step {now.step}",
+        "Check for dead units, a detached part of the model, or parameters that this batch does not use.",
+    )
+
+
+def blame(names: Sequence[str], sum_sq: NDArray[np.float64], usual: NDArray[np.float64] | None) -> str | None:
+    """The layer whose sum of squares rises most above what is usual for it; the largest, where that is not known."""
+    if not len(names):
+        return None
+    return names[int(np.argmax(sum_sq if usual is None else sum_sq - usual))]

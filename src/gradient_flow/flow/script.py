@@ -1,0 +1,189 @@
+"""Running an unmodified training script under watch: `gradient-flow run script.py`."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import textwrap
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from gradient_flow.capture.parameters import module_parameters, parameter_roles
+from gradient_flow.errors import GradientFlowWarning
+from gradient_flow.flow.watch import Flow
+
+
+class ScriptWatch:
+    """Watches every optimizer that steps in this process, with the names of the modules whose forward ran."""
+
+    def __init__(self, folder: Path, every: int) -> None:
+        self.folder = folder
+        self.flow: Flow | None = None
+        self._every = every
+        self._seen: dict[int, weakref.ref[nn.Module]] = {}
+        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._pid = os.getpid()
+        self._forward_handle: Any = register_module_forward_pre_hook(self._on_forward)
+        self._step_handle = register_optimizer_step_pre_hook(self._on_step)
+
+    def close(self) -> None:
+        """Take the global hooks away and finish the files."""
+        self._step_handle.remove()
+        self._forward_handle.remove()
+        if self.flow is not None:
+            self.flow.close()
+
+    def _on_forward(self, module: nn.Module, _inputs: Any) -> None:
+        seen = self._seen.get(id(module))
+        if seen is None or seen() is None:  # an address that a dead module left is free for another
+            self._seen[id(module)] = weakref.ref(module)
+
+    def _on_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if optimizer in self._known or os.getpid() != self._pid:
+            return
+        self._known.add(optimizer)
+        try:
+            self._adopt(optimizer)
+        except Exception as problem:  # nothing that fails here may stop the script
+            warnings.warn(f"This optimizer is not watched ({problem}).", GradientFlowWarning, stacklevel=3)
+
+    def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        alive = [module for reference in self._seen.values() if (module := reference()) is not None]
+        named, roles = _names_and_roles(_roots(alive))
+        if self.flow is None:
+            inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            mine = [(name, parameter) for name, parameter in named if id(parameter) in inside] or named
+            self.flow = Flow(
+                mine,
+                roles,
+                run=self.folder,
+                every=self._every,
+                layers_every=10,
+                groups=None,
+                log=None,
+                scaler=None,
+                history=10_000,
+                near_zero=1e-7,
+                very_large=1e3,
+            )
+        # The hooks this puts on the optimizer are the next to be called, for this very step.
+        self.flow.add_optimizer(optimizer, {id(parameter): name for name, parameter in named})
+
+
+def _roots(modules: list[nn.Module]) -> list[nn.Module]:
+    """Modules that are not part of another one."""
+    children = {id(child) for module in modules for child in module.modules() if child is not module}
+    return [module for module in modules if id(module) not in children and any(True for _ in module.parameters())]
+
+
+def _names_and_roles(roots: list[nn.Module]) -> tuple[list[tuple[str, nn.Parameter]], dict[str, str]]:
+    named: list[tuple[str, nn.Parameter]] = []
+    roles: dict[str, str] = {}
+    for index, root in enumerate(roots):
+        same_type = [other for other in roots if type(other) is type(root)]
+        label = type(root).__name__ + (str(index) if len(same_type) > 1 else "")
+        prefix = f"{label}." if len(roots) > 1 else ""
+        named += [(prefix + name, parameter) for name, parameter in module_parameters(root)]
+        roles |= {prefix + name: role for name, role in parameter_roles(root).items()}
+    return named, roles
+
+
+def default_folder(target: str) -> Path:
+    """`runs/2026-01-31_12-00-00_train`: where a run goes that was not told where to."""
+    name = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
+    return Path("runs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
+
+
+def run_script(
+    target: str, arguments: list[str], *, as_module: bool, folder: Path, every: int, tell: Callable[[str], None]
+) -> int:
+    """Run a script or module as `python` would, under watch; say what was seen; return its exit status."""
+    watched = ScriptWatch(folder, every)
+    try:
+        status = _execute(target, arguments, as_module)
+    except BaseException:
+        watched.close()
+        tell(summary(watched))
+        raise
+    watched.close()
+    tell(summary(watched))
+    return status
+
+
+def _execute(target: str, arguments: list[str], as_module: bool) -> int:
+    with _as_main(target, arguments, as_module):
+        try:
+            if as_module:
+                runpy.run_module(target, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(target, run_name="__main__")
+        except SystemExit as leaving:
+            if leaving.code is None or isinstance(leaving.code, int):
+                return leaving.code or 0
+            sys.stderr.write(f"{leaving.code}\n")  # as the interpreter does
+            return 1
+        except KeyboardInterrupt:
+            raise  # ends the process by signal, after the summary
+        except BaseException:
+            _print_traceback()
+            return 1
+    return 0
+
+
+@contextmanager
+def _as_main(target: str, arguments: list[str], as_module: bool) -> Iterator[None]:
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [target, *arguments]
+    sys.path[0] = os.getcwd() if as_module else str(Path(target).resolve().parent)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _print_traceback() -> None:
+    """The traceback as the script alone would have given it, without the frames of the runner."""
+    kind, error, trace = sys.exc_info()
+    own = {__file__, runpy.__file__, "<frozen runpy>"}
+    while trace is not None and trace.tb_frame.f_code.co_filename in own:
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+
+
+def end_by_interrupt() -> None:
+    """End as Python ends after an unhandled Ctrl-C: by the signal itself."""
+    _print_traceback()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def summary(watched: ScriptWatch) -> str:
+    """One screen: the verdict, the first bad layer and step, and where the record lies."""
+    flow = watched.flow
+    if flow is None:
+        return "gradient-flow: no optimizer took a step, so there is nothing to report."
+    verdict = flow.diagnose()
+    norms = flow.history["norm"].tolist() if len(flow.history) else []
+    words = f"verdict: {verdict.status}: {verdict.message}"
+    told = textwrap.fill(words, 78, initial_indent="  ", subsequent_indent="    ")
+    lines = [f"gradient-flow: {flow.steps} steps watched", told]
+    if verdict.layer is not None and not verdict.healthy:
+        lines.append(f"  first bad layer: {verdict.layer}, at step {verdict.step}")
+    if len(norms):
+        lines.append(f"  gradient norm: first {norms[0]:.3g}, last {norms[-1]:.3g}")
+    if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
+        lines.append(f"  run folder: {flow.path.parent}")
+    return "\n".join(lines)

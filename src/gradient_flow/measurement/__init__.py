@@ -1,6 +1,0 @@
-"""One pass over memory, one small table; everything else is arithmetic on that table."""
-
-from gradient_flow.measurement.measure import measure
-from gradient_flow.measurement.table import GradientStats, GradientTable
-
-__all__ = ["GradientStats", "GradientTable", "measure"]

@@ -1,0 +1,228 @@
+"""The probe behind `TransformerAnalyzer`: attention from the model's forward to statistics, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from functools import reduce
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from gradient_flow.errors import ConfigError
+from gradient_flow.probes.attention.collapse import behind_blocks, collapse_risk
+from gradient_flow.probes.attention.row import AttentionRow
+from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, mean
+from gradient_flow.probes.attention.sums import MAX_QUERIES, AttentionSums, Padding, attention_sums
+from gradient_flow.probes.attention.tap import AttentionInputs, AttentionLayer, AttentionTap, TokenState
+from gradient_flow.probes.attention.token_spread import token_sums
+
+_UNSEEN = (
+    "Seen are nn.MultiheadAttention, F.scaled_dot_product_attention and attention written out with products and a "
+    "softmax; not flash-attn, flex attention or additive attention. For a Hugging Face model load it with "
+    "attn_implementation='sdpa' or 'eager'."
+)
+
+
+class AttentionProbe:
+    """Watches the attention of a model while entered; hooks and modes exist only then.
+
+    Call `after_step` once per step, after backward; `result()` gives the statistics of the last steps. Nothing is kept
+    but sums: attention weights are reduced inside the forward.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, track_attention_weights: bool = True, max_queries: int = MAX_QUERIES
+    ) -> None:
+        if not max_queries >= 1:
+            raise ConfigError(f"`max_queries` must be at least 1, got {max_queries!r}. Leave it out to take 64.")
+        self._track = track_attention_weights
+        self._max_queries = max_queries
+        self._tap = AttentionTap(model, reduce=self._reduce, keep=self._keep, tokens=self._receive_tokens)
+        self._windows: dict[str, AttentionWindow] = {}
+        self._chained: set[str] = set()
+        self._steps = 0
+        self._forget_step()
+
+    def _forget_step(self) -> None:
+        self._sums: dict[str, tuple[str, AttentionSums]] = {}
+        self._tokens: dict[tuple[str, bool], torch.Tensor] = {}
+        self._padding: dict[str, Padding | None] = {}
+        self._last_output: torch.Tensor | None = None
+
+    def __enter__(self) -> AttentionProbe:
+        if self._track:
+            self._tap.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._track:
+            self._tap.__exit__(kind, error, trace)
+
+    def _reduce(self, inputs: AttentionInputs) -> AttentionSums:
+        return attention_sums(inputs, max_queries=self._max_queries)
+
+    def _keep(self, layer: AttentionLayer, sums: AttentionSums) -> None:
+        self._padding[layer.block] = sums.padding
+        _, before = self._sums.get(layer.name, ("", None))
+        if before is not None and before.peaks.shape == sums.peaks.shape:
+            sums = before.merge(sums)
+        self._sums[layer.name] = layer.block, sums
+
+    def _receive_tokens(self, state: TokenState) -> None:
+        sums = self._last_output
+        if not state.chained or sums is None:
+            tokens = state.tokens if state.tokens_at == 1 else state.tokens.transpose(0, 1)
+            sums = token_sums(tokens, self._padding.get(state.block))
+        self._last_output = sums if state.after else None
+        key = state.block, state.after
+        self._tokens[key] = self._tokens[key] + sums if key in self._tokens else sums
+        if state.chained:
+            self._chained.add(state.block)
+
+    def after_step(self, inputs: Any, output: Any) -> None:
+        """Take note of what this step's forward passes showed; the only time that numbers leave the device."""
+        self._steps += 1
+        numbers = iter(_on_host([*(sums.flat() for _, sums in self._sums.values()), *self._tokens.values()]))
+        for name, (block, sums) in self._sums.items():
+            window = self._windows.setdefault(name, AttentionWindow(block))
+            window.add(AttentionRow.from_flat(next(numbers), len(sums.peaks)))
+        for block, after in self._tokens:
+            sums_of_tokens = next(numbers)
+            for window in self._windows.values():
+                if window.block == block:
+                    window.add_tokens(after, sums_of_tokens)
+        self._forget_step()
+
+    @property
+    def reason(self) -> str:
+        """Why `result()` is `None`; empty when it is not."""
+        if self._windows:
+            return ""
+        if not self._track:
+            return "Attention was not tracked: track_attention_weights=False."
+        if not self._steps:
+            return "No step was analyzed."
+        unreadable = [f"{path} ({why})" for path, why in self._tap.unreadable.items()]
+        if unreadable:
+            return f"Attention was seen but could not be read in {', '.join(unreadable[:3])}."
+        return f"No attention was seen in the model's forward. {_UNSEEN}"
+
+    def result(self) -> AttentionStats | None:
+        """The statistics of the last steps; `None` when no attention was seen, and `reason` says why."""
+        if not self._windows:
+            return None
+        # Keyed by block: self- and cross-attention of one block share its tokens.
+        before = {w.block: tokens for w in self._windows.values() if (tokens := w.tokens(after=False)) is not None}
+        after = {w.block: tokens for w in self._windows.values() if (tokens := w.tokens(after=True)) is not None}
+        behind = behind_blocks(before, after, self._chained, (w.block for w in self._windows.values()))
+        layers = [
+            _layer(name, window, before.get(window.block), behind.get(window.block))
+            for name, window in self._windows.items()
+        ]
+        sparsity = mean(value for layer in layers for value in layer.sparsity)
+        return AttentionStats(
+            layers=tuple(layers),
+            steps=self._steps,
+            attention_entropy_mean=mean(value for layer in layers for value in layer.entropy),
+            attention_sparsity=sparsity,
+            head_diversity=mean(layer.head_diversity for layer in layers),
+            rank_collapse_risk=collapse_risk(layers, sparsity),
+            max_logit=max(layer.largest_logit for layer in layers),
+            token_spread=min((s for s in (layer.token_spread for layer in layers) if s is not None), default=None),
+            token_similarity=max(
+                (s for s in (layer.token_similarity for layer in layers) if s is not None), default=None
+            ),
+        )
+
+
+Tokens = tuple[float, float]
+"""Spread and similarity."""
+
+
+def _layer(name: str, window: AttentionWindow, before: Tokens | None, behind: Tokens | None) -> LayerAttention:
+    row = window.row
+    return LayerAttention(
+        name=name,
+        block=window.block,
+        entropy=row.entropy,
+        sparsity=row.sparsity,
+        max_logit=row.peaks,
+        nats=row.nats,
+        freezing=row.freezing,
+        head_diversity=row.head_diversity,
+        head_divergence=row.head_divergence,
+        head_focus=row.head_focus,
+        token_spread_before=None if before is None else before[0],
+        token_spread=None if behind is None else behind[0],
+        token_similarity=None if behind is None else behind[1],
+        nonfinite=row.nonfinite,
+        entropy_by_step=window.entropy_by_step,
+        max_logit_by_step=window.max_logit_by_step,
+    )
+
+
+def _on_host(tensors: list[torch.Tensor]) -> list[list[float]]:
+    """All numbers with one wait for each device."""
+    numbers: list[list[float]] = [[] for _ in tensors]
+    for device in {tensor.device for tensor in tensors}:
+        at = [index for index, tensor in enumerate(tensors) if tensor.device == device]
+        values = iter(torch.cat([tensors[index] for index in at]).tolist())
+        for index in at:
+            numbers[index] = [next(values) for _ in range(len(tensors[index]))]
+    return numbers
+
+
+RECENT: Final = 5
+"""Statistics are taken over so many last steps: of a run that trains, the state it is in now."""
+STEPS: Final = 512
+
+
+class AttentionWindow:
+    """One layer. Memory is bounded however long the run."""
+
+    def __init__(self, block: str) -> None:
+        self.block = block
+        self._rows: deque[AttentionRow] = deque(maxlen=RECENT)
+        self._tokens: dict[bool, deque[Sequence[float]]] = {False: deque(maxlen=RECENT), True: deque(maxlen=RECENT)}
+        self._entropies: deque[float] = deque(maxlen=STEPS)
+        self._peaks: deque[float] = deque(maxlen=STEPS)
+
+    def add(self, row: AttentionRow) -> None:
+        """One step."""
+        if self._rows and len(self._rows[-1].heads) != len(row.heads):
+            self._rows.clear()  # heads were pruned or added: the old ones are no longer these
+        self._rows.append(row)
+        entropies = [entropy for entropy in row.entropy if math.isfinite(entropy)]
+        if entropies:  # a step of non-finite rows has none, and its absence is no trend
+            self._entropies.append(sum(entropies) / len(entropies))
+            self._peaks.append(max(row.peaks))
+
+    def add_tokens(self, after: bool, sums: Sequence[float]) -> None:
+        """The tokens before or after the layer's block, by `TOKEN_COLUMNS`."""
+        self._tokens[after].append(sums)
+
+    @property
+    def row(self) -> AttentionRow:
+        """The last steps as one."""
+        return reduce(AttentionRow.merge, self._rows)
+
+    def tokens(self, after: bool) -> tuple[float, float] | None:
+        """Mean spread and similarity over the last steps; `None` where none were seen."""
+        samples, spread, similarity = (sum(column) for column in zip((0.0,) * 3, *self._tokens[after], strict=True))
+        return (spread / samples, similarity / samples) if samples else None
+
+    @property
+    def entropy_by_step(self) -> tuple[float, ...]:
+        """Mean entropy of the heads in each step that had a finite one."""
+        return tuple(self._entropies)
+
+    @property
+    def max_logit_by_step(self) -> tuple[float, ...]:
+        """Largest magnitude of a logit in the same steps."""
+        return tuple(self._peaks)

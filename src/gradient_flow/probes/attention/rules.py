@@ -1,0 +1,192 @@
+"""Attention that has gone wrong: entropy collapse, rank collapse, redundant heads. One issue for each cause."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.probes.attention.advice import diversity_advice, entropy_advice, rank_advice
+from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse
+from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
+from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, RankCollapseRisk
+
+__all__ = ["AttentionStats", "LayerAttention", "RankCollapseRisk", "attention_issues"]
+
+_ENTROPY: Final = "min_entropy_threshold"
+_DIVERSITY: Final = "min_diversity_threshold"
+
+Found = tuple[IssueSeverity, LayerAttention]
+
+
+def attention_issues(
+    stats: AttentionStats,
+    *,
+    min_entropy_threshold: float = 0.5,
+    min_diversity_threshold: float = 0.3,
+    trend: Mapping[str, Sequence[float]] | None = None,
+    explicit: Collection[str] = frozenset(),
+) -> Iterator[Issue]:
+    """What is wrong with a model's attention: at most one issue of each kind, at the layer where it begins.
+
+    `trend` maps layers to their mean entropy step by step, instead of what `stats` remembers. Thresholds named in
+    `explicit` were set by the user and are taken at their word.
+    """
+    layers = stats.layers
+    histories = {layer.name: layer.entropy_by_step if trend is None else trend.get(layer.name, ()) for layer in layers}
+    yield from _numerical(layers)
+    yield from _entropy_collapse(layers, min_entropy_threshold, histories, _ENTROPY in explicit)
+    yield from _rank_collapse(stats)
+    yield from _low_diversity(layers, min_diversity_threshold, _DIVERSITY in explicit)
+
+
+def _numerical(layers: Sequence[LayerAttention]) -> Iterator[Issue]:
+    found = [(IssueSeverity.CRITICAL, layer) for layer in layers if layer.nonfinite]
+    if found:
+        first = found[0][1]
+        message = f"{first.nonfinite:.0%} of the attention logits' rows hold NaN or infinite values."
+        advice = (
+            "Look at what enters this layer: the first layer named here is where attention sees it first.",
+            "In fp16, compute the product of queries and keys in fp32 or bf16: it overflows beyond 65504.",
+        )
+        yield _issue(IssueType.NUMERICAL, found, message, {"nonfinite_rows": first.nonfinite}, advice=advice)
+
+
+def _entropy_collapse(
+    layers: Sequence[LayerAttention], threshold: float, histories: Mapping[str, Sequence[float]], explicit: bool
+) -> Iterator[Issue]:
+    found = []
+    for layer in layers:
+        severity = entropy_severity(layer, threshold, falls(histories[layer.name]), explicit)
+        if severity is not None:
+            found.append((severity, layer))
+    if not found:
+        return
+    worst = _begins(found)
+    history = histories[worst.name]
+    entropy, collapsed, logit = worst.entropy_mean or 0.0, worst.collapsed_heads, worst.largest_logit
+    course = f"; it fell from {history[0]:.2f} to {history[-1]:.2f}" if falls(history) else ""
+    message = (
+        f"Low attention entropy (entropy collapse), attending to few positions: {entropy:.2f} of ln(keys) on average "
+        f"(limit {threshold:g}), {collapsed:.0%} of {len(worst.entropy)} heads look at one position{course}; largest "
+        f"logit {logit:.3g}."
+    )
+    yield _issue(
+        IssueType.ENTROPY_COLLAPSE,
+        found,
+        message,
+        {
+            "entropy": entropy,
+            "threshold": threshold,
+            "collapsed_heads": collapsed,
+            "falling": falls(history),
+            "max_logit": logit,
+            "frozen_heads": worst.frozen_heads,
+            "entropy_by_head": [round(value, 4) for value in worst.entropy],
+        },
+        cause=(
+            "Entropy collapse: the weights of queries and keys have grown until the softmax picks single positions, "
+            "and passes next to no gradient."
+            if _worst(found) > IssueSeverity.LOW
+            else "Heads that look at single positions. Trained models have such heads on purpose."
+        ),
+        advice=entropy_advice(worst, _worst(found), falls(history)),
+        step=since(history, threshold),
+    )
+
+
+def _rank_collapse(stats: AttentionStats) -> Iterator[Issue]:
+    collapse = find_collapse(stats.layers)
+    if collapse is not None:
+        severity = IssueSeverity.LOW if collapse.harmless else IssueSeverity.HIGH
+        yield _rank_issue(collapse, severity, stats.rank_collapse_risk)
+
+
+def _rank_issue(collapse: Collapse, severity: IssueSeverity, risk: RankCollapseRisk) -> Issue:
+    first = collapse.layers[0]
+    similarity = "" if first.token_similarity is None else f", mean cosine {first.token_similarity:.4f}"
+    message = (
+        f"{str(risk).capitalize()} rank collapse risk: tokens become indistinguishable. Their spread falls from "
+        f"{collapse.start:.2g} at the start of the stack to {collapse.spread:.2g} behind `{first.block}`{similarity} "
+        f"(1 = all different, 0 = all equal, limit {COLLAPSED_SPREAD})."
+    )
+    evidence = {
+        "token_spread": collapse.spread,
+        "token_spread_at_start": collapse.start,
+        "token_similarity": first.token_similarity,
+        "spread_by_block": {layer.block: layer.token_spread for layer in collapse.layers},
+    }
+    cause = (
+        "Attention averages tokens, and without a path around it each layer makes them more alike."
+        if not collapse.harmless
+        else "Tokens agree at the output, where no attention follows that would need to tell them apart."
+    )
+    found = [(severity, layer) for layer in collapse.layers]
+    return _issue(IssueType.RANK_COLLAPSE, found, message, evidence, cause=cause, advice=rank_advice(first))
+
+
+def _low_diversity(layers: Sequence[LayerAttention], threshold: float, explicit: bool) -> Iterator[Issue]:
+    found = []
+    for layer in layers:
+        severity = diversity_severity(layer, threshold, explicit)
+        if severity is not None:
+            found.append((severity, layer))
+    if not found:
+        return
+    worst = _begins(found)
+    diversity = worst.head_diversity or 0.0
+    message = (
+        f"Low head diversity, redundant heads: the {len(worst.entropy)} heads differ by {diversity:.2g} of what "
+        f"independent heads would (limit {threshold:g})."
+    )
+    evidence = {
+        "head_diversity": diversity,
+        "threshold": threshold,
+        "head_divergence": worst.head_divergence,
+        "entropy": worst.entropy_mean,
+    }
+    identical = diversity < IDENTICAL
+    cause = (
+        "The heads compute the same attention: their slices of W_q and W_k are equal, tied or copied."
+        if identical
+        else "The heads of this layer have come to look at nearly the same positions."
+    )
+    advice = diversity_advice(worst, _worst(found), identical)
+    yield _issue(IssueType.HEAD_DIVERSITY, found, message, evidence, cause=cause, advice=advice)
+
+
+def _begins(found: Sequence[Found]) -> LayerAttention:
+    """The first layer with the strongest evidence."""
+    return next(layer for severity, layer in found if severity == _worst(found))
+
+
+def _worst(found: Sequence[Found]) -> IssueSeverity:
+    return max(severity for severity, _ in found)
+
+
+def _issue(kind: IssueType, found: Sequence[Found], message: str, evidence: Mapping[str, Any], **more: Any) -> Issue:
+    """One issue for all layers found; those other than the one where it begins are its consequences."""
+    first = _begins(found)
+    others = tuple(
+        Issue(issue_type=kind, severity=severity, layer=layer.name, message=_brief(kind, layer))
+        for severity, layer in found
+        if layer is not first
+    )
+    return Issue(
+        issue_type=kind,
+        severity=_worst(found),
+        layer=first.name,
+        message=message,
+        evidence=evidence,
+        consequences=others,
+        **more,
+    )
+
+
+def _brief(kind: IssueType, layer: LayerAttention) -> str:
+    value = {
+        IssueType.ENTROPY_COLLAPSE: ("entropy", layer.entropy_mean),
+        IssueType.RANK_COLLAPSE: ("token spread", layer.token_spread),
+        IssueType.HEAD_DIVERSITY: ("head diversity", layer.head_diversity),
+    }.get(kind, ("non-finite share", layer.nonfinite))
+    return f"{value[0]} {value[1]:.3g}" if value[1] is not None else value[0]

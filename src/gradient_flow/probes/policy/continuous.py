@@ -1,0 +1,119 @@
+"""Verdicts on continuous actions: standard deviation collapsed or collapsing, too low, too high; saturated means."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.probes.policy.discrete import LESS_NOISE, MORE_ENTROPY, policy_evidence, returns_phrase
+from gradient_flow.probes.policy.exploration import TINY_STD, ReturnCourse
+from gradient_flow.probes.policy.stats import PolicyStats
+
+MORE_STD: Final = (
+    "Put a floor under the standard deviation (clamp `log_std`), or start it higher.",
+    *MORE_ENTROPY[:3],
+)
+
+
+def continuous_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: str) -> Issue | None:
+    """The standard deviation is no exploration any more, or will not be within as many steps as were watched."""
+    std, trend = stats.action_scale, stats.std_trend
+    if std is None or trend is None or course is ReturnCourse.AT_BEST or not (std < TINY_STD or trend.collapsing):
+        return None
+    known = stats.std_relative is not None
+    severity = IssueSeverity.HIGH if std < TINY_STD and known else IssueSeverity.MEDIUM
+    what = "agent stopped exploring" if std < TINY_STD else "exploration declining"
+    message = f"{severity} entropy collapse ({what}): low continuous action std, {_std_text(stats)}"
+    if trend.collapsing:
+        message += f", {math.exp(trend.level - trend.start):.2g} times what it was {trend.steps} steps ago"
+    return Issue(
+        issue_type=IssueType.ENTROPY_COLLAPSE,
+        severity=severity,
+        layer=layer,
+        message=f"{message}{returns_phrase(course)}.",
+        evidence=policy_evidence(stats, course),
+        cause="The mean action sits at its bound, where squashing leaves no room for noise."
+        if stats.squashed and (stats.mean_saturation or 0.0) > 0.5
+        else "Noise costs return near an action that already pays, so without a bonus it is learnt away.",
+        advice=MORE_STD,
+    )
+
+
+def low_std(
+    stats: PolicyStats, threshold: float, explicit: bool, course: ReturnCourse | None, layer: str
+) -> Issue | None:
+    """The standard deviation is below the documented threshold, or the user's."""
+    std = stats.continuous_std_mean if explicit else stats.threshold_scale
+    if std is None or std >= threshold or (course is ReturnCourse.AT_BEST and not explicit):
+        return None
+    return Issue(
+        issue_type=IssueType.EXPLORATION,
+        severity=IssueSeverity.HIGH if explicit else IssueSeverity.LOW,
+        layer=layer,
+        message=f"Low continuous action std (insufficient exploration): {_std_text(stats)}, below {threshold:g}"
+        f"{returns_phrase(course)}.",
+        evidence={**policy_evidence(stats, course), "min_std_threshold": threshold},
+        advice=MORE_STD,
+    )
+
+
+def high_std(
+    stats: PolicyStats, threshold: float, explicit: bool, course: ReturnCourse | None, layer: str
+) -> Issue | None:
+    """The standard deviation is above the documented threshold, or the user's."""
+    std = stats.continuous_std_mean if explicit else stats.threshold_scale
+    if std is None or std <= threshold or (course is ReturnCourse.AT_BEST and not explicit):
+        return None
+    known = stats.std_relative is not None  # then most actions are cut off at the bounds: that needs no absolute number
+    return Issue(
+        issue_type=IssueType.EXPLORATION,
+        severity=IssueSeverity.HIGH if explicit else IssueSeverity.MEDIUM if known else IssueSeverity.LOW,
+        layer=layer,
+        message=f"Excessive exploration (too random): {_std_text(stats)}, above {threshold:g}{returns_phrase(course)}.",
+        evidence={**policy_evidence(stats, course), "max_std_threshold": threshold},
+        advice=LESS_NOISE,
+    )
+
+
+def saturated_mean(stats: PolicyStats, course: ReturnCourse | None, layer: str) -> Issue | None:
+    """Squashing holds nearly every mean action at its bound."""
+    share = stats.mean_saturation
+    if not stats.squashed or share is None or share <= 0.9 or course is ReturnCourse.AT_BEST:
+        return None
+    return Issue(
+        issue_type=IssueType.SATURATION,
+        severity=IssueSeverity.MEDIUM,
+        layer=layer,
+        message=f"The squashed mean action is at its bound in {share:.0%} of cases: the gradient through it is below "
+        f"2 % of its largest{returns_phrase(course)}.",
+        evidence=policy_evidence(stats, course),
+        cause="The mean before squashing has grown without a cost.",
+        advice=(
+            "Penalise the mean before squashing (1e-3 times its square): tanh alone does not hold it.",
+            "Start the last layer small (gain 0.01), and lower its learning rate.",
+        ),
+    )
+
+
+def one_tiny_dimension(stats: PolicyStats, course: ReturnCourse | None, layer: str) -> Issue | None:
+    """One action dimension is not explored, while the others are."""
+    least = stats.continuous_std_min if stats.std_relative is None else stats.std_relative_min
+    if least is None or least >= TINY_STD or course is ReturnCourse.AT_BEST:
+        return None
+    return Issue(
+        issue_type=IssueType.EXPLORATION,
+        severity=IssueSeverity.LOW,
+        layer=layer,
+        message=f"Low continuous action std in one action dimension: {least:.3g}, while the mean over all is "
+        f"{stats.action_scale:.3g}.",
+        evidence=policy_evidence(stats, course),
+        advice=MORE_STD[:1],
+    )
+
+
+def _std_text(stats: PolicyStats) -> str:
+    if stats.std_relative is None or stats.continuous_std_mean is None:
+        return f"{stats.continuous_std_mean:.3g}"
+    before = " before squashing" if stats.squashed else ""
+    return f"{stats.continuous_std_mean:.3g}{before}, {stats.std_relative:.3g} of half the action range"

@@ -1,0 +1,145 @@
+"""Verdicts on discrete actions: entropy collapsed or collapsing, too low, or that of a random policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.probes.policy.exploration import (
+    COLLAPSED,
+    GONE,
+    NEARLY_COLLAPSED,
+    UNIFORM,
+    CollapseRisk,
+    ReturnCourse,
+    discrete_risk,
+)
+from gradient_flow.probes.policy.stats import PolicyStats
+
+NOT_LEARNING: Final = 50
+"""As many returns that never rose make a random policy more than a fresh one."""
+
+MORE_ENTROPY: Final = (
+    "Raise the entropy bonus (or the target entropy), by factors of 3: it is what pays for exploring.",
+    "Lower the policy's learning rate, or the clip range and the epochs per batch of PPO: large steps on few samples "
+    "make a policy certain before it has compared.",
+    "Normalise advantages and rewards: a few large ones push the logits far apart in one step.",
+    "Look at the return: if it is at its best, this is a policy that has learnt; pass `returns` to have that known.",
+)
+LESS_NOISE: Final = (
+    "Lower the entropy bonus: it outweighs the return.",
+    "Check that the advantages are not all alike: without a signal the entropy bonus alone shapes the policy.",
+    "Bound the standard deviation from above (clamp `log_std`), where actions are continuous.",
+)
+
+
+def discrete_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: str) -> Issue | None:
+    """The entropy is near zero, or little, or will be near zero within as many steps as were watched."""
+    entropy, trend = stats.discrete_entropy_normalized, stats.entropy_trend
+    if entropy is None or trend is None or course is ReturnCourse.AT_BEST:
+        return None
+    risk = discrete_risk(entropy, trend)
+    rising = course is ReturnCourse.BETWEEN  # then a low level that does not fall is a policy that still learns
+    if risk is CollapseRisk.LOW or (rising and risk is CollapseRisk.MEDIUM and not trend.collapsing):
+        return None
+    undecided = course is None and risk is CollapseRisk.MEDIUM and not trend.collapsing
+    if undecided and _depends_on_state(stats):
+        return None  # halfway to a policy that has learnt; the level alone is told by `low_entropy`
+    high, stuck = risk is CollapseRisk.HIGH, course in (ReturnCourse.FLAT, ReturnCourse.FELL)
+    severity = IssueSeverity.HIGH if high or (stuck and entropy < NEARLY_COLLAPSED) else IssueSeverity.MEDIUM
+    if high and course is ReturnCourse.FELL and (stats.certain_share or 0.0) > 0.9:
+        severity = IssueSeverity.CRITICAL
+    what = "agent stopped exploring" if high else "exploration declining" if trend.collapsing else "little is left"
+    message = f"{severity} entropy collapse ({what}): normalised entropy {entropy:.3f}"
+    if trend.collapsing:
+        message += f", down from {trend.start:.3f} and at this pace {GONE} in {trend.steps_to_floor:.0f} steps"
+    message += f"; one action has over 99 % in {stats.certain_share or 0.0:.0%} of states{returns_phrase(course)}."
+    return Issue(
+        issue_type=IssueType.ENTROPY_COLLAPSE,
+        severity=severity,
+        layer=layer,
+        message=message,
+        evidence=policy_evidence(stats, course),
+        cause=_why_certain(stats),
+        advice=MORE_ENTROPY,
+        step=_since(stats.entropy_history, COLLAPSED, stats.first_step),
+    )
+
+
+def low_entropy(
+    stats: PolicyStats, threshold: float, explicit: bool, course: ReturnCourse | None, layer: str
+) -> Issue | None:
+    """The entropy is below the documented threshold, or the user's."""
+    entropy = stats.discrete_entropy_normalized
+    if entropy is None or entropy >= threshold or (course is ReturnCourse.AT_BEST and not explicit):
+        return None
+    return Issue(
+        issue_type=IssueType.EXPLORATION,
+        severity=IssueSeverity.HIGH if explicit else IssueSeverity.LOW,
+        layer=layer,
+        message=f"Insufficient exploration (too deterministic): normalised entropy {entropy:.3f}, below {threshold:g}"
+        f"{returns_phrase(course)}.",
+        evidence={**policy_evidence(stats, course), "min_entropy_threshold": threshold},
+        cause=_why_certain(stats),
+        advice=MORE_ENTROPY,
+    )
+
+
+def uniform(stats: PolicyStats, course: ReturnCourse | None, returns: int, layer: str) -> Issue | None:
+    """The policy is as good as random, and not on its way from there."""
+    entropy, trend = stats.discrete_entropy_normalized, stats.entropy_trend
+    if entropy is None or trend is None or entropy <= UNIFORM or course is ReturnCourse.AT_BEST:
+        return None
+    if trend.significant and trend.slope is not None and trend.slope < 0:
+        return None  # it is on its way from random to learnt
+    rose = entropy - trend.start > 0.1
+    stuck = course is ReturnCourse.FLAT and returns >= NOT_LEARNING
+    return Issue(
+        issue_type=IssueType.EXPLORATION,
+        severity=IssueSeverity.MEDIUM if rose or stuck else IssueSeverity.LOW,
+        layer=layer,
+        message=f"Excessive exploration (too random): normalised entropy {entropy:.3f}"
+        f"{f', up from {trend.start:.3f}' if rose else ''}{returns_phrase(course)}.",
+        evidence=policy_evidence(stats, course),
+        cause="An entropy bonus that outweighs the return, or no learning signal."
+        if rose or stuck
+        else "At the start of training this is as it should be; later it means that nothing has been learnt.",
+        advice=LESS_NOISE[:2],
+    )
+
+
+def policy_evidence(stats: PolicyStats, course: ReturnCourse | None) -> dict[str, Any]:
+    """The numbers that a verdict on this policy rests on."""
+    names = (
+        *("discrete_entropy_normalized", "effective_actions", "valid_actions", "certain_share", "mutual_information"),
+        *("marginal_entropy", "continuous_std_mean", "continuous_std_min", "std_relative", "mean_saturation", "steps"),
+    )
+    found = {name: value for name in names if (value := getattr(stats, name)) is not None}
+    return found if course is None else {**found, "returns": course.value}
+
+
+def returns_phrase(course: ReturnCourse | None) -> str:
+    """What the returns add to a sentence."""
+    return "" if course in (None, ReturnCourse.BETWEEN) else f", and the returns {course}"
+
+
+def _depends_on_state(stats: PolicyStats) -> bool:
+    return stats.marginal_entropy is not None and stats.marginal_entropy > NEARLY_COLLAPSED
+
+
+def _why_certain(stats: PolicyStats) -> str:
+    if stats.marginal_entropy is None or stats.mutual_information is None:
+        return "One state does not tell whether the choice depends on it."
+    if stats.marginal_entropy < COLLAPSED:
+        return "It takes the same action whatever the state: the policy has stopped looking at its input."
+    return (
+        f"It takes different actions in different states (I(S;A) {stats.mutual_information:.2f} nats): "
+        "certain too early, or certain because it has learnt."
+    )
+
+
+def _since(history: Sequence[float | None], limit: float, first_step: int) -> int | None:
+    """The step from which on all entries are below the limit; `None` if that was so from the start."""
+    above = [index for index, value in enumerate(history) if value is not None and value >= limit]
+    return first_step + above[-1] + 1 if above and above[-1] + 1 < len(history) else None

@@ -1,0 +1,75 @@
+"""What to do about a recurrent network that forgets or explodes, with the value where it follows from the evidence."""
+
+from __future__ import annotations
+
+import math
+
+from gradient_flow.probes.recurrent.stats import ModuleDynamics
+
+
+def advice_for_growth(unit: ModuleDynamics, optimal_radius: float) -> list[str]:
+    """Ranked advice where states or gradients grow with time."""
+    advice = []
+    radius, exponent = unit.spectral_radius, unit.lyapunov_exponent
+    if unit.recurrent_weight and radius:
+        factor = optimal_radius / radius
+        exact = "" if unit.kind in ("RNN", "RNNCell") else ", then measure again: gates change along with it"
+        advice.append(
+            f"Scale `{unit.recurrent_weight}` by {factor:.3g} (= optimal radius {optimal_radius:g} / measured "
+            f"{radius:.3g}){exact}."
+        )
+        advice.append(f"Or start from `torch.nn.init.orthogonal_({unit.recurrent_weight}, gain={optimal_radius:g})`.")
+    if exponent is not None and exponent > 0:
+        steps = max(1, math.floor(math.log(100) / exponent))
+        advice.append(f"Shorten BPTT to {steps} steps (detach the state): the gradient grows 100-fold in that many.")
+    advice.append("Clip the gradient norm (`clip_gradients(model, max_norm=1.0)`), which bounds the damage of a step.")
+    return advice
+
+
+def advice_for_forgetting(unit: ModuleDynamics, optimal_radius: float, lag: float | None) -> list[str]:
+    """Ranked advice where the past fades too fast; `lag` is how far back the task reaches, where that is known."""
+    advice = []
+    reach = lag or 50.0
+    for_lag = f"memory of {reach:g} steps"
+    # A gate that keeps exp(-1 / reach) of the state per step loses 1 - 1/e of it in `reach` steps.
+    keep = math.exp(-1 / reach)
+    bias = math.log(keep / (1 - keep))
+    if "LSTM" in unit.kind:
+        given = f"+{bias:.1f}" if lag else "+1 to +2"
+        why = f" (a forget gate of {keep:.3f}, for a {for_lag})" if lag else ""
+        advice.append(f"Set the forget-gate bias to {given}{why}: torch starts it at about 0, a gate of 0.5.")
+    elif "GRU" in unit.kind:
+        given = f"+{bias:.1f}" if lag else "+1 to +2"
+        why = f" (a gate of {keep:.3f}, for a {for_lag})" if lag else ""
+        advice.append(f"Set the update-gate bias to {given}{why}: in torch's GRU that gate keeps the old state.")
+    radius = unit.spectral_radius
+    if unit.recurrent_weight and radius and "RNN" in unit.kind:
+        factor = optimal_radius / radius
+        advice.append(
+            f"Scale `{unit.recurrent_weight}` by {factor:.3g} (= optimal radius {optimal_radius:g} / measured "
+            f"{radius:.3g})."
+        )
+    if unit.recurrent_weight:
+        gain = f", gain={optimal_radius:g}" if "RNN" in unit.kind else ""
+        advice.append(f"Orthogonal init: `torch.nn.init.orthogonal_({unit.recurrent_weight}{gain})`.")
+    if "LSTM" not in unit.kind and "GRU" not in unit.kind:
+        advice.append("Use an LSTM or GRU, or a skip connection over time, where the task needs a longer memory.")
+    memory = unit.effective_memory_length
+    if lag is None and memory is not None:
+        advice.append(
+            f"Nothing, if the task needs no more than about {max(1, round(4 * memory))} steps back: "
+            "say so with `required_lag`."
+        )
+    return advice
+
+
+def advice_for_rank(unit: ModuleDynamics) -> list[str]:
+    """Ranked advice where the states use few of their dimensions."""
+    advice = []
+    if unit.sample_rank is not None and unit.sample_rank < 1:
+        advice.append("Look for saturated or dead units: the state hardly moves while the input does.")
+    advice.append("Check the scale of the inputs: large ones saturate the units, one large column drowns the rest.")
+    if unit.recurrent_weight:
+        advice.append(f"`torch.nn.init.orthogonal_({unit.recurrent_weight})` treats all directions alike.")
+    advice.append("If the task needs no more dimensions than that, a smaller hidden size will do.")
+    return advice

@@ -1,0 +1,138 @@
+"""What differs between runs: settings, the course of the series, layers, verdicts. Since when: `diagnosis/parting`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.diagnosis.verdict import diagnose
+from gradient_flow.record.run_reader import Run
+from gradient_flow.report.parting import Parting, parting
+
+SERIES: Final = ("norm", "loss", "lr")
+_TABLES: Final = 64
+_NONFINITE: Final = ("nan", "inf", "neg_inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs side by side; the first is what the others are compared with."""
+
+    names: list[str]
+    facts: dict[str, list[Any]]
+    """What is told once per run and is not the same in all: settings, versions. Name → value of each run."""
+    overview: list[dict[str, Any]]
+    """Steps, last loss, norm and learning rate of each run."""
+    parameters: list[dict[str, list[str]]]
+    """For each other run: parameters that are only in the first, only in it, or of another shape."""
+    series: list[dict[str, Parting]]
+    """For each other run: how norm, loss and learning rate compare."""
+    layers: list[dict[str, Parting]]
+    """For each other run: the layers that both have, the most different first."""
+    verdicts: list[Diagnosis]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that strict JSON can hold."""
+        others = [
+            {
+                "run": name,
+                "parameters": parameters,
+                "series": {key: value.to_dict() for key, value in series.items()},
+                "layers": [{"layer": key, **value.to_dict()} for key, value in layers.items()],
+            }
+            for name, parameters, series, layers in zip(
+                self.names[1:], self.parameters, self.series, self.layers, strict=True
+            )
+        ]
+        runs = [
+            {"run": name, **over, "verdict": verdict.to_dict()}
+            for name, over, verdict in zip(self.names, self.overview, self.verdicts, strict=True)
+        ]
+        return {"runs": runs, "facts": self.facts, "compared_with_the_first": others}
+
+
+def compare(runs: Mapping[str, Run]) -> Comparison:
+    """Compare runs, by name, with the first of them."""
+    names, first, *others = list(runs), *runs.values()
+    facts = [_facts(run) for run in runs.values()]
+    keys = list(dict.fromkeys(key for each in facts for key in each))
+    told = {key: [each.get(key) for each in facts] for key in keys}
+    return Comparison(
+        names=names,
+        facts={key: values for key, values in told.items() if any(value != values[0] for value in values)},
+        overview=[_overview(run) for run in runs.values()],
+        parameters=[_parameters(first, other) for other in others],
+        series=[_series(first, other) for other in others],
+        layers=[_layers(first, other) for other in others],
+        verdicts=[diagnose(run) for run in runs.values()],
+    )
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    header = run.header
+    told = {name: header.get(name) for name in ("version", "torch", "python") if name in header}
+    settings = header.get("settings") or {}
+    elements = sum(math.prod(parameter["shape"]) for parameter in run.parameters)
+    return {**told, **settings, "parameter tensors": len(run.parameters), "parameters": elements}
+
+
+def _overview(run: Run) -> dict[str, Any]:
+    last: dict[str, Any] = {"steps": int(run.steps[-1]["step"]) if run.steps else 0}
+    for name in SERIES:
+        values = run.series(name) if name in run.names else np.empty(0)
+        finite = values[np.isfinite(values)]
+        last[name] = float(np.median(finite[-max(1, len(finite) // 10) :])) if len(finite) else None
+    return last
+
+
+def _parameters(first: Run, other: Run) -> dict[str, list[str]]:
+    ours = {parameter["name"]: parameter["shape"] for parameter in first.parameters}
+    theirs = {parameter["name"]: parameter["shape"] for parameter in other.parameters}
+    return {
+        "only_in_first": [name for name in ours if name not in theirs],
+        "only_in_this": [name for name in theirs if name not in ours],
+        "other_shape": [name for name in ours if name in theirs and ours[name] != theirs[name]],
+    }
+
+
+def _series(first: Run, other: Run) -> dict[str, Parting]:
+    ours = {int(record["step"]): at for at, record in enumerate(first.steps)}
+    theirs = {int(record["step"]): at for at, record in enumerate(other.steps)}
+    common = [step for step in ours if step in theirs]
+    found: dict[str, Parting] = {}
+    for name in SERIES:
+        if common and name in first.names and name in other.names:
+            a = first.series(name)[[ours[step] for step in common]]
+            b = other.series(name)[[theirs[step] for step in common]]
+            found[name] = parting(common, a, b)
+    return found
+
+
+def _layers(first: Run, other: Run) -> dict[str, Parting]:
+    common = sorted(set(first.table_steps) & set(other.table_steps))
+    chosen = common[:: max(1, math.ceil(len(common) / _TABLES))]
+    ours, theirs = (_norms(run, chosen) for run in (first, other))
+    found: dict[str, Parting] = {}
+    for name in ours:
+        both = [step for step in chosen if step in ours[name] and step in theirs.get(name, {})]
+        if both:
+            a, b = (np.array([norms[name][step] for step in both]) for norms in (ours, theirs))
+            found[name] = parting(both, a, b)
+    return dict(sorted(found.items(), key=lambda item: -item[1].size))
+
+
+def _norms(run: Run, steps: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Of each layer its norm at the steps whose table has it: a table of one optimizer has its layers alone."""
+    norms: dict[str, dict[int, float]] = {}
+    for step in steps:
+        record = run.layers(step)
+        bad = [sum(counts) for counts in zip(*(record[column] for column in _NONFINITE), strict=True)]
+        for name, norm, unusable in zip(record["names"], record["norm"], bad, strict=True):
+            # The norm of a table is that of the finite elements alone: of a layer that is all NaN it is 0.
+            norms.setdefault(name, {})[step] = math.nan if norm is None or unusable else norm
+    return norms

@@ -1,0 +1,129 @@
+"""A comparison of runs as tables for a terminal."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gradient_flow.report.parting import Parting
+from gradient_flow.report.terminal import COLOURS, harmless, listed, one_line, wrapped
+from gradient_flow.table.text import number
+
+_KINDS: Final = {
+    "only_in_first": "only in the first",
+    "only_in_this": "only in this",
+    "other_shape": "of another shape",
+}
+
+
+def comparison_tables(found: Any, width: int, layers: int) -> Iterator[RenderableType]:
+    """A `Comparison`: runs, settings that differ, since when series part, layers, verdicts."""
+    names = short_names(found.names)
+    yield _title("Runs (medians of the last tenth)")
+    yield _runs(names, found.overview)
+    yield from _facts(names, found.facts)
+    for name, series, parameters, parts in zip(names[1:], found.series, found.parameters, found.layers, strict=True):
+        yield Text(f"\n{name} compared with {names[0]}", style="bold")
+        yield from _others(parameters, width)
+        yield _partings(series)
+        if parts:
+            yield from _layers(parts, layers)
+    yield _title("\nVerdicts")
+    yield _verdicts(names, found.verdicts)
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The paths without what all begin with.
+
+    >>> short_names(["runs/a", "runs/b"]), short_names(["a/x", "b/x"])
+    (['a', 'b'], ['a/x', 'b/x'])
+    """
+    folders = [os.path.dirname(path) for path in paths]
+    shared = folders[0] if len(set(folders)) == 1 else ""
+    return [one_line(os.path.basename(path) if shared else path) for path in paths]
+
+
+def _title(words: str) -> Text:
+    """Above a table, not its own title: that would be wrapped to a narrow table."""
+    return Text(words, style="bold")
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
+    return table
+
+
+def _runs(names: Sequence[str], overview: Sequence[dict[str, Any]]) -> Table:
+    table = _table("run", "steps", "norm", "loss", "lr")
+    for name, last in zip(names, overview, strict=True):
+        table.add_row(Text(name), f"{last['steps']:,}", *(_value(last[key]) for key in ("norm", "loss", "lr")))
+    return table
+
+
+def _facts(names: Sequence[str], facts: dict[str, list[Any]]) -> Iterator[RenderableType]:
+    if not facts:
+        yield Text("\nSettings, versions and number of parameters are the same.")
+        return
+    yield _title("\nSettings and versions that differ")
+    table = _table("", *names)
+    for key, values in facts.items():
+        table.add_row(one_line(key), *(one_line("" if value is None else str(value)) for value in values))
+    yield table
+
+
+def _others(parameters: dict[str, list[str]], width: int) -> Iterator[Text]:
+    for kind, words in _KINDS.items():
+        if parameters[kind]:
+            many = len(parameters[kind])
+            told = f"{many} parameter{'s' * (many > 1)} {words}: {listed(parameters[kind])}"
+            yield Text("\n".join(wrapped(told, width, later="  ")))
+
+
+def _partings(series: dict[str, Parting]) -> RenderableType:
+    if not series:
+        return Text("They have no recorded step in common.")
+    table = _table("series", "first unequal", "apart since", "at the end")
+    for name, part in series.items():
+        table.add_row(name, *_cells(part))
+    return table
+
+
+def _layers(parts: dict[str, Parting], most: int) -> Iterator[RenderableType]:
+    different = [(name, part) for name, part in parts.items() if part.first_unequal is not None]
+    if not different:
+        yield Text(f"All {len(parts)} layers have the same gradients.")
+        return
+    shown = different[:most]
+    yield _title(f"\nLayers that differ most ({len(shown)} of {len(parts)})")
+    table = _table("layer", "first unequal", "apart since", "at the end")
+    for name, part in shown:
+        table.add_row(Text(one_line(name)), *_cells(part))
+    yield table
+
+
+def _verdicts(names: Sequence[str], verdicts: Sequence[Any]) -> Table:
+    table = _table("run", "verdict")
+    table.columns[1].justify = "left"
+    for name, verdict in zip(names, verdicts, strict=True):
+        style = "green" if verdict.healthy else str(COLOURS[verdict.issues[0].severity])
+        table.add_row(Text(name), Text(harmless(verdict.message), style=style))
+    return table
+
+
+def _cells(part: Parting) -> tuple[str, str, str]:
+    if part.first_unequal is None:
+        return "-", "-", "the same"
+    apart = "not lastingly" if part.parts is None else f"step {part.parts}"
+    return f"step {part.first_unequal}", apart, f"×{part.ratio:.3g}" if math.isfinite(part.ratio) else "not finite"
+
+
+def _value(value: float | None) -> str:
+    return "-" if value is None else number(value)

@@ -1,0 +1,201 @@
+"""From a run folder to everything that the page shows: one dictionary of plain values, thinned, no extreme hidden."""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradient_flow._version import __version__
+from gradient_flow.errors import InputError
+from gradient_flow.record.run_follower import RunFollower
+from gradient_flow.record.run_reader import Run
+from gradient_flow.record.thinning import LayerColumns, group_starts, merge_neighbours
+from gradient_flow.report.digest import RunDigest
+from gradient_flow.report.events import clipped_steps, nonfinite_steps, run_events, skipped_steps
+
+FORMAT: Final = 1
+STILL_RUNNING: Final = 60.0
+"""Seconds since the last change of the file within which a run without an end is taken to be running."""
+_FIRST_LINES: Final = ("norm", "clipped_norm", "clip_threshold", "finite_norm", "loss")
+_NO_LINES: Final = ("step", "time", "optimizer")
+
+
+def page_data(
+    run: str | Path | Run | RunDigest, *, columns: int = 1000, cells: int = 400_000, live: bool = False
+) -> dict[str, Any]:
+    """What the page of a run shows, fit for strict JSON.
+
+    `run` is a run folder, its `run.jsonl`, or what `load_run` made of it. Curves have at most `columns` columns, the
+    map of layers at most that and at most `cells` cells in all; a column that stands for several steps keeps their
+    smallest and largest values and their counts of non-finite, clipped and skipped steps.
+
+    `live` answers at once: of a long run the map may be a sample and the verdict pending, which `truth` and `verdict`
+    then say. A `RunDigest` given again reads only what is new.
+    """
+    for name, value in (("columns", columns), ("cells", cells)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+    digest = run if isinstance(run, RunDigest) else RunDigest(run.path if isinstance(run, Run) else run)
+    digest.update()
+    verdict = digest.verdict(at_once=live)
+    with digest.lock:
+        layers = digest.layers(at_once=live)
+        shown = layers.at_most(min(columns, cells // max(1, len(digest.run.parameters))))
+        events, total = run_events(digest.run)
+        series = series_data(digest.run, columns)
+        return {
+            "format": FORMAT,
+            "package": __version__,
+            "run": run_facts(digest.run),
+            "verdict": verdict,
+            "series": series,
+            "layers": _layers_data(digest.run, shown),
+            "events": events,
+            "events_total": total,
+            "truth": _truth(digest, len(series["step"]), shown),
+        }
+
+
+def run_facts(run: RunFollower) -> dict[str, Any]:
+    """Name, state, length and settings of a run."""
+    steps, header = run.steps["step"], run.header
+    status, message = run_status(run.end, run.path)
+    return {
+        "name": readable(run.path.parent.resolve().name),
+        "status": status,
+        "message": message,
+        "started": run.started,
+        "seconds": round(run.seconds, 4) if len(steps) else None,
+        "first_step": int(steps[0]) if len(steps) else None,
+        "last_step": run.last_step,
+        "recorded_steps": len(steps),
+        "tensors": len(run.parameters),
+        "parameters": sum(math.prod(parameter["shape"]) for parameter in run.parameters.values()),
+        "versions": {
+            "torch": header.get("torch"),
+            "python": header.get("python"),
+            "gradient_flow": header.get("version"),
+        },
+        "settings": header.get("settings") or {},
+        "notes": run.notes,
+    }
+
+
+def readable(name: str) -> str:
+    """A file name as text: bytes that are no UTF-8 become question marks, which JSON could not hold."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def run_status(end: dict[str, Any] | None, path: Path) -> tuple[str, str | None]:
+    """`running`, `finished`, `failed`, `interrupted` or `unknown`, and a sentence about it where there is one."""
+    if end is not None:
+        told = end.get("status")
+        return told if told in ("failed", "interrupted") else "finished", _text(end.get("message"))
+    try:
+        changed = path.stat().st_mtime
+    except OSError:
+        return "unknown", "The run file is gone."
+    if time.time() - changed < STILL_RUNNING:
+        return "running", None
+    when = datetime.fromtimestamp(changed, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return "unknown", f"The record stops without an end, last written {when}: the process was killed, or it waits."
+
+
+def series_data(run: RunFollower, columns: int) -> dict[str, Any]:
+    """The curves over all recorded steps, in at most `columns` columns."""
+    steps = run.steps
+    starts = group_starts(len(steps), max(1, -(-len(steps) // columns)))
+    if not len(starts):
+        return {"step": [], "first": [], "lines": {}, "nonfinite": [], "clipped": [], "skipped": []}
+    numbers = steps["step"].astype(np.int64)
+    lines = {}
+    for name, shown in _line_names(steps.names):
+        high = merge_neighbours(steps[name], starts, "max")
+        if not np.isnan(high).all():
+            lines[shown] = {"max": _plain(high), "min": _plain(merge_neighbours(steps[name], starts, "min"))}
+    counts = {"nonfinite": nonfinite_steps(steps), "clipped": clipped_steps(steps), "skipped": skipped_steps(steps)}
+    return {
+        "step": numbers[np.append(starts[1:], len(numbers)) - 1].tolist(),
+        "first": numbers[starts].tolist(),
+        "lines": lines,
+        **{name: np.add.reduceat(count.astype(np.int64), starts).tolist() for name, count in counts.items()},
+    }
+
+
+def layer_data(digest: RunDigest, name: str, *, columns: int = 1000) -> dict[str, Any]:
+    """The statistics of one tensor over time, in at most `columns` columns; `KeyError` if there is no such tensor."""
+    with digest.lock:
+        place = list(digest.run.parameters).index(name) if name in digest.run.parameters else None
+        if place is None:
+            raise KeyError(name)
+        shown = digest.layers(at_once=True).at_most(columns)
+        stats = {key: _plain(values[:, place]) for key, values in shown.values.items()}
+        return {"name": name, "step": shown.last.tolist(), "first": shown.first.tolist(), "stats": stats}
+
+
+def _line_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Columns of the steps and the names they are shown by: the norm first, the learning rates as `lr/0`, …"""
+    first = [name for name in _FIRST_LINES if name in names]
+    rates = [name for name in names if name == "lr" or name.startswith("lr/")]
+    rest = [name for name in names if name not in {*first, *rates, *_NO_LINES}]
+    return [(name, "lr/0" if name == "lr" else name) for name in [*first, *rates, *rest]]
+
+
+def _layers_data(run: RunFollower, shown: LayerColumns) -> dict[str, Any]:
+    parameters = list(run.parameters.values())
+    return {
+        "names": list(run.parameters),
+        "groups": [run.groups.get(name) for name in run.parameters],
+        "shapes": [list(parameter["shape"]) for parameter in parameters],
+        "dtypes": [str(parameter.get("dtype", "")) for parameter in parameters],
+        "frozen": (np.isnan(shown.values["nonfinite"]).all(axis=0) & bool(len(shown.first))).tolist(),
+        "step": shown.last.tolist(),
+        "first": shown.first.tolist(),
+        "matrix": {name: _matrix(values.T) for name, values in shown.values.items()},
+    }
+
+
+def _matrix(values: NDArray[np.floating]) -> dict[str, Any]:
+    data = np.ascontiguousarray(values, dtype="<f4").tobytes()
+    return {"shape": list(values.shape), "dtype": "f4", "data": base64.b64encode(data).decode("ascii")}
+
+
+def _truth(digest: RunDigest, columns: int, shown: LayerColumns) -> dict[str, Any]:
+    """What was thinned out or is still to come, in words."""
+    steps, tables = len(digest.run.steps), len(digest.run.tables)
+    said = []
+    if steps > columns:
+        said.append(
+            f"The curves show {steps:,} recorded steps in {columns:,} columns, each with its lowest and highest value."
+        )
+    if digest.pending:
+        said.append(
+            f"The map of layers shows {len(shown.first):,} of {tables:,} tables, of each stretch the one with the "
+            "largest total norm; the others are being read, and the page renews itself."
+        )
+    elif tables > len(shown.first):
+        said.append(
+            f"The map of layers shows {tables:,} tables in {len(shown.first):,} columns, each with its extremes."
+        )
+    if not digest.judged:
+        said.append("The verdict is not yet about the newest steps.")
+    text = " ".join(said) or "Every recorded step is shown, and every table of layers."
+    thinned = steps > columns or tables > len(shown.first)
+    return {"downsampled": thinned, "complete": not digest.pending and digest.judged, "text": text}
+
+
+def _plain(values: NDArray[np.floating]) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,148 @@
+"""What happened in a run, as a list for a person: stretches of steps, not one line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradient_flow.record.run_follower import RunFollower
+from gradient_flow.record.step_columns import StepColumns
+
+NEWEST: Final = 1000
+CLIP_TOLERANCE: Final = 1e-6
+"""A norm that is lower by less than this share is rounding, not clipping."""
+_GAP: Final = 10
+"""Clipped steps with no more than so many others between them are one stretch."""
+_ACTIONS: Final = {
+    "replace": "replace",
+    "zero": "zero",
+    "skip": "skip",
+    "rollback": "rollback",
+    "observe": "observe",
+    "left to GradScaler": "scaler",
+}
+_DONE: Final = {
+    "replace": "the guard replaced the bad elements",
+    "zero": "the guard set the gradients to zero",
+    "skip": "the guard skipped the step",
+    "rollback": "the guard went back to an earlier state",
+    "observe": "the guard only looked on",
+    "scaler": "left to the GradScaler, which skips the step and lowers its scale",
+}
+
+Mask = NDArray[np.bool_]
+
+
+def nonfinite_steps(steps: StepColumns) -> Mask:
+    """Which recorded steps had NaN or Inf in a gradient."""
+    counts = np.nan_to_num(steps.get("nan_count")) + np.nan_to_num(steps.get("inf_count"))
+    named = np.isin(steps["step"], [step for step, (_, layers) in steps.remarks.items() if layers])
+    return np.asarray((counts > 0) | named)
+
+
+def clipped_steps(steps: StepColumns) -> Mask:
+    """Which recorded steps were clipped."""
+    return np.asarray(steps.get("clipped_norm") < steps.get("norm") * (1 - CLIP_TOLERANCE))
+
+
+def skipped_steps(steps: StepColumns) -> NDArray[np.int64]:
+    """Steps that did not happen, by the recorded step at which that is known: by the guard, or by the GradScaler."""
+    told = np.maximum.accumulate(np.nan_to_num(steps.get("skipped_steps")))
+    by_scaler = np.diff(told, prepend=0.0).astype(np.int64)
+    withheld = [step for step, (guard, _) in steps.remarks.items() if guard in ("skip", "rollback")]
+    return by_scaler + np.isin(steps["step"], withheld)
+
+
+def run_events(run: RunFollower) -> tuple[list[dict[str, Any]], int]:
+    """The newest events in the order of steps, and how many there are in all."""
+    found = [
+        *_clips(run.steps),
+        *_nonfinite(run.steps),
+        *_guarded(run.steps),
+        *_scaler_skips(run.steps),
+        *(_event(step, "resumed", f"Resumed after step {step:,}.") for step in run.resumed),
+    ]
+    found.sort(key=lambda event: event["step"])
+    if run.end is not None:
+        step = int(run.end.get("steps") or run.last_step or 0)
+        found.append(_event(step, "end", f"Ended after {step:,} steps: {_sentence(run.end.get('message'))}"))
+    return found[-NEWEST:], len(found)
+
+
+def _clips(steps: StepColumns) -> Iterator[dict[str, Any]]:
+    mask, numbers = clipped_steps(steps), steps["step"]
+    norms, after = steps.get("norm"), steps.get("clipped_norm")
+    for low, high in stretches(mask, _GAP):
+        many, all_here = int(mask[low:high].sum()), high - low
+        peak = low + int(np.nanargmax(np.where(mask[low:high], norms[low:high], np.nan)))
+        what = f"norm {norms[peak]:.3g} cut to {after[peak]:.3g}"
+        first, last = int(numbers[low]), int(numbers[high - 1])
+        if many == 1:
+            yield _event(first, "clip", f"Clipped: {what}.", last)
+        else:
+            share = f"{many:,} steps" if many == all_here else f"{many:,} of {all_here:,} steps"
+            yield _event(first, "clip", f"Clipped {share} up to step {last:,}: at most {what}.", last)
+
+
+def _nonfinite(steps: StepColumns) -> Iterator[dict[str, Any]]:
+    numbers, nan, inf = steps["step"], steps.get("nan_count"), steps.get("inf_count")
+    for low, high in stretches(nonfinite_steps(steps)):
+        first, last = int(numbers[low]), int(numbers[high - 1])
+        layers = steps.remarks.get(first, (None, []))[1]
+        counts = f"{np.nan_to_num(nan[low]):,.0f} NaN and {np.nan_to_num(inf[low]):,.0f} Inf"
+        until = "" if high - low == 1 else f", and so on for {high - low:,} recorded steps, up to {last:,}"
+        yield _event(first, "nonfinite", f"{counts} in the gradients{_where(layers)}{until}.", last, layers)
+
+
+def _guarded(steps: StepColumns) -> Iterator[dict[str, Any]]:
+    acted = [(step, guard) for step, (guard, _) in steps.remarks.items() if guard is not None]
+    place = {int(step): at for at, step in enumerate(steps["step"].tolist())} if acted else {}
+    start = 0
+    for at in range(1, len(acted) + 1):
+        (step, guard), before = acted[start], acted[at - 1][0]
+        if at < len(acted) and acted[at][1] == guard and place[acted[at][0]] == place[before] + 1:
+            continue
+        kind = _ACTIONS.get(guard, guard)
+        many = "" if at - start == 1 else f" {at - start:,} recorded steps in a row, up to {before:,}"
+        done = _DONE.get(kind, f"the guard: {guard}")
+        yield _event(step, kind, f"{done[0].upper()}{done[1:]}{many}.", before, steps.remarks[step][1])
+        start = at
+
+
+def _scaler_skips(steps: StepColumns) -> Iterator[dict[str, Any]]:
+    told, scale = np.nan_to_num(steps.get("skipped_steps")), steps.get("amp_scale")
+    for at in np.flatnonzero(np.diff(np.maximum.accumulate(told), prepend=0.0) > 0).tolist():
+        many = int(told[at] - (told[at - 1] if at else 0.0))
+        before = f"The GradScaler skipped {'a step' if many == 1 else f'{many:,} steps'} before this one"
+        now = f"; its scale is {scale[at]:g}" if np.isfinite(scale[at]) else ""
+        yield _event(int(steps["step"][at]), "skip", f"{before}{now}.")
+
+
+def stretches(mask: Mask, gap: int = 0) -> list[tuple[int, int]]:
+    """From-to of the stretches of True, where up to `gap` others in between do not end one.
+
+    >>> stretches(np.array([True, False, True, False, False, False, True]), gap=1)
+    [(0, 3), (6, 7)]
+    """
+    places = np.flatnonzero(mask)
+    if not len(places):
+        return []
+    breaks = np.flatnonzero(np.diff(places) > gap + 1)
+    starts, ends = places[np.concatenate([[0], breaks + 1])], places[np.append(breaks, len(places) - 1)] + 1
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _event(step: int, kind: str, text: str, last: int | None = None, layers: Sequence[str] = ()) -> dict[str, Any]:
+    return {"step": step, "last_step": step if last is None else last, "kind": kind, "text": text, "layers": [*layers]}
+
+
+def _where(layers: Sequence[str]) -> str:
+    more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
+    return f" of `{layers[0]}`{more}" if layers else ""
+
+
+def _sentence(message: Any) -> str:
+    return str(message) if message else "nothing was said of it."

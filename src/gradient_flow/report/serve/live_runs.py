@@ -1,0 +1,126 @@
+"""Runs that somebody looks at: kept ready, read to the end in the background, forgotten when others are looked at."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from gradient_flow.errors import GradientFlowError
+from gradient_flow.record.run_follower import RunFollower
+from gradient_flow.record.run_writer import FILE_NAME
+from gradient_flow.report.data import STILL_RUNNING
+from gradient_flow.report.digest import RunDigest
+from gradient_flow.report.headline import diagnose_followed, verdict_data
+from gradient_flow.report.serve.run_ids import ITSELF, RunFolder
+from gradient_flow.report.serve.run_list import RunList
+
+MOST_OPEN: Final = 6
+"""Runs kept ready at once; one takes up to 60 MB and what its steps need."""
+
+
+class LiveRuns:
+    """The runs of a folder, for the server. Methods may block; each is safe to call from any thread."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.stopping = threading.Event()
+        self._list = RunList(folder)
+        self._open: WeakValueDictionary[str, RunDigest] = WeakValueDictionary()
+        self._recent: OrderedDict[str, RunDigest] = OrderedDict()
+        self._levels: dict[str, tuple[int, str]] = {}
+        self._lock = threading.Lock()
+        self._list_lock = threading.Lock()
+        self._refining: set[str] = set()
+        self._judging = False
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What the list of runs shows. Verdicts that are not known yet are taken in the background."""
+        with self._list_lock:
+            entries = self._list.facts(self._levels)
+        for entry in entries:
+            digest = self._open.get(entry["id"])
+            if digest is not None:
+                entry["recorded_steps"] = len(digest.run.steps) or None
+        return entries
+
+    def digest(self, run_id: str) -> RunDigest:
+        """The run of an id, kept ready; `KeyError` if there is none."""
+        file = self.folder.file(run_id)
+        with self._lock:
+            digest = self._open.get(run_id) or RunDigest(file)  # also one that only a stream still holds
+            self._open[run_id] = self._recent[run_id] = digest
+            self._recent.move_to_end(run_id)
+            while len(self._recent) > MOST_OPEN:
+                self._recent.popitem(last=False)
+        return digest
+
+    def refine(self, run_id: str) -> None:
+        """Start to read what is pending of an open run and to judge it, unless that is under way."""
+        with self._lock:
+            digest = self._open.get(run_id)
+            if digest is None or digest.complete or run_id in self._refining:
+                return
+            self._refining.add(run_id)
+        self._start(lambda: self._refine(run_id, digest))
+
+    def prepare(self) -> None:
+        """Start to read the run, where a single one is served: it is there when the browser asks."""
+        if (self.folder.root / FILE_NAME).is_file():
+            self._start(self._prepare)
+
+    def judge_listed(self) -> None:
+        """Start to take the verdicts of the listed runs, unless that is under way."""
+        with self._lock:
+            if self._judging:
+                return
+            self._judging = True
+        self._start(self._judge_listed)
+
+    def _start(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, daemon=True).start()
+
+    def _prepare(self) -> None:
+        with suppress(GradientFlowError, KeyError):  # the page says what is wrong with the file
+            digest = self.digest(ITSELF)
+            digest.update()
+            digest.layers(at_once=True)
+
+    def _refine(self, run_id: str, digest: RunDigest) -> None:
+        try:
+            with suppress(GradientFlowError, OSError):  # the next request says what is wrong with the file
+                digest.verdict(at_once=False)
+                while digest.pending and not self.stopping.is_set():
+                    digest.read_some()
+                    time.sleep(0)  # let a waiting request have its turn
+                if digest.judged:
+                    self._levels[run_id] = digest.run.size, digest.level
+        finally:
+            self._refining.discard(run_id)
+
+    def _judge_listed(self) -> None:
+        try:
+            with self._list_lock:
+                listed = self._list.changes()
+            for run_id, size, changed in listed:
+                if not self._is_news(run_id, size, changed):
+                    continue
+                start, level = time.monotonic(), "unknown"
+                with suppress(Exception):  # one damaged file must not keep the others from their verdicts
+                    follower = RunFollower(self.folder.file(run_id))
+                    follower.update()
+                    level = verdict_data(diagnose_followed(follower))["level"]
+                self._levels[run_id] = size, level
+                if self.stopping.wait(time.monotonic() - start):  # half of the time is for those who look at pages
+                    return
+        finally:
+            self._judging = False
+
+    def _is_news(self, run_id: str, size: int, changed: float) -> bool:
+        """Whether a verdict is due: a run that goes on is judged again once it has grown by a tenth."""
+        before = self._levels.get(run_id, (0, ""))[0]
+        return size != before and (size > 1.1 * before or time.time() - changed > STILL_RUNNING)

@@ -1,0 +1,110 @@
+"""The list of runs: of each its first and last lines, so that a thousand are listed at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from gradient_flow.errors import RunFileError
+from gradient_flow.record import run_lines
+from gradient_flow.report.data import readable, run_status
+from gradient_flow.report.serve.run_ids import ITSELF, RunFolder, path_of
+
+_HEAD: Final = 4096
+_TAIL: Final = 1 << 16
+_FARTHEST: Final = 1 << 25
+"""Per-tensor records of large models are long: so far back the last step is looked for."""
+
+
+class RunList:
+    """Facts of every run in a folder. A run that did not change is not opened again."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+
+    def facts(self, levels: Mapping[str, tuple[int, str]]) -> list[dict[str, Any]]:
+        """One entry per run, the newest first. `levels` has the verdicts that are known: id → size then, level."""
+        found = {}
+        for run_id, file in self._folder.runs():
+            try:
+                about = file.stat()
+            except OSError:
+                continue
+            state = about.st_size, about.st_mtime_ns
+            known = self._known.get(run_id)
+            found[run_id] = known if known is not None and known[0] == state else (state, _facts(file))
+        self._known = found
+        entries = [
+            {"id": run_id, "name": self._name(run_id), "level": levels.get(run_id, (0, None))[1], **_public(facts)}
+            for run_id, (_, facts) in found.items()
+        ]
+        return sorted(entries, key=lambda entry: str(entry["started"] or ""), reverse=True)
+
+    def changes(self) -> list[tuple[str, int, float]]:
+        """Id, size and time of the last change of the runs that were listed, the last changed first."""
+        found = [(run_id, size, changed / 1e9) for run_id, ((size, changed), _) in self._known.items()]
+        return sorted(found, key=lambda entry: -entry[2])
+
+    def _name(self, run_id: str) -> str:
+        return readable(self._folder.root.name if run_id == ITSELF else path_of(run_id))
+
+
+def _public(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """As the page gets them. Whether a run without an end still runs depends on the time."""
+    status, message = ("unknown", facts["problem"]) if facts["problem"] else run_status(facts["end"], facts["file"])
+    plain = {name: facts[name] for name in ("last_step", "started", "seconds")}
+    return {"status": status, "message": message, "recorded_steps": None, **plain}
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = dict.fromkeys(("last_step", "started", "seconds", "end", "problem"))
+    facts["file"] = file
+    try:
+        with file.open("rb", buffering=0) as opened:
+            run_lines.check_beginning(file, opened)
+            header = _header(opened)
+            if header is None:
+                raise run_lines.no_record_yet(file)
+            run_lines.check_format(file, header.get("format"))
+            facts["started"] = header.get("started")
+            last, facts["end"] = _last_records(opened)
+    except (OSError, RunFileError) as problem:
+        return facts | {"problem": str(problem)}
+    if last is not None:
+        facts |= {"last_step": last.get("step"), "seconds": last.get("time")}
+    return facts
+
+
+def _header(opened: BinaryIO) -> dict[str, Any] | None:
+    """What the header says before its settings; the parameters behind them may be long."""
+    opened.seek(0)
+    head = opened.read(_HEAD)
+    cut = head.find(b',"settings":')
+    if cut > 0 and b"\n" not in head[:cut]:
+        record = run_lines.whole_record(head[:cut] + b"}")
+        if record is not None and "parameters" not in record:
+            return record
+    opened.seek(0)
+    with os.fdopen(os.dup(opened.fileno()), "rb") as lines:
+        return run_lines.whole_record(lines.readline())
+
+
+def _last_records(opened: BinaryIO) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The last step record, and the record of the end if nothing came after it."""
+    size = opened.seek(0, os.SEEK_END)
+    length = _TAIL
+    while True:
+        opened.seek(max(0, size - length))
+        tail = b"\n" + opened.read(length) if size <= length else opened.read(length)
+        tail = tail[: tail.rfind(b"\n") + 1]  # a torn last line is no record
+        place = tail.rfind(b"\n" + run_lines.STEP)
+        if place >= 0 or length >= min(size, _FARTHEST):
+            break
+        length *= 8
+    lines = tail[place + 1 :].splitlines() if place >= 0 else []
+    step = run_lines.whole_record(lines[0]) if lines else None
+    last = run_lines.whole_record(tail[tail.rfind(b"\n", 0, -1) + 1 :]) if tail else None
+    return step, last if last is not None and last.get("kind") == "end" else None

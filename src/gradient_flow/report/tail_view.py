@@ -1,0 +1,128 @@
+"""A live run in a terminal: curves as sparklines, one for each group of layers, and the latest issues."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from gradient_flow.report.terminal import one_line, short_issue, sparkline, wrapped
+from gradient_flow.table.text import number, shorten
+
+if TYPE_CHECKING:
+    from gradient_flow.diagnosis.issue import Diagnosis
+
+_NAME: Final = 18
+_VALUE: Final = 10
+_QUIET: Final = 60.0
+"""Seconds without a record after which that is said."""
+_ISSUES: Final = 4
+
+
+def view_text(view: Any, width: int, height: int, *, ascii_only: bool = False) -> Text:
+    """A `RunView` in at most `width` columns and `height` lines."""
+    lines = [_title(view, width, ascii_only), Text("")]
+    for name, values in view.series.items():
+        lines.append(_curve(name, values, width, log=name != "lr", ascii_only=ascii_only, style="bold"))
+    issues = _issues(view.diagnosis, width, max(1, height - len(lines) - 4))
+    room = max(1, height - len(lines) - len(issues) - 3)
+    if view.groups:
+        lines += [Text(""), Text("gradient norm of each group, log scale, from input to output", style="dim")]
+        for name, values in fitting(view.groups, room - 1).items():
+            lines.append(_curve(name, values, width, log=True, ascii_only=ascii_only))
+    lines += [Text(""), *issues]
+    for line in lines:
+        line.truncate(width, overflow="crop")
+    return Text("\n").join(lines[:height])
+
+
+def fitting(groups: Mapping[str, Sequence[float]], rows: int) -> dict[str, list[float]]:
+    """The groups in at most `rows` rows: neighbours share one, drawn with the largest norm of them.
+
+    >>> fitting({"a": [1.0], "b": [3.0], "c": [2.0]}, 2)
+    {'a': [1.0], 'b … c': [3.0]}
+    """
+    names, rows = list(groups), max(rows, 1)
+    if len(names) <= rows:
+        return {name: list(values) for name, values in groups.items()}
+    merged = {}
+    for row in range(rows):
+        part = names[row * len(names) // rows : (row + 1) * len(names) // rows]
+        label = part[0] if len(part) == 1 else f"{part[0]} … {part[-1]}"
+        merged[label] = [_largest(values) for values in zip(*(groups[name] for name in part), strict=True)]
+    return merged
+
+
+def stretched(values: Sequence[float], width: int) -> Sequence[float]:
+    """As many values as there are columns, if there are fewer: all curves of a view share one axis of time.
+
+    >>> stretched([1.0, 2.0], 4)
+    [1.0, 1.0, 2.0, 2.0]
+    """
+    if not 0 < len(values) < width:
+        return values
+    return [values[place * len(values) // width] for place in range(width)]
+
+
+def step_line(view: Any, at: int) -> str:
+    """One recorded step as a line, for output that is not a terminal."""
+    parts = [f"step {view.steps[at]:<8}"]
+    parts += [f"{name} {_number(values[at]):<10}" for name, values in view.series.items()]
+    return "  ".join(parts).rstrip()
+
+
+def _title(view: Any, width: int, ascii_only: bool) -> Text:
+    speed = f"{view.steps_per_second:.3g} steps/s" if math.isfinite(view.steps_per_second) else ""
+    if view.ended is not None:
+        state, style = "ended", "green" if view.diagnosis is not None and view.diagnosis.healthy else "red"
+    elif view.idle > _QUIET:
+        state, style = f"no record for {_duration(view.idle)}", "yellow"
+    else:
+        state, style = "live" if ascii_only else "● live", "green"
+    right = "   ".join(part for part in (f"step {view.step:,}" if view.step is not None else "", speed, state) if part)
+    left = shorten(one_line(view.name), max(8, width - len(right) - 2))
+    text = Text(f"{set_cell_size(left, max(width - len(right), cell_len(left) + 1))}{right}")
+    text.stylize("bold", 0, len(left))
+    text.stylize(style, len(text) - len(state), len(text))
+    return text
+
+
+def _curve(name: str, values: Sequence[float], width: int, *, log: bool, ascii_only: bool, style: str = "") -> Text:
+    room = max(4, width - _NAME - _VALUE - 2)
+    last = next((value for value in reversed(values) if not math.isnan(value)), math.nan)
+    label = set_cell_size(shorten(one_line(name), _NAME - 1), _NAME - 1)  # not by `<`: some letters take two columns
+    text = Text(f"{label} ", style=style)
+    line = sparkline(stretched(values, room), room, log=log, ascii_only=ascii_only)
+    text.append(f"{line:<{room}}", style="cyan")
+    text.append(f"{_number(last):>{_VALUE}}", style="" if math.isfinite(last) else "bold red")
+    for place, letter in enumerate(line):
+        if letter in "×x":
+            text.stylize("bold red", len(label) + 1 + place, len(label) + 2 + place)
+    return text
+
+
+def _issues(diagnosis: Diagnosis | None, width: int, most: int) -> list[Text]:
+    if diagnosis is None:
+        return [Text("verdict: being worked out", style="dim")]
+    if not diagnosis.issues:
+        style = "green" if diagnosis.status == "stable" else "dim"
+        return [Text(line, style=style) for line in wrapped(diagnosis.message, width)]
+    shown = diagnosis.issues[: max(1, min(most // 2, _ISSUES))]
+    more = len(diagnosis.issues) - len(shown)
+    lines = [line for issue in shown for line in short_issue(issue, width, 2 if most > 3 else 1)]
+    return [*lines, Text(f"and {more} more: gradient-flow diagnose", style="dim")] if more else lines
+
+
+def _number(value: float) -> str:
+    return "not finite" if math.isinf(value) else "" if math.isnan(value) else number(value)
+
+
+def _largest(values: Sequence[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.0f} h" if seconds > 5400 else f"{seconds / 60:.0f} min"

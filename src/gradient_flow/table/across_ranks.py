@@ -1,0 +1,183 @@
+"""One table for all ranks, from what each of them holds: two collectives, whatever the number of tensors.
+
+Each rank measures the part of every gradient that lies on it. Sums and counts go through one packed SUM, extremes
+through one packed MAX; non-finite elements are counts by then, so a NaN never meets a maximum. How often a gradient
+was counted follows from the count of its elements: replicas, on whichever ranks, are divided out, and a part that a
+rank has no gradient for counts as the zeros that it is. The layout is that of the names, which are the same on every
+rank whichever gradients it has, and a rank that fails says so in the collective instead of staying away from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from gradient_flow.capture.parameters import NamedGradients
+from gradient_flow.capture.sharding import is_sharded, reduced_parts
+from gradient_flow.errors import MonitorStateError
+from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_rows, zeros_row
+
+_MAXIMA = [INDEX["max"], INDEX["max_abs"]]
+_ADDED = [position for name, position in INDEX.items() if name not in ("min", "max", "max_abs")]
+_COUNT, _PARTS, _NAN, _INF, _NEGATIVE = (INDEX[name] for name in ("count", "parts", "nan", "inf", "neg_inf"))
+_ABSENT = -1.0
+
+Places = Mapping[str, tuple[int, ...]]
+
+
+class Share(NamedTuple):
+    """What this rank holds of gradients by name, measured."""
+
+    names: tuple[str, ...]
+    """Of all gradients, also of those that this rank has no part of."""
+    rows: Rows
+    sizes: NDArray[np.float64]
+    """Elements of the whole gradient; -1 where this rank has none."""
+    problem: Exception | None = None
+    places: Places = MappingProxyType({})
+    """Where in its mesh the part of a gradient lies; () for a gradient that is all here."""
+
+
+class Merged(NamedTuple):
+    """The rows of shares over all ranks, and which of them any rank had."""
+
+    rows: Rows
+    present: NDArray[np.bool_]
+
+
+def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows]) -> Share:
+    """Measure what this rank holds. A failure is kept for `merged`, where all ranks learn of it."""
+    names = found.order
+    rows, sizes = np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT)
+    at = {name: position for position, name in enumerate(names)}
+    here = [at[name] for name in found.names]
+    try:
+        if here:
+            rows[here] = measure_local(reduced_parts(found.gradients))
+            sizes[here] = [float(np.prod(gradient.shape)) for gradient in found.gradients]
+    except Exception as problem:
+        return Share(names, np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT), problem)
+    places = {n: _place(g) for n, g in zip(found.names, found.gradients, strict=True)}
+    return Share(names, rows, sizes, places=places)
+
+
+def merged(
+    shares: Sequence[Share], group: Any, device: Any, thresholds: Thresholds, *, changed: bool = False
+) -> list[Merged] | None:
+    """The same rows on every rank, from two collectives. `None` where a rank says that its names have `changed`.
+
+    Every rank of the group must call this with shares of the same lengths. If one of them failed, all of them raise.
+    """
+    import torch
+    import torch.distributed as dist
+
+    rows, sizes = np.concatenate([share.rows for share in shares]), np.concatenate([share.sizes for share in shares])
+    problem = next((share.problem for share in shares if share.problem is not None), None)
+    said = np.zeros((1, len(_ADDED)))
+    said[0, :2] = problem is not None, changed
+    sums = torch.from_numpy(np.concatenate([said, rows[:, _ADDED]])).to(device)
+    extremes = torch.from_numpy(np.column_stack([rows[:, _MAXIMA], -rows[:, INDEX["min"]], sizes])).to(device)
+    # Both are under way at once: what they cost is mostly the way there and back.
+    added_up = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group, async_op=True)
+    dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
+    added_up.wait()
+    added, most = sums.cpu().numpy(), extremes.cpu().numpy()
+    if added[0, 0] > 0:
+        raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
+    if added[0, 1] > 0:
+        return None
+    result = np.empty((len(rows), len(COLUMNS)))
+    result[:, _ADDED], result[:, _MAXIMA], result[:, INDEX["min"]] = added[1:], most[:, :2], -most[:, 2]
+    sizes = most[:, 3]
+    whole = _counted_once(result, sizes, thresholds)
+    bounds = np.cumsum([0, *(len(share.names) for share in shares)])
+    return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in pairwise(bounds)]
+
+
+def _counted_once(rows: Rows, sizes: NDArray[np.float64], thresholds: Thresholds) -> Rows:
+    """Divide by the number of copies that were counted, and fill up with zeros what no rank had a gradient for."""
+    counts = rows[:, _COUNT].copy()
+    copies = np.ceil(np.divide(counts, sizes, out=np.ones_like(counts), where=sizes > 0)).clip(min=1)
+    infinite = rows[:, _INF].copy()
+    rows[:, _ADDED] /= copies[:, None]
+    # A NaN in one copy of several is still a NaN.
+    rows[:, [_NAN, _INF]] = np.ceil(rows[:, [_NAN, _INF]])
+    rows[:, _NEGATIVE] *= np.divide(rows[:, _INF] * copies, infinite, out=np.ones_like(counts), where=infinite > 0)
+    for position in np.flatnonzero(sizes * copies > counts):
+        absent = sizes[position] - counts[position] / copies[position]
+        parts = 2 if rows[position, _PARTS] > rows[position, _COUNT] else 1
+        zeros = zeros_row(round(absent), thresholds, parts)
+        rows[position] = merge_rows(np.stack([rows[position], zeros]))
+    return rows
+
+
+def _place(gradient: Any) -> tuple[int, ...]:
+    if not is_sharded(gradient):
+        return ()
+    where = gradient.device_mesh.get_coordinate() or ()
+    return tuple(-1 if p.is_replicate() else index for index, p in zip(where, gradient.placements, strict=False))
+
+
+def _failure(problem: Exception | None, failed: int, ranks: int) -> Exception:
+    if problem is not None:
+        return problem
+    return MonitorStateError(
+        f"{failed} of {ranks} ranks could not measure their gradients, so that no rank has a table. What went wrong is "
+        "said there; this rank raises with them, so that none waits for another."
+    )
+
+
+_created: Final[dict[tuple[int, ...], Any]] = {}
+"""Groups by their ranks. Making one is slow, and finding it again must not need another collective."""
+_created_in: list[int] = []
+
+
+def group_of(tensors: Iterable[Any]) -> Any:
+    """The process group of all ranks that hold a part of these `DTensor`s.
+
+    That is the mesh that contains all the others, else the mesh they were all cut from, else the world. Ranks come to
+    the same answer without asking one another, because meshes are the same objects of the program on each of them.
+    """
+    meshes = list({id(mesh): mesh for mesh in (tensor.device_mesh for tensor in tensors)}.values())
+    members = [ranks_of(mesh) for mesh in meshes]
+    everyone = set().union(*members)
+    largest = max(members, key=len)
+    if everyone != set(largest):
+        roots = {ranks_of(mesh._get_root_mesh()) for mesh in meshes if hasattr(mesh, "_get_root_mesh")}
+        largest = roots.pop() if len(roots) == 1 else tuple(range(dist.get_world_size()))
+    if len(largest) == dist.get_world_size():
+        return dist.group.WORLD
+    mesh = next((m for m, ranks in zip(meshes, members, strict=True) if ranks == largest and m.ndim == 1), None)
+    return _group_with(largest) if mesh is None else mesh.get_group()
+
+
+def ranks_of(mesh: Any) -> tuple[int, ...]:
+    """The ranks of a mesh in order."""
+    return tuple(sorted(mesh.mesh.flatten().tolist()))
+
+
+def device_of(group: Any) -> torch.device:
+    """Where the tensors of this group's collectives must lie: on the accelerator if it has a backend for one."""
+    kinds = [device.type for device in getattr(group, "_device_types", [])]
+    kind = next((kind for kind in kinds if kind != "cpu"), "cpu")
+    if kind == "cpu" or not torch.get_device_module(kind).is_available():
+        return torch.device("cpu")
+    return torch.device(kind, torch.get_device_module(kind).current_device())
+
+
+def _group_with(ranks: tuple[int, ...]) -> Any:
+    world = id(dist.group.WORLD)
+    if _created_in != [world]:  # the groups of a world that is gone are gone with it
+        _created.clear()
+        _created_in[:] = [world]
+    if ranks not in _created:
+        # By its members alone: the other ranks may be elsewhere in the program.
+        _created[ranks] = dist.new_group(list(ranks), use_local_synchronization=True)
+    return _created[ranks]

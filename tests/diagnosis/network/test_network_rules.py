@@ -1,0 +1,204 @@
+"""Rules as pure functions of plain records: no torch is needed, and each is silent without its evidence."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from gradient_flow.diagnosis import advice
+from gradient_flow.diagnosis.consolidation import consolidate
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.profile import depth_profiles
+from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
+from gradient_flow.diagnosis.network.rules import judge_analysis
+from gradient_flow.diagnosis.network.stability import spikes
+from gradient_flow.diagnosis.registry import register_rule
+from gradient_flow.errors import InputError
+
+
+def stack(gradients, rms=None, units=64, **more):
+    """A record of a plain stack of layers with these gradient norms, from the first to the output."""
+    count = len(gradients)
+    rms = rms or [1.0] * count
+    places = [
+        Place(
+            name=str(k),
+            role="output",
+            call=0,
+            kind="Linear",
+            layer=str(k),
+            order=k,
+            units=units,
+            size=units,
+            samples=128,
+            positions=1,
+            own_weights=True,
+            from_data=k == 0,
+            from_batch=k == 0,
+            rms=[rms[k]] * 3,
+            gradient=[gradients[k]] * 3,
+            bad_values=[0] * 3,
+            bad_gradients=[0] * 3,
+            dead_share=0.0,
+            rows_seen=500,
+        )
+        for k in range(count)
+    ]
+    layers = [
+        Layer(name=str(k), kind="Linear", trainable=True, order=k, gradient_seen=True, gradient=[1.0] * 3)
+        for k in range(count)
+    ]
+    settings = {"watched": [0, 10, 19], "losses": [2.3] * 20, "norms": [1.0] * 20, "input_units": 64, **more}
+    chain = list(range(count))
+    return AnalysisRecord(steps=20, places=places, layers=layers, chains=[chain], averaging=[[0.0] * count], **settings)
+
+
+def kinds(issues):
+    return [issue.issue_type.name for issue in issues]
+
+
+def test_a_level_stack_is_healthy():
+    assert judge_analysis(stack([1.0] * 10)) == []
+
+
+def test_rules_need_no_torch():
+    rules = "gradient_flow.diagnosis.network.rules, gradient_flow.diagnosis.run_rules"
+    code = f"import sys, {rules}; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-20, 1e20])
+@pytest.mark.parametrize(("per_layer", "expected"), [(0.5, ["VANISHING"]), (0.9, []), (1.0, []), (1.8, ["EXPLODING"])])
+def test_only_ratios_count(per_layer, expected, scale):
+    gradients = [scale * per_layer ** (11 - k) for k in range(12)]
+    assert kinds(judge_analysis(stack(gradients))) == expected
+
+
+def test_severity_follows_the_evidence():
+    def severity(decades):
+        gradients = [10 ** (-decades * (10 - k) / 10) for k in range(11)] + [1.0]
+        return [issue.severity for issue in judge_analysis(stack(gradients))]
+
+    assert [severity(d) for d in (2.0, 2.7, 3.2, 5.0)] == [[], [2], [3], [4]]
+
+
+def test_the_culprit_is_the_one_layer_that_does_it():
+    gradients = [1e-4] * 5 + [1.0] * 5
+    (issue,) = judge_analysis(stack(gradients))
+    assert issue.layer == "5"
+    assert "`5` by 1e+04" in issue.advice[0]
+
+
+def test_small_head_is_not_vanishing():
+    assert judge_analysis(stack([1e-4] * 9 + [1.0])) == []
+
+
+def test_averages_are_taken_out():
+    record = stack([1e-3] * 4 + [1.0] * 4)
+    record.averaging[0][3] = 3.0  # a mean over a million positions
+    assert judge_analysis(record) == []
+
+
+def test_gains_add_up():
+    profile = depth_profiles(stack([0.25, 0.5, 1.0, 4.0]))[0]
+    assert profile.gain == pytest.approx(math.log10(0.25))
+    assert profile.head.gain == pytest.approx(math.log10(0.25))
+
+
+def test_one_cause_one_issue():
+    record = stack([1e-12, 1e-8, 1e-5, 1e-3, 1.0, 1.0])
+    record.activations = [Activation(layer="3", kind="Tanh", flat_share=0.9, mean_slope=0.05, is_last=False)]
+    (issue,) = judge_analysis(record)
+    assert (issue.issue_type, issue.layer) == (IssueType.SATURATION, "3")
+    assert kinds(issue.consequences) == ["VANISHING"]
+
+
+def test_nan_weights_take_everything_in():
+    record = stack([1e-12, 1e-8, 1e-4, 1.0, 1.0])
+    record.layers[2].bad_weights = 1
+    (issue,) = judge_analysis(record)
+    assert (issue.issue_type, issue.layer) == (IssueType.NUMERICAL, "2")
+    assert "VANISHING" in kinds(issue.consequences)
+
+
+def test_a_side_layer_without_gradient_explains_nothing():
+    record = stack([1e-12, 1e-8, 1e-4, 1.0, 1.0])
+    record.layers.append(Layer(name="aux", kind="Linear", trainable=True, order=99))
+    assert sorted(kinds(judge_analysis(record))) == ["DISCONNECTED", "VANISHING"]
+
+
+def test_dead_share_must_stand_out():
+    record = stack([1.0] * 6)
+    for place, share in zip(record.places, [0.0, 0.1, 0.2, 0.3, 0.4, 0.0], strict=True):
+        place.dead_share = share  # rises with depth, as in every deep stack
+    assert judge_analysis(record) == []
+    record.places[2].dead_share = 0.55
+    record.places[3].dead_share = record.places[4].dead_share = 0.0
+    record.places[2].variation = 0.9
+    (issue,) = judge_analysis(record)
+    assert (issue.issue_type, issue.layer) == (IssueType.DEAD, "2")
+    record.layers[2].trainable = False
+    assert judge_analysis(record) == []
+
+
+def test_update_ratios_and_advice():
+    record = stack([1.0] * 4, trained=True, learning_rate=0.06, optimizer="Adam")
+    for layer in record.layers:
+        layer.matrix, layer.update_ratio = f"{layer.name}.weight", [1e-3] * 3
+    assert judge_analysis(record) == []
+    record.layers[2].update_ratio = [2.0] * 3
+    (issue,) = judge_analysis(record)
+    assert (issue.issue_type, issue.layer) == (IssueType.EXPLODING, "2")
+    assert issue.advice[0].startswith("Learning rate at most 3e-4 (now 0.06): the update ratio is 2")
+
+
+def test_same_type_in_one_layer_is_said_once():
+    low = Issue(issue_type=IssueType.VANISHING, severity=IssueSeverity.LOW, layer="0", message="level")
+    high = Issue(issue_type=IssueType.VANISHING, severity=IssueSeverity.HIGH, layer="0", message="profile")
+    assert consolidate([low, high], stack([1.0] * 3)) == [high]
+
+
+def test_spikes_need_a_floor():
+    assert spikes([1.0] * 19 + [1.5]) == []
+    assert spikes([1.0] * 19 + [50.0]) == [19]
+
+
+def test_clip_advice_touches_the_share_it_names():
+    norms = list(range(1, 101))
+    assert "Clip the norm at 90.1: it would touch 10%" in advice.clip_at(norms)
+
+
+def test_bad_rules_are_refused():
+    with pytest.raises(InputError, match="`rule`"):
+        register_rule(42)
+    with pytest.raises(InputError, match="`of`"):
+        register_rule(lambda record: [], of="flow")
+
+
+def test_infinities_that_a_softmax_absorbs_are_no_issue_and_those_that_reach_the_loss_are():
+    import torch
+    from torch import nn
+
+    from gradient_flow import GradientFlowAnalyzer, IssueType
+
+    class Masked(nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.net, self.value = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 6)), value
+
+        def forward(self, x):
+            scores = self.net(x)
+            mask = torch.zeros_like(scores, dtype=torch.bool)
+            mask[:, 3] = True
+            return scores.masked_fill(mask, self.value)
+
+    torch.manual_seed(0)
+    targets = torch.randint(3, (64,))
+    for value, expected in ((-math.inf, []), (math.inf, [IssueType.NUMERICAL])):
+        issues = GradientFlowAnalyzer(Masked(value)).analyze(
+            lambda: torch.randn(64, 8), lambda output: nn.functional.cross_entropy(output, targets), steps=3
+        )
+        assert [issue.issue_type for issue in issues] == expected
+        assert all(issue.layer for issue in issues)

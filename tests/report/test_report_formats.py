@@ -1,0 +1,130 @@
+"""The report as a file: every format, replaced as a whole or not at all, and the command that writes it."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+from report_runs import HOSTILE, empty_run, hostile_run, sick_run
+
+from gradient_flow.cli.report import report
+from gradient_flow.errors import InputError, RunFileError
+from gradient_flow.record.run_reader import load_run
+from gradient_flow.report import write as report_module
+from gradient_flow.report.data import page_data
+from gradient_flow.report.write import FORMATS, write_report
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "sick": sick_run(folder / "sick"),
+        "hostile": hostile_run(folder / "$x$ <b>"),
+        "empty": empty_run(folder / "empty"),
+    }
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("run", ["sick", "hostile", "empty"])
+def test_every_format_of_every_run_lies_in_the_run_folder(runs, run, kind):
+    path = write_report(runs[run], format=kind)
+    assert path == Path(runs[run]) / f"report.{kind}"
+    assert path.stat().st_size > 100
+
+
+@pytest.mark.parametrize("run", ["sick", "hostile", "empty"])
+def test_the_text_fits_eighty_columns_and_says_it_all(runs, run):
+    text = write_report(runs[run], format="txt").read_text()
+    data = page_data(runs[run])
+    assert max(map(len, text.splitlines())) <= 80
+    words = "".join(text.split())  # a name of 200 letters is broken over lines
+    assert "".join(data["verdict"]["sentence"].split()) in words
+    for issue in data["verdict"]["issues"]:
+        assert f"[{issue['severity']}]" in text
+        assert all("".join(advice["text"].split()) in words for advice in issue["advice"])
+
+
+def test_the_table_of_layers_has_the_last_norms(runs):
+    text = write_report(runs["sick"], format="txt").read_text()
+    run = load_run(runs["sick"])
+    table = run.table(run.table_steps[-1])
+    shown = dict(re.findall(r"^(\d+\.\w+)\s+(\S+)", text, re.MULTILINE))
+    assert list(shown) == list(table.names)
+    assert [float(value) for value in shown.values()] == pytest.approx(table.norm.tolist(), rel=0.06)
+
+
+def test_markdown_escapes_names(runs):
+    text = write_report(runs["hostile"], format="md").read_text()
+    assert "<img" not in text.replace("\\<img", "")
+    assert "<script" not in text.replace("\\<script", "")
+    rows = [line for line in text.splitlines() if line.startswith("| tensors")]
+    assert len(rows) == len(HOSTILE)
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 7 for row in rows)
+
+
+def test_json_is_the_data_of_the_page_and_strict(runs):
+    def refuse(token):
+        raise AssertionError(f"{token} is not JSON")
+
+    told = json.loads(write_report(runs["sick"], format="json").read_text(), parse_constant=refuse)
+    assert told == page_data(runs["sick"])
+
+
+def test_the_picture_is_drawn(runs):
+    with Image.open(write_report(runs["sick"], format="png")) as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(np.uint32)
+    assert pixels.shape[0] > 800
+    assert len(np.unique(pixels @ np.array([65536, 256, 1], dtype=np.uint32))) > 200
+
+
+def test_a_failure_leaves_the_old_report_and_nothing_beside_it(runs, tmp_path, monkeypatch):
+    target = write_report(runs["sick"], tmp_path / "kept.html")
+    before = target.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report_module.os, "replace", full)
+    with pytest.raises(RunFileError, match="No space left"):
+        write_report(runs["sick"], target)
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.html"]
+
+
+def test_out_may_be_a_folder_or_a_place_that_does_not_exist_yet(runs, tmp_path):
+    assert write_report(runs["sick"], tmp_path) == tmp_path / "report.html"
+    assert write_report(runs["sick"], tmp_path / "a" / "b.txt", "txt").read_text()
+
+
+def test_an_unknown_format_is_refused_by_name(runs):
+    with pytest.raises(InputError, match=r"`format` must be one of html, md, json, png, txt; got 'pdf'"):
+        write_report(runs["sick"], format="pdf")
+
+
+def test_a_path_without_a_run_is_refused(tmp_path):
+    with pytest.raises(RunFileError):
+        write_report(tmp_path)
+
+
+def test_the_command_writes_and_names_the_file(runs, tmp_path):
+    done = CliRunner().invoke(report, [str(runs["sick"]), "--out", str(tmp_path / "r.html")])
+    assert done.exit_code == 0, done.output
+    assert done.output.strip() == str(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_command_takes_the_format_from_the_name_or_the_option(runs, tmp_path):
+    CliRunner().invoke(report, [str(runs["sick"]), "--out", str(tmp_path / "r.md")])
+    assert (tmp_path / "r.md").read_text().startswith("# ")
+    CliRunner().invoke(report, [str(runs["sick"]), "--out", str(tmp_path / "odd.name"), "--format", "txt"])
+    assert max(map(len, (tmp_path / "odd.name").read_text().splitlines())) <= 80
+
+
+def test_the_command_refuses_what_is_no_run(tmp_path):
+    done = CliRunner().invoke(report, [str(tmp_path)])
+    assert done.exit_code == 2
+    assert "run.jsonl" in done.output

@@ -1,0 +1,75 @@
+"""The sanitizer run passes on the kernel as it is, and fails on kernels that are wrong."""
+
+import ast
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SANITIZE = ROOT / ".ci" / "sanitize"
+KERNEL = ROOT / "src" / "gradient_flow" / "measurement" / "kernels" / "native"
+
+FAULTS = {
+    "reads one element too many": (
+        "n - start < BLOCK ? n - start : BLOCK",
+        "n - start < BLOCK ? n - start + 1 : BLOCK",
+        "AddressSanitizer: heap-buffer-overflow",
+    ),
+    "shifts into the sign of an integer": (
+        "(uint32_t)(x[i] & 0x8000) << 16",
+        "(x[i] & 0x8000) << 16",
+        "runtime error: left shift",
+    ),
+    "counts elements at the limit": (
+        "near_zero += size < near_limit;",
+        "near_zero += size <= near_limit;",
+        "near_zero is",
+    ),
+}
+"""What is wrong: the line, what becomes of it, and what the run must say."""
+
+
+def sanitize(*arguments: Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SANITIZE, *arguments], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=600
+    )
+
+
+def test_the_kernel_agrees_with_the_reference_under_every_sanitizer(tmp_path):
+    run = sanitize(cwd=tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    passes = run.stdout.count("== ")
+    assert passes >= 2
+    assert len(re.findall(r"^fuzz_kernel: \d+ calls, \d+ elements: ok$", run.stdout, re.MULTILINE)) == passes
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_kernel_is_caught(fault, tmp_path):
+    line, instead, complaint = FAULTS[fault]
+    source = (KERNEL / "kernel.c").read_text()
+    assert source.count(line) == 1
+    (tmp_path / "kernel.c").write_text(source.replace(line, instead))
+    (tmp_path / "kernel.h").write_bytes((KERNEL / "kernel.h").read_bytes())
+    run = sanitize(tmp_path)
+    assert run.returncode != 0
+    assert complaint in run.stderr
+
+
+def test_without_a_compiler_the_run_fails():
+    run = sanitize(CC="no-such-compiler")
+    assert run.returncode != 0
+    assert "no C compiler" in run.stderr
+
+
+def test_the_kernel_is_sanitized_with_the_flags_it_is_shipped_with():
+    shipped = next(
+        ast.literal_eval(node.value)
+        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "extra_compile_args"
+    )
+    listed = re.search(r"^shipped_flags=\((.*?)\)", SANITIZE.read_text(), re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    assert listed[1].split() == shipped

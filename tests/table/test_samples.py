@@ -1,0 +1,69 @@
+"""Statistics of a few rows, against closed forms."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from gradient_flow.table import samples
+
+
+@pytest.mark.parametrize("shape", [(5,), (300, 7), (9, 11, 700), (4, 3, 8, 8), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("second", [False, True])
+def test_samples_are_bounded_and_copies(shape, second):
+    tensor = torch.randn(shape)
+    rows = samples.sample(tensor, second and len(shape) > 2)
+    assert rows.shape[0] * rows.shape[1] <= 2 * samples.ROWS
+    assert rows.shape[2] <= samples.UNITS
+    assert rows.numel() > 0
+    kept = rows.clone()
+    tensor.zero_()
+    assert torch.equal(rows, kept)
+
+
+def test_units_of_convolutions_come_second():
+    assert samples.units_come_second(nn.Conv2d(3, 4, 3), (2, 4, 8, 8))
+    assert not samples.units_come_second(nn.Linear(3, 4), (2, 5, 4))
+    assert samples.sample(torch.randn(2, 4, 8, 8), True).shape[2] == 4
+
+
+def test_a_unit_that_never_fires_is_seen():
+    rows = torch.rand(16, 2, 3)
+    rows[..., 1] = 0.0
+    assert samples.any_nonzero(rows).tolist() == [True, False, True]
+    assert (samples.highest(rows) > 0).tolist() == [True, False, True]
+
+
+def test_samples_without_gradient():
+    rows = torch.ones(8, 2, 3)
+    rows[:2] = 0
+    assert samples.empty_samples(rows) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
+@pytest.mark.parametrize("rank", [1, 3, 8])
+def test_effective_rank_of_equal_singular_values(rank, scale):
+    left, right = torch.linalg.qr(torch.randn(40, rank))[0], torch.linalg.qr(torch.randn(20, rank))[0]
+    assert samples.effective_rank(scale * left @ right.T, centred=False) == pytest.approx(rank, rel=1e-4)
+
+
+def test_effective_rank_of_nothing_is_not_a_number():
+    assert math.isnan(samples.effective_rank(torch.zeros(4, 3), centred=False))
+    assert math.isnan(samples.effective_rank(torch.full((4, 3), float("nan")), centred=True))
+
+
+def test_equal_rows():
+    assert samples.equal_rows(torch.full((4, 3), 0.1))
+    assert not samples.equal_rows(torch.zeros(4, 3))
+    assert not samples.equal_rows(torch.randn(4, 3))
+    nearly = torch.full((4, 3), 0.1)
+    nearly[3, 2] = 0.2
+    assert not samples.equal_rows(nearly)
+
+
+def test_cosine():
+    one = [torch.tensor([1.0, 0.0]), torch.tensor([2.0])]
+    assert samples.cosine(one, one) == pytest.approx(1.0)
+    assert samples.cosine(one, [-each for each in one]) == pytest.approx(-1.0)
+    assert math.isnan(samples.cosine(one, [0 * each for each in one]))
