@@ -195,7 +195,7 @@ def stages_are_clipped_by_their_common_norm(_folder: Path) -> None:
     layer = nn.Linear(2, 1, bias=False).double()
     layer.weight.grad = torch.full((1, 2), float(rank + 1), dtype=torch.float64)
     model, optimizer = nn.ModuleDict({f"stage{rank}": layer}), torch.optim.SGD(layer.parameters(), lr=0.0)
-    manager = gf.GradientManager(gf.GradientConfig(max_grad_norm=1.0), group=dist.new_group(list(range(world))))
+    manager = gf.GradientManager(gf.GradientConfig(max_grad_norm=1.0), process_group=dist.new_group(list(range(world))))
     with manager.attach(model, optimizer):
         optimizer.step()
     norm = math.sqrt(2 * sum((r + 1) ** 2 for r in range(world)))

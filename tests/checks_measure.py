@@ -317,16 +317,16 @@ def pipeline_stages_are_one_model(_folder: Path) -> None:
         models.append(model)
     expected = gf.measure({f"part{i}.{n}": p for i, model in enumerate(models) for n, p in model.named_parameters()})
     group = dist.new_group(list(range(world)))
-    table = gf.measure(models[stage], group=group)
+    table = gf.measure(models[stage], process_group=group)
     assert_same_table(table, expected)
     assert_same_everywhere(table)
     with CommDebugMode() as comm:
-        gf.measure(models[stage], group=group)
+        gf.measure(models[stage], process_group=group)
     assert collectives(comm) == 2  # names are known by now
     if rank == 0:  # one rank learns of a new parameter; the others are told so in time
         models[stage].extra = nn.Parameter(torch.ones(2, dtype=torch.float64))
         models[stage].extra.grad = torch.ones(2, dtype=torch.float64)
-    table = gf.measure(models[stage], group=group)
+    table = gf.measure(models[stage], process_group=group)
     assert table["part0.extra"].norm == math.sqrt(2)
     assert_same_everywhere(table)
 
@@ -334,7 +334,7 @@ def pipeline_stages_are_one_model(_folder: Path) -> None:
 def stages_with_their_own_names_keep_them(_folder: Path) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     gradients = {f"layer{i}": torch.full((i + 1,), float(i + 1), dtype=torch.float64) for i in range(world)}
-    table = gf.measure({f"layer{rank}": gradients[f"layer{rank}"]}, group=dist.group.WORLD)
+    table = gf.measure({f"layer{rank}": gradients[f"layer{rank}"]}, process_group=dist.group.WORLD)
     assert_same_table(table, gf.measure(gradients))
 
 

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from gradient_flow.diagnosis.issue import Issue as Issue
     from gradient_flow.diagnosis.issue import IssueSeverity as IssueSeverity
     from gradient_flow.diagnosis.issue import IssueType as IssueType
+    from gradient_flow.diagnosis.network.record import AnalysisRecord as AnalysisRecord
     from gradient_flow.diagnosis.registry import register_rule as register_rule
-    from gradient_flow.diagnosis.verdict import diagnose as diagnose
+    from gradient_flow.diagnosis.registry import unregister_rule as unregister_rule
+    from gradient_flow.diagnosis.sources import diagnose as diagnose
     from gradient_flow.errors import ConfigError as ConfigError
     from gradient_flow.errors import GradientFlowError as GradientFlowError
     from gradient_flow.errors import GradientFlowWarning as GradientFlowWarning
@@ -48,15 +50,29 @@ if TYPE_CHECKING:
     from gradient_flow.faces.special_analyzers import RLPolicyAnalyzer as RLPolicyAnalyzer
     from gradient_flow.faces.special_analyzers import TransformerAnalyzer as TransformerAnalyzer
     from gradient_flow.faces.training_optimizer import TrainingOptimizer as TrainingOptimizer
+    from gradient_flow.flow.rank_checks import RankReport as RankReport
     from gradient_flow.flow.watch import Flow as Flow
     from gradient_flow.flow.watch import watch as watch
     from gradient_flow.integrations.huggingface import GradientFlowCallback as GradientFlowCallback
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
     from gradient_flow.integrations.lightning_manager import GradientManagerCallback as GradientManagerCallback
+    from gradient_flow.probes.attention.stats import AttentionStats as AttentionStats
+    from gradient_flow.probes.field.jacobian import JacobianStats as JacobianStats
+    from gradient_flow.probes.field.stats import FieldStats as FieldStats
     from gradient_flow.probes.nonfinite.find import find_nonfinite as find_nonfinite
     from gradient_flow.probes.nonfinite.origin import NonFiniteOrigin as NonFiniteOrigin
-    from gradient_flow.record.run_reader import Run as Run
-    from gradient_flow.record.run_reader import load_run as load_run
+    from gradient_flow.probes.policy.stats import PolicyStats as PolicyStats
+    from gradient_flow.probes.recurrent.stats import RecurrentDynamics as RecurrentDynamics
+    from gradient_flow.record.event import Event as Event
+    from gradient_flow.record.evidence import NonFinite as NonFinite
+    from gradient_flow.record.evidence import RunRecord as RunRecord
+    from gradient_flow.record.look import LookRecord as LookRecord
+    from gradient_flow.record.run import Run as Run
+    from gradient_flow.record.run import load_run as load_run
+    from gradient_flow.record.step import StepRecord as StepRecord
+    from gradient_flow.report.compare import Comparison as Comparison
+    from gradient_flow.report.compare import compare as compare
+    from gradient_flow.report.write import write_report as write_report
     from gradient_flow.table import GradientStats as GradientStats
     from gradient_flow.table import GradientTable as GradientTable
     from gradient_flow.table import measure as measure
@@ -66,10 +82,15 @@ if TYPE_CHECKING:
     from gradient_flow.training.history import TrainingHistory as TrainingHistory
 
 _HOME = {
+    "AnalysisRecord": "diagnosis.network.record",
+    "AttentionStats": "probes.attention.stats",
     "ClipAdvice": "act.clip_advice",
+    "Comparison": "report.compare",
     "ConfigError": "errors",
     "Diagnosis": "diagnosis.issue",
     "EarlyStoppingConfig": "training.early_stopping",
+    "Event": "record.event",
+    "FieldStats": "probes.field.stats",
     "Flow": "flow.watch",
     "GainComparison": "faces.gain",
     "GradientClipper": "act.clipper",
@@ -91,34 +112,45 @@ _HOME = {
     "Issue": "diagnosis.issue",
     "IssueSeverity": "diagnosis.issue",
     "IssueType": "diagnosis.issue",
+    "JacobianStats": "probes.field.jacobian",
     "KernelError": "errors",
     "LRSchedulerConfig": "training.config",
+    "LookRecord": "record.look",
     "MissingExtraError": "errors",
     "MonitorStateError": "errors",
     "NaNInfHandler": "act.guard",
+    "NonFinite": "record.evidence",
     "NonFiniteGradientError": "errors",
     "NonFiniteOrigin": "probes.nonfinite.origin",
+    "PolicyStats": "probes.policy.stats",
     "RLPolicyAnalyzer": "faces.special_analyzers",
     "RandomState": "capture.random_state",
+    "RankReport": "flow.rank_checks",
     "RecurrentAnalyzer": "faces.special_analyzers",
-    "Run": "record.run_reader",
+    "RecurrentDynamics": "probes.recurrent.stats",
+    "Run": "record.run",
     "RunFileError": "errors",
+    "RunRecord": "record.evidence",
+    "StepRecord": "record.step",
     "TrainingHistory": "training.history",
     "TrainingOptimizer": "faces.training_optimizer",
     "TransformerAnalyzer": "faces.special_analyzers",
     "clip_gradients": "faces.functions",
+    "compare": "report.compare",
     "compute_gradient_norm": "faces.functions",
     "compute_gradient_stats": "faces.functions",
     "create_gradient_manager": "faces.manager",
     "detect_gradient_issues": "faces.functions",
-    "diagnose": "diagnosis.verdict",
+    "diagnose": "diagnosis.sources",
     "find_nonfinite": "probes.nonfinite.find",
-    "load_run": "record.run_reader",
+    "load_run": "record.run",
     "measure": "table",
     "register_rule": "diagnosis.registry",
     "safe_backward": "faces.manager",
+    "unregister_rule": "diagnosis.registry",
     "visualize_layer_gradients": "faces.functions",
     "watch": "flow.watch",
+    "write_report": "report.write",
 }
 """Public name → module that defines it."""
 

@@ -1,8 +1,9 @@
-"""`GradientConfig`: the settings of gradient management. They may change during a run; each change is checked."""
+"""What may be set: `GradientConfig` for the management of gradients, and the switch that turns all watching off."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -10,8 +11,15 @@ from typing import Any, Final
 
 from gradient_flow.errors import ConfigError, check_choice, check_flag, check_number, check_whole
 
+DISABLE: Final = "GRADIENT_FLOW_DISABLE"
+"""Set to 1 in the environment, nothing is watched: no hook, no file, no logger."""
 CLIP_TYPES: Final = ("norm", "value", "adaptive", "agc", "zclip", "per_group")
 NONFINITE_POLICIES: Final = ("replace", "raise", "skip", "zero", "observe", "rollback")
+
+
+def disabled() -> bool:
+    """Whether the environment switches all watching off. What a user asked to act on gradients still acts."""
+    return os.environ.get(DISABLE, "") not in ("", "0")
 
 
 @dataclass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import numbers
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,10 +61,25 @@ class GradientFlowWarning(UserWarning):
     """Something was noticed that does not stop the work."""
 
 
+def warn(message: str, stacklevel: int = 2) -> None:
+    """Warn the user. Where their filter makes errors of warnings, log it instead: training must not end for it."""
+    try:
+        warnings.warn(message, GradientFlowWarning, stacklevel=stacklevel + 1)
+    except GradientFlowWarning:
+        logging.getLogger("gradient_flow").warning(message)
+
+
 def check_whole(name: str, value: Any, at_least: int) -> None:
     """Refuse what is not a whole number of at least this."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise ConfigError(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.")
+
+
+def check_count(name: str, value: Any) -> int:
+    """The value, if it is an integer ≥ 1; an `InputError` otherwise."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+    return int(value)
 
 
 def check_number(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
@@ -12,14 +12,43 @@ from gradient_flow.act.schedule_hold import ScheduleHold
 from gradient_flow.capture.optimizer_steps import pending_scale, stepping_optimizer
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.errors import InputError
-from gradient_flow.flow.rank_checks import RankTrace
 from gradient_flow.table import GradientTable
-from gradient_flow.table.columns import scale_rows
 from gradient_flow.table.rank_names import RankNames
 from gradient_flow.table.row_parameters import Parameters, parameters_of_rows
 
-if TYPE_CHECKING:
-    from gradient_flow.faces.manager import GradientManager
+
+class StepManager(Protocol):
+    """What an attachment asks of a `GradientManager`."""
+
+    @property
+    def process_group(self) -> Any:
+        """Ranks with different parameters that are managed as one model."""
+
+    @property
+    def last_step(self) -> dict[str, Any] | None:
+        """What the last step returned."""
+
+    def has_managed(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the coming step was managed already."""
+
+    def measure_step(self, parameters: Any, ranks: RankNames | None) -> tuple[GradientTable, Parameters]:
+        """The table of the coming step."""
+
+    def manage_step(self, *parts: Any, **further: Any) -> dict[str, Any]:
+        """Guard, clip and record the coming step."""
+
+    def count_overflows(self, scaler: Any) -> None:
+        """Count what the scaler skipped since."""
+
+
+class BadRanks(Protocol):
+    """What tells whose gradients were not finite before ranks were averaged."""
+
+    def bad_ranks(self) -> Any:
+        """The ranks with non-finite gradients since the last call."""
+
+    def close(self) -> None:
+        """Take the hooks away."""
 
 
 class Attachment:
@@ -27,18 +56,18 @@ class Attachment:
 
     def __init__(
         self,
-        manager: GradientManager,
+        manager: StepManager,
         model: torch.nn.Module,
         *,
         scaler: Any = None,
         scheduler: Any = None,
-        group: Any = None,
-        trace_ranks: bool = False,
+        process_group: Any = None,
+        trace: BadRanks | None = None,
     ) -> None:
         self.manager, self.model, self.scaler, self.scheduler = manager, model, scaler, scheduler
-        self.group = group if group is not None else manager.group
+        self.process_group = process_group if process_group is not None else manager.process_group
         self._ranks: dict[int, RankNames] = {}
-        self._trace = RankTrace(model) if trace_ranks else None
+        self._trace = trace
         self._in_step: dict[int, ScaleInStep] = {}
 
     def before_step(
@@ -62,10 +91,10 @@ class Attachment:
         parameters = parameters_to_manage(self.model, optimizer, only_optimizer=True)
         of_rows: Parameters
         if table is None:
-            if self.group is not None:
-                ranks = self._ranks.setdefault(id(optimizer), RankNames(self.group))
+            if self.process_group is not None:
+                ranks = self._ranks.setdefault(id(optimizer), RankNames(self.process_group))
             table, of_rows = self.manager.measure_step(parameters, ranks)
-            table = unscaled(table, pending_scale(optimizer))
+            table = table.unscaled(pending_scale(optimizer))
         else:
             of_rows = parameters_of_rows(table, parameters, ranks)
         if bad_ranks is None and self._trace is not None:
@@ -97,14 +126,6 @@ class Attachment:
         ScheduleHold(self.scheduler).release()
         for in_step in self._in_step.values():
             in_step.end()
-
-
-def unscaled(table: GradientTable, scale: float) -> GradientTable:
-    """The table of the same gradients without a loss scale."""
-    if scale == 1.0:
-        return table
-    rows = scale_rows(table.rows, 1.0 / scale)
-    return GradientTable(table.names, rows, missing=table.missing, thresholds=table.thresholds)
 
 
 def as_optimizers(given: Any) -> list[torch.optim.Optimizer]:

@@ -17,7 +17,7 @@ from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.table import measure, samples
 from gradient_flow.table.measure import reader_for_hooks
-from gradient_flow.table.updates import sample_weights, weight_changes
+from gradient_flow.table.updates import WeightSample, sample_weights
 
 _LEAST_SAMPLES = 16
 _LEAST_WATCHED, _ONE_IN = 3, 7
@@ -51,7 +51,7 @@ class Observer:
         self._last_gradient: list[torch.Tensor] | None = None
         self._input_rows: torch.Tensor | None = None
         self._sample_rows: torch.Tensor | None = None
-        self._before: tuple[list[str], list[torch.Tensor], list[torch.Tensor]] | None = None
+        self._before: WeightSample | None = None
         self._close = self._watched = False
         self._close_steps = {0, steps // 2, steps - 1}
         watched = max(_LEAST_WATCHED, steps // _ONE_IN)
@@ -139,17 +139,15 @@ class Observer:
         """Just before the optimizer's step."""
         if self._watched:
             trained = [(name, p) for name, p in self._parameters if p.dim() > 1 and p.grad is not None]
-            weights: list[torch.Tensor] = [p for _, p in trained]
-            self._before = [name for name, _ in trained], weights, sample_weights(weights)
+            self._before = WeightSample(trained) if trained else None
 
     def after_update(self) -> None:
         """Just after it."""
-        if self._before is None or not self._before[0]:
+        if self._before is None:
             return
-        (names, weights, before), self._before = self._before, None
-        changes, sizes = measure(weight_changes(weights, before)).norm, measure(before).norm
-        for name, change, size in zip(names, changes.tolist(), sizes.tolist(), strict=True):
-            self._ratios.setdefault(name, []).append(change / size if size > 0 else math.nan)
+        before, self._before = self._before, None
+        for name, ratio in before.ratios().items():
+            self._ratios.setdefault(name, []).append(ratio)
 
     # ---- inside hooks ---------------------------------------------------------------------------------------------
 

@@ -13,15 +13,16 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from gradient_flow.analysis.observer import Observer
-from gradient_flow.capture.call_places import graph_behind
+from gradient_flow.capture.autograd_graph import graph_behind
 from gradient_flow.capture.model_state import gradients_kept, nothing_changed
 from gradient_flow.capture.module_calls import tensors_in
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.errors import InputError
 
 if TYPE_CHECKING:
-    from gradient_flow.probes.field.field import FieldStats
+    from gradient_flow.probes.field.coherence import FlowCoherence
     from gradient_flow.probes.field.jacobian import JacobianStats
+    from gradient_flow.probes.field.stats import FieldStats
 
 _BAD_STEPS: Final = 3
 """After so many steps with something non-finite there is nothing new to learn."""
@@ -46,6 +47,7 @@ def run_steps(
     in_place: bool,
     thresholds: Mapping[str, float],
     make_probe: Callable[[nn.Module], Probe] | None = None,
+    coherence: FlowCoherence | None = None,
     progress: bool = False,
 ) -> tuple[AnalysisRecord, Probe | None]:
     """Run the steps and record what was seen. Without an optimizer, or on a copy, everything is left as found."""
@@ -68,6 +70,8 @@ def run_steps(
         bad_steps = 0
         for index in _shown(steps, progress):
             finite = _one_step(index, model, input_fn, loss_fn, observer, others, probe)
+            if coherence is not None:
+                coherence.add(parameter.grad for parameter in seen.parameters())
             bad_steps += not finite
             if not finite:
                 observer.watch_also(index + 1)
@@ -138,7 +142,9 @@ class _OtherGradients:
                 self._kept.setdefault(id(tensor), (tensor, tensor.grad))
 
 
-def gradient_field(model: nn.Module, input_fn: Any, loss_fn: Any, players: Any) -> FieldStats:
+def gradient_field(
+    model: nn.Module, input_fn: Any, loss_fn: Any, players: Any, coherence: float | None = None
+) -> FieldStats:
     """Divergence and rotation at the model's present weights, on one batch. A player is `(loss_fn, parameters)`."""
     from gradient_flow.probes.field.field import field_stats
 
@@ -146,7 +152,8 @@ def gradient_field(model: nn.Module, input_fn: Any, loss_fn: Any, players: Any) 
         players = [(loss_fn, [parameter for parameter in model.parameters() if parameter.requires_grad])]
     with uncompiled(model) as model, nothing_changed(model), torch.inference_mode(False), torch.enable_grad():
         inputs = input_fn()
-        return field_stats([(_loss_of(model, inputs, loss), list(parameters)) for loss, parameters in players])
+        losses = [(_loss_of(model, inputs, loss), list(parameters)) for loss, parameters in players]
+        return field_stats(losses, coherence=coherence)
 
 
 def input_jacobian(model: nn.Module, input_fn: Any) -> tuple[JacobianStats | None, str]:

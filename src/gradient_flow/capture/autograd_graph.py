@@ -165,3 +165,14 @@ def _few(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().reshape(-1)
     few = flat[:: max(1, flat.numel() // 16_384)]
     return few.abs().float() if few.is_complex() else few.float()
+
+
+def graph_behind(nodes: Iterable[Any], most: int = 100_000) -> Iterator[Any]:
+    """These nodes and all that a backward pass comes to after them."""
+    waiting, seen = list(nodes), set[Any]()
+    while waiting and len(seen) < most:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            waiting.extend(following for following, _ in node.next_functions)

@@ -30,8 +30,8 @@ def compare(runs: tuple[Path, ...], layers: int, as_json: bool) -> None:
     Example: gradient-flow compare runs/before runs/after
     """
     from gradient_flow.errors import RunFileError
-    from gradient_flow.record.run_reader import load_run
-    from gradient_flow.report.compare import compare as compare_runs
+    from gradient_flow.record.run import load_run
+    from gradient_flow.report.compare import compare_runs
     from gradient_flow.report.compare_text import comparison_tables
     from gradient_flow.report.data import readable
 

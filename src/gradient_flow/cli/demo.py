@@ -48,7 +48,8 @@ def demo(faults: tuple[str, ...], steps: int | None, seed: int, out: Path) -> No
 
     Example: gradient-flow demo --fault nan --fault spike --seed 3
     """
-    from gradient_flow.demo.show import perform, report
+    from gradient_flow.demo.show import perform
+    from gradient_flow.report.write import write_report
 
     screen = console()
     names = tuple(dict.fromkeys(faults)) or SHOWN
@@ -62,7 +63,7 @@ def demo(faults: tuple[str, ...], steps: int | None, seed: int, out: Path) -> No
         screen.print(f"{many} right.", style="bold green")
     screen.print("\nOpen the reports in a browser:")
     for outcome in outcomes:
-        screen.print(f"  {report(outcome)}", soft_wrap=True)
+        screen.print(f"  {write_report(outcome.folder)}", soft_wrap=True)
     screen.print(f"Look further:\n  gradient-flow tail --once {outcomes[-1].folder}", soft_wrap=True)
     if {"healthy", "attention"} <= {*names}:  # the same network and data, but for the fault
         screen.print(f"  gradient-flow compare {out / 'healthy'} {out / 'attention'}", soft_wrap=True)

@@ -29,18 +29,18 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     Example: gradient-flow diagnose runs/exp1 --fail-on high
     """
     from gradient_flow.diagnosis.issue import at_least
-    from gradient_flow.diagnosis.verdict import diagnose as judge
+    from gradient_flow.diagnosis.sources import as_run
+    from gradient_flow.diagnosis.verdict import verdict
     from gradient_flow.errors import RunFileError
-    from gradient_flow.record.run_reader import load_run
     from gradient_flow.report.data import readable
     from gradient_flow.report.terminal import issues_text, verdict_text
 
-    recorded = load_run(run) if (run / "run.jsonl").exists() or run.suffix == ".jsonl" else None
-    found = judge(recorded if recorded is not None else run)
+    recorded = as_run(run)
+    found = verdict(recorded)
     if not found.steps:
         raise RunFileError(f"{str(run)!r} holds no step yet: nothing was recorded that could be judged.")
     failed = at_least(found.issues, fail_on)
-    notes = recorded.notes if recorded is not None else []
+    notes = recorded.notes
     if as_json:
         told = {"run": readable(str(run)), "message": found.message, **found.to_dict()}
         write_json({**told, "fail_on": fail_on, "failed": bool(failed), "notes": notes})

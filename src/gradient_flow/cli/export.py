@@ -38,7 +38,7 @@ def export(run: Path, to: str, what: str, out: str | None) -> None:
     from rich.progress import track
 
     from gradient_flow.errors import RunFileError
-    from gradient_flow.record.run_reader import load_run
+    from gradient_flow.record.run import load_run
     from gradient_flow.record.run_tables import columns_of, portions, rows_of, write_table
 
     recorded = load_run(run)

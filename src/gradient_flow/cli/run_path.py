@@ -37,8 +37,8 @@ class RunPath(click.Path):
         return path
 
     def _names(self) -> tuple[str, ...]:
-        from gradient_flow.diagnosis.verdict import MATRICES_FILE, STATISTICS_FILE
-        from gradient_flow.record.run_writer import FILE_NAME
+        from gradient_flow.record.export import MATRICES_FILE, STATISTICS_FILE
+        from gradient_flow.record.run_lines import FILE_NAME
 
         return (FILE_NAME,) if self.only_runs else (FILE_NAME, STATISTICS_FILE, MATRICES_FILE)
 

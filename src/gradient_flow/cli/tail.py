@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from gradient_flow.report.run_view import RunMonitor
+    from gradient_flow.report.live_run import LiveRun
 
 _OLD_LINES = 10
 _TICK = 0.1
@@ -41,9 +41,9 @@ def tail(run: Path, once: bool, interval: float) -> None:
 
     Example: gradient-flow tail runs/exp1
     """
-    from gradient_flow.report.run_view import RunMonitor
+    from gradient_flow.report.live_run import LiveRun
 
-    monitor, out = RunMonitor(run), console()
+    monitor, out = LiveRun(run), console()
     monitor.update()
     try:
         if once:
@@ -58,18 +58,19 @@ def tail(run: Path, once: bool, interval: float) -> None:
     write_notes(monitor.run.notes)
 
 
-def _picture(monitor: RunMonitor, out: Console, height: int) -> Text:
+def _picture(monitor: LiveRun, out: Console, height: int) -> Text:
+    from gradient_flow.report.tail_data import view_of
     from gradient_flow.report.tail_view import view_text
 
     plain = not out.encoding.lower().startswith("utf")
-    return view_text(monitor.view(), out.width, height, ascii_only=plain)
+    return view_text(view_of(monitor, str(monitor.run.path.parent)), out.width, height, ascii_only=plain)
 
 
-def _print_whole(monitor: RunMonitor, out: Console) -> None:
+def _print_whole(monitor: LiveRun, out: Console) -> None:
     out.print(_picture(monitor, out, 200), soft_wrap=True)
 
 
-def _follow_live(monitor: RunMonitor, out: Console, interval: float) -> None:
+def _follow_live(monitor: LiveRun, out: Console, interval: float) -> None:
     from rich.live import Live
 
     with Live(console=out, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
@@ -85,12 +86,13 @@ def _follow_live(monitor: RunMonitor, out: Console, interval: float) -> None:
     _print_whole(monitor, out)
 
 
-def _follow_lines(monitor: RunMonitor, interval: float) -> None:
+def _follow_lines(monitor: LiveRun, interval: float) -> None:
+    from gradient_flow.report.tail_data import view_of
     from gradient_flow.report.tail_view import step_line
 
     shown, told = None, set[str]()
     while True:
-        view = monitor.view()
+        view = view_of(monitor, "")
         after = [at for at, step in enumerate(view.steps) if shown is None or step > shown]
         for at in after[-_OLD_LINES:] if shown is None else after:
             click.echo(step_line(view, at))
@@ -107,10 +109,10 @@ def _follow_lines(monitor: RunMonitor, interval: float) -> None:
         monitor.update()
 
 
-def _tell_issues(monitor: RunMonitor, told: set[str]) -> None:
+def _tell_issues(monitor: LiveRun, told: set[str]) -> None:
     from gradient_flow.report.terminal import short_issue
 
-    diagnosis = monitor.view().diagnosis
+    diagnosis = monitor.last_diagnosis
     for issue in diagnosis.issues if diagnosis is not None else ():
         which = f"{issue.issue_type} {issue.severity} {issue.layer}"
         if which not in told:

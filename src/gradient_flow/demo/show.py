@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from gradient_flow.demo.cases import CASES, Case
 from gradient_flow.demo.training import Outcome, train
-from gradient_flow.diagnosis.registry import register_rule, unregister_rule
 from gradient_flow.errors import InputError
-from gradient_flow.probes.nonfinite.origin import NonFiniteOrigin
-from gradient_flow.record.run_writer import FILE_NAME
+from gradient_flow.record.export import write_json
+from gradient_flow.record.run_lines import FILE_NAME
 from gradient_flow.report.terminal import issue_text, sparkline, wrapped
 
 MARK: Final = "demo.json"
@@ -55,38 +53,15 @@ def verdict(outcome: Outcome, width: int) -> Text:
     text.append(f"  {case.title}\n")
     lines = [Text("\n".join(wrapped(_course(outcome), width)), style="dim")]
     if main is None:
-        remarks = f"{len(outcome.issues)} remarks of low severity" if outcome.issues else "no issue found"
-        lines.append(Text(f"Healthy: {remarks} in {len(outcome.losses)} steps.", style="green"))
+        sentence = str(outcome.diagnosis).partition("\n")[0]
+        lines.append(Text("\n".join(wrapped(sentence, width)), style="green"))
     else:
         lines.append(issue_text(main, width))
-    if outcome.origin is not None and outcome.origin.found:
-        lines.append(_origin(outcome.origin, width))
     if not outcome.right:
         planted = "nothing" if case.expected is None else case.expected.name
         lines.append(Text(f"Planted was {planted}: this verdict is wrong.", style="bold red"))
     body = Text("\n").join(lines)
     return text + Text("\n").join([Text(" " * _INDENT) + line for line in body.split("\n")])
-
-
-def report(outcome: Outcome) -> Path:
-    """Write the report of the run, with what only the analyzer saw beside what the record shows; where it is."""
-    from gradient_flow.report.write import write_report
-
-    seen = {issue.issue_type for issue in outcome.diagnosis}
-    unseen = [issue for issue in outcome.issues if issue.issue_type not in seen]
-    register_rule(lambda _record: unseen, of="run", name=MARK)
-    try:
-        return write_report(outcome.folder)
-    finally:
-        unregister_rule(MARK)
-
-
-def _origin(origin: NonFiniteOrigin, width: int) -> Text:
-    """The operation that made the NaN, its line, why, and what to do; `str(origin)` says more."""
-    rows = {"": origin.message, "where": f"{origin.location} in {origin.function}", "line": origin.code or ""}
-    rows |= {"why": origin.why, "do": origin.advice}
-    lines = [line for label, text in rows.items() for line in wrapped(text, width, first=f"  {label:<6}" * bool(label))]
-    return Text("\n".join(lines))
 
 
 def _course(outcome: Outcome) -> str:
@@ -99,8 +74,8 @@ def _train(case: Case, folder: Path, seed: int, steps: int | None, progress: Pro
         progress.update(task, completed=step, loss=f"loss {loss:.3f}")
 
     outcome = train(case, folder, seed=seed, steps=steps, tell=tell)
-    told = {"case": case.name, "seed": seed, "right": outcome.right, "issues": [i.to_dict() for i in outcome.issues]}
-    (folder / MARK).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    about = {"case": case.name, "seed": seed, "right": outcome.right, "verdict": outcome.diagnosis.to_dict()}
+    write_json(folder / MARK, about)
     return outcome
 
 

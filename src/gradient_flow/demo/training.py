@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +14,9 @@ from torch import Tensor
 
 from gradient_flow.demo.cases import Case
 from gradient_flow.demo.setups import BUILD, Setup
-from gradient_flow.diagnosis.consolidation import EXPLAINS
-from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.verdict import diagnose
-from gradient_flow.faces.preflight import analyze
+from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity
+from gradient_flow.diagnosis.sources import diagnose
+from gradient_flow.faces.preflight import ANALYZERS
 from gradient_flow.flow.watch import Flow, watch
 from gradient_flow.probes.nonfinite.find import find_nonfinite
 from gradient_flow.probes.nonfinite.origin import NonFiniteOrigin
@@ -31,18 +31,14 @@ class Outcome:
 
     case: Case
     folder: Path
-    issues: list[Issue]
-    """Of the analyzer, which saw the model, and of the run, which is a record of its gradients. The gravest first."""
     diagnosis: Diagnosis
-    """Of the run alone, as `gradient-flow diagnose` gives it."""
-    origin: NonFiniteOrigin | None
-    """The operation that made the first NaN, where there was one."""
+    """As `gradient-flow diagnose` gives it, and everybody else who asks."""
     losses: list[float]
 
     @property
     def main(self) -> Issue | None:
         """The gravest finding, if any is of medium severity or above."""
-        return next((issue for issue in self.issues if issue.severity >= IssueSeverity.MEDIUM), None)
+        return next((issue for issue in self.diagnosis if issue.severity >= IssueSeverity.MEDIUM), None)
 
     @property
     def right(self) -> bool:
@@ -67,22 +63,13 @@ def train(case: Case, folder: Path, *, seed: int = 0, steps: int | None = None, 
                     tell(len(losses), losses[-1])
                 return loss
 
-            issues, _ = analyze(
-                setup.model, setup.task.next_batch, loss_fn, setup.optimizer, kind=case.analyzer, steps=count
-            )
-            bad = any(issue.issue_type is IssueType.NUMERICAL for issue in issues)
-            origin = _replayed(setup) if bad else None
-            if bad:
+            analyzer = ANALYZERS[case.analyzer](setup.model)
+            analyzer.analyze(setup.task.next_batch, loss_fn, steps=count, optimizer=setup.optimizer)
+            if not math.isfinite(losses[-1]):
                 _step_all_the_same(setup, flow)
-    diagnosis = diagnose(folder)
-    return Outcome(
-        case=case,
-        folder=folder,
-        issues=_together(issues, diagnosis),
-        diagnosis=diagnosis,
-        origin=origin,
-        losses=losses,
-    )
+                flow.add_origin(_replayed(setup))
+            flow.add_look(analyzer.seen)
+    return Outcome(case=case, folder=folder, diagnosis=diagnose(folder), losses=losses)
 
 
 def _replayed(setup: Setup) -> NonFiniteOrigin:
@@ -97,14 +84,6 @@ def _step_all_the_same(setup: Setup, flow: Flow) -> None:
     loss.backward()  # type: ignore[no-untyped-call]  # torch does not type it
     flow.log(loss=loss)
     setup.optimizer.step()
-
-
-def _together(issues: list[Issue], diagnosis: Diagnosis) -> list[Issue]:
-    """What the run's record adds to what the analyzer found: types that it neither named nor explains."""
-    known = {issue.issue_type for issue in issues}
-    known |= {kind for issue in issues for kind in EXPLAINS.get(issue.issue_type, ())}
-    added = [issue for issue in diagnosis if issue.issue_type not in known]
-    return sorted([*issues, *added], key=lambda issue: -issue.severity)
 
 
 @contextmanager

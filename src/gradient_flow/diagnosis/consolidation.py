@@ -7,7 +7,7 @@ explains a gradient that vanishes before it, a learning rate that is far too lar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,7 +28,7 @@ EXPLAINS: Final[dict[IssueType, frozenset[IssueType]]] = {
 }
 """Which types a cause of the given type can bring about. Earlier entries are the more direct causes."""
 _FEW_UNITS: Final = 4
-_RANK: Final = {kind: rank for rank, kind in enumerate(EXPLAINS)}
+_ORDER: Final = {kind: order for order, kind in enumerate(EXPLAINS)}
 
 
 def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
@@ -52,7 +52,24 @@ def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
             mains.append(issue)
         else:
             mains[cause] = _with(mains[cause], [issue])
-    return sorted(mains, key=lambda issue: (-issue.severity, _RANK.get(issue.issue_type, len(_RANK))))
+    return sorted(mains, key=lambda issue: (-issue.severity, _ORDER.get(issue.issue_type, len(_ORDER))))
+
+
+def beside(mains: Sequence[Issue], others: Iterable[Issue]) -> list[Issue]:
+    """Main issues, and of the others those whose type none of them is or explains."""
+    known = {issue.issue_type for issue in mains}
+    known |= {kind for issue in mains for kind in EXPLAINS.get(issue.issue_type, ())}
+    return [*mains, *(issue for issue in others if issue.issue_type not in known)]
+
+
+def after_nonfinite(issues: Sequence[Issue]) -> list[Issue]:
+    """Non-finite gradients take in whatever comes with them or after them."""
+    bad = next((issue for issue in issues if issue.issue_type is _T.NUMERICAL), None)
+    if bad is None:
+        return list(issues)
+    follows = [issue for issue in issues if issue is not bad and (issue.step is None or issue.step >= (bad.step or 0))]
+    kept = [issue for issue in issues if issue is not bad and issue not in follows]
+    return [_with(bad, follows), *kept]
 
 
 def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
@@ -81,7 +98,7 @@ def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:
 def _directness(issue: Issue, record: AnalysisRecord) -> tuple[int, int, int]:
     """Causes first; of dead layers the first in forward order, behind which others fall silent."""
     where = record.position(issue.layer) if issue.issue_type is _T.DEAD else 0
-    return _RANK.get(issue.issue_type, len(_RANK)), where, -issue.severity
+    return _ORDER.get(issue.issue_type, len(_ORDER)), where, -issue.severity
 
 
 def _came_later(issue: Issue) -> bool:

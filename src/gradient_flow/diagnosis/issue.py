@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, overload
 
-from gradient_flow.errors import check_choice
+from gradient_flow.errors import RunFileError, check_choice
 
 
 class IssueType(str, Enum):
@@ -69,6 +69,8 @@ class Issue:
     """Since which step, where that is known."""
     consequences: Sequence[Issue] = ()
     """What follows from it, such as the layers behind the one where it begins."""
+    origin: str = ""
+    """Name of the rule that found it, where that is a user's own."""
 
     @property
     def type(self) -> IssueType:
@@ -80,8 +82,8 @@ class Issue:
         lines = [f"[{self.severity}] {self.issue_type.name} in `{self.layer}`{since}: {self.message}"]
         if self.cause:
             lines.append(f"  Likely cause: {self.cause}")
-        for rank, advice in enumerate(self.advice, start=1):
-            lines.append(f"  {rank}. {advice}")
+        for number, advice in enumerate(self.advice, start=1):
+            lines.append(f"  {number}. {advice}")
         if self.consequences:
             seen = ", ".join(dict.fromkeys(f"{issue.issue_type} in `{issue.layer}`" for issue in self.consequences[:3]))
             more = f" and {len(self.consequences) - 3} more" if len(self.consequences) > 3 else ""
@@ -100,7 +102,28 @@ class Issue:
             "advice": list(self.advice),
             "step": self.step,
             "consequences": [issue.to_dict() for issue in self.consequences],
+            **({"origin": self.origin} if self.origin else {}),
         }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Issue:
+        """What `to_dict` made plain values of; what is not one is a `RunFileError`."""
+        try:
+            step = plain.get("step")
+            return cls(
+                issue_type=IssueType[plain["issue_type"]],
+                severity=IssueSeverity[plain["severity"]],
+                layer=str(plain["layer"]),
+                message=str(plain["message"]),
+                evidence=dict(plain.get("evidence") or {}),
+                cause=str(plain.get("cause") or ""),
+                advice=[str(text) for text in plain.get("advice") or ()],
+                step=step if isinstance(step, int) else None,
+                consequences=[cls.from_dict(each) for each in plain.get("consequences") or ()],
+                origin=str(plain.get("origin") or ""),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
 
 
 def _plain(value: Any) -> Any:
@@ -111,6 +134,8 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+RULE_SET: Final = 2
+"""Goes up with every change of a rule that can change a verdict; a run keeps the number beside its own verdict."""
 _STATUS: Final = {IssueType.NUMERICAL: "nan"}
 """Issue types whose status has another word."""
 
@@ -126,6 +151,10 @@ class Diagnosis(Sequence[Issue]):
         self.issues = tuple(sorted(issues, key=lambda issue: -issue.severity))
         self.steps = steps
         self._enough = enough
+        self.rule_set = RULE_SET
+        """Version of the rules that gave this verdict."""
+        self.stored: Mapping[str, Any] | None = None
+        """The verdict that the run itself wrote at its end, where that was by other rules."""
 
     @property
     def healthy(self) -> bool:
@@ -182,7 +211,8 @@ class Diagnosis(Sequence[Issue]):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold."""
         issues = [issue.to_dict() for issue in self.issues]
-        return {"status": self.status, "healthy": self.healthy, "steps": self.steps, "issues": issues}
+        told = {"status": self.status, "healthy": self.healthy, "steps": self.steps, "rule_set": self.rule_set}
+        return {**told, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
 
     @overload
     def __getitem__(self, index: int) -> Issue: ...

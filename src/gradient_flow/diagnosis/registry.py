@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any, Final, TypeVar, overload
 
 from gradient_flow.diagnosis.issue import Issue
-from gradient_flow.errors import GradientFlowWarning, InputError
+from gradient_flow.errors import InputError, warn
 
 Rule = Callable[[Any], Iterable[Issue]]
 """A pure function of a record that yields issues."""
 AnyRule = TypeVar("AnyRule", bound=Rule)
+
+PROBE_RULES: Final = {
+    "recurrent": "gradient_flow.probes.recurrent.rules",
+    "attention": "gradient_flow.probes.attention.rules",
+    "policy": "gradient_flow.probes.policy.rules",
+    "field": "gradient_flow.probes.field.rules",
+}
+"""Name of a probe → the module whose `judge` knows what to make of what it found. Loaded when a run holds such."""
 
 _RULES: Final[dict[str, dict[str, Rule]]] = {"analysis": {}, "run": {}}
 _TOLD: Final[set[str]] = set()
@@ -27,7 +36,8 @@ def register_rule(rule: Any = None, *, of: str = "analysis", name: str | None = 
 
     A rule of the same name takes the place of the earlier one.
 
-    `of="analysis"`: it is given an `AnalysisRecord` by the analyzers. `of="run"`: a `RunRecord` by `diagnose`.
+    `of="analysis"`: it is given an `AnalysisRecord`, where the inside of the model was seen. `of="run"`: a
+    `RunRecord`. What it finds is kept in the run file under its name, so that a verdict taken without it shows it too.
 
     >>> from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
     >>> @register_rule
@@ -42,7 +52,7 @@ def register_rule(rule: Any = None, *, of: str = "analysis", name: str | None = 
         return partial(register_rule, of=of, name=name)
     if not callable(rule):
         raise InputError(f"`rule` must be a function of a record that yields issues, got {type(rule).__name__}.")
-    _RULES[of][name or str(getattr(rule, "__name__", repr(rule)))] = rule
+    _RULES[of][name or _name_of(rule)] = rule
     return rule
 
 
@@ -56,22 +66,39 @@ def unregister_rule(name: str) -> None:
         del rules[name]
 
 
+def registered(of: str) -> dict[str, Rule]:
+    """The rules of users, by name."""
+    return dict(_RULES[of])
+
+
 def apply_rules(record: Any, ours: Iterable[Rule], of: str) -> list[Issue]:
     """What our rules and those of users find in a record."""
-    found: list[Issue] = []
-    for rule in (*ours, *_RULES[of].values()):
-        try:
-            found += _checked(rule(record))
-        except Exception as problem:  # whatever a rule does, the others go on
-            name = getattr(rule, "__name__", repr(rule))
-            if name not in _TOLD:
-                _TOLD.add(name)
-                warnings.warn(
-                    f"Rule {name!r} failed and is left out ({type(problem).__name__}: {problem}).",
-                    GradientFlowWarning,
-                    stacklevel=4,
-                )
+    found = [issue for rule in ours for issue in _found_by(rule, record, _name_of(rule))]
+    for name, rule in _RULES[of].items():
+        found += [replace(issue, origin=issue.origin or name) for issue in _found_by(rule, record, name)]
     return found
+
+
+def apply_probe_rules(probe: str, found: Mapping[str, Any]) -> list[Issue]:
+    """What the rules beside a probe make of what it found; of a probe that is not known here, nothing."""
+    home = PROBE_RULES.get(probe)
+    if home is None:
+        return []
+    return _found_by(lambda plain: import_module(home).judge(plain), found, f"{probe} rules")
+
+
+def _name_of(rule: Rule) -> str:
+    return str(getattr(rule, "__name__", repr(rule)))
+
+
+def _found_by(rule: Rule, record: Any, name: str) -> list[Issue]:
+    try:
+        return _checked(rule(record))
+    except Exception as problem:  # whatever a rule does, the others go on
+        if name not in _TOLD:
+            _TOLD.add(name)
+            warn(f"Rule {name!r} failed and is left out ({type(problem).__name__}: {problem}).", stacklevel=5)
+        return []
 
 
 def _checked(issues: Iterable[Issue] | None) -> list[Issue]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from statistics import median
@@ -27,6 +29,62 @@ def middle_and_spread(logarithms: Sequence[float], floor: float = FLOOR) -> tupl
     """The median, and the robust deviation, at least `floor`."""
     middle = median(logarithms)
     return middle, max(MAD_TO_SIGMA * median(abs(value - middle) for value in logarithms), floor)
+
+
+def spikes(norms: Sequence[float], *, window: int | None = None, least: int = 8, tall: float = 1.0) -> list[int]:
+    """Which norms stand out: by `SPIKE` robust deviations of their logarithm, and `tall` times the median at least.
+
+    Each is compared with the `window` norms before it that do not stand out themselves, or, without a window, with all
+    norms. At least `least` norms are needed to compare with.
+
+    >>> spikes([1.0, 1.1, 0.9, 1.0, 90.0, 1.05, 0.95, 1.0])
+    [4]
+    >>> spikes([1.0] * 20 + [50.0] + [1.0] * 5, window=64)
+    [20]
+    """
+    known = [(at, math.log(norm)) for at, norm in enumerate(norms) if 0 < norm < math.inf]
+    if window is None:
+        if len(known) < least:
+            return []
+        middle, spread = middle_and_spread([value for _, value in known])
+        return [at for at, value in known if _stands_out(value, middle, spread, tall)]
+    found: list[int] = []
+    recent: deque[float] = deque(maxlen=window)
+    ordered: list[float] = []  # the same values, sorted: their median costs nothing
+    for at, value in known:
+        if len(ordered) >= least:
+            middle = (ordered[len(ordered) // 2] + ordered[(len(ordered) - 1) // 2]) / 2
+            # Nearly every norm is within the least deviation: the spread of the others need not be known.
+            if value - middle > SPIKE * FLOOR and _stands_out(value, *middle_and_spread(ordered), tall):
+                found.append(at)
+                continue
+        if len(recent) == window:
+            del ordered[bisect_left(ordered, recent[0])]
+        recent.append(value)
+        insort(ordered, value)
+    return found
+
+
+def _stands_out(value: float, middle: float, spread: float, tall: float) -> bool:
+    return (value - middle) / spread > SPIKE and value - middle > math.log(tall)
+
+
+def loss_change(losses: Sequence[float], least: int = 1) -> float:
+    """The loss at the end over that at the start, each the median of a fifth; NaN with fewer than `least` losses.
+
+    A loss that is not positive is compared by its change relative to its size, so below 1 always means that it fell.
+
+    >>> loss_change([4.0, 3.0, 2.0, 1.0])
+    0.25
+    """
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    if len(finite) < max(least, 1):
+        return math.nan
+    few = max(1, len(finite) // 5)
+    first, last = median(finite[:few]), median(finite[-few:])
+    if first == 0:
+        return 1.0 if last <= 0 else math.inf
+    return last / first if first > 0 else 1 + (last - first) / abs(first)
 
 
 class Slope(NamedTuple):

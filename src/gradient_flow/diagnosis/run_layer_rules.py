@@ -11,10 +11,12 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.updates import SUSPICIOUS, TOO_LARGE, TOO_SMALL
-from gradient_flow.diagnosis.run_record import LayerSeries, RunRecord
+from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.record.evidence import LayerSeries, RunRecord
 
 LOST: Final = -4.0
 """Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""
+LEAST_LOSSES: Final = 5
 _QUIET: Final = 3
 """Tables in a row without a gradient."""
 
@@ -31,26 +33,27 @@ def update_ratios(record: RunRecord) -> Iterator[Issue]:
         return
     where = max(seen, key=lambda name: median(seen[name]))
     ratio = median(seen[where])
-    stuck = not record.loss_change < 0.9
-    if ratio > TOO_LARGE or (ratio > SUSPICIOUS and record.loss_change > 0.9):
+    change = loss_change(record.losses, LEAST_LOSSES)
+    stuck = not change < 0.9
+    if ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9):
         yield Issue(
             issue_type=IssueType.EXPLODING,
             severity=IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM,
             layer=where,
             message=f"a step moves its weights by {ratio:.2g} of their size (1e-3 is usual).",
-            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": record.loss_change},
+            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": change},
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(record.learning_rate, ratio)],
         )
     elif ratio < TOO_SMALL and stuck:
-        known = not math.isnan(record.loss_change)
+        known = not math.isnan(change)
         yield Issue(
             issue_type=IssueType.SLOW,
             severity=IssueSeverity.MEDIUM if known else IssueSeverity.LOW,
             layer=where,
             message=f"no step moves a weight matrix by more than {ratio:.2g} of its size (1e-3 is usual)"
             + (", and the loss does not fall." if known else "."),
-            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": record.loss_change},
+            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": change},
             cause="the learning rate is far too small, or the run has converged.",
             advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],
         )

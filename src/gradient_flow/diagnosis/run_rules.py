@@ -8,12 +8,12 @@ from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis import advice
-from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.registry import Rule, apply_rules
-from gradient_flow.diagnosis.robust import SPIKE, middle_and_spread
-from gradient_flow.diagnosis.run_layer_rules import lost_over_depth, quiet_layers, update_ratios
-from gradient_flow.diagnosis.run_record import LayerSeries, RunRecord
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.registry import Rule
+from gradient_flow.diagnosis.robust import loss_change, spikes
+from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import norm_trend
+from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord
 
 WINDOW: Final = 64
 LEAST: Final = 16
@@ -21,37 +21,38 @@ OFTEN: Final = 0.05
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the median."""
 _FEW: Final = 3
-_ENOUGH: Final = 2
+KEEP_OUT: Final = "Until then keep such steps from the weights: gf.create_gradient_manager(nonfinite='skip')."
+ENOUGH: Final = 2
+"""Steps without which there is no verdict."""
 
 
 def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
     """Since when, and in which layer, gradients hold NaN or Inf."""
-    if record.bad_step is None:
+    bad = record.nonfinite
+    if bad is None:
         return
     # Backward runs from the output to the input: what is bad nearest to the output was bad first.
     order = {layer.name: k for k, layer in enumerate(record.layers)}
-    where = max(record.bad_layers, key=lambda name: order.get(name, -1), default="model")
-    nan, inf = record.bad_counts
+    where = max(bad.layers, key=lambda name: order.get(name, -1), default="model")
+    nan, inf = bad.nan, bad.inf
     counts = f" ({nan} NaN, {inf} Inf)" if nan + inf else ""
-    more = f", with {len(record.bad_layers) - 1} other layers" if len(record.bad_layers) > 1 else ""
-    before = [
-        n for series in record.totals for s, n in zip(series.steps, series.norms, strict=True) if s < record.bad_step
-    ]
+    more = f", with {len(bad.layers) - 1} other layers" if len(bad.layers) > 1 else ""
+    before = [n for series in record.totals for s, n in zip(series.steps, series.norms, strict=True) if s < bad.step]
     rising = _rises([norm for norm in before if math.isfinite(norm)])
     yield Issue(
         issue_type=IssueType.NUMERICAL,
         severity=IssueSeverity.CRITICAL,
         layer=where,
-        step=record.bad_step,
+        step=bad.step,
         message=f"gradients are not finite{counts} for the first time{more}.",
-        evidence={"layers": list(record.bad_layers), "nan": nan, "inf": inf, "norms_before": before[-3:]},
+        evidence={"layers": list(bad.layers), "nan": nan, "inf": inf, "norms_before": before[-3:]},
         cause="the norm was rising before: the run diverged."
         if rising
         else "one operation or one batch: the norms before it are ordinary.",
         advice=[
             advice.learning_rate_at_most(record.learning_rate, 0.0) if rising else "Look at the batch of that step.",
             "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and its line of code.",
-            "Until then keep such steps from the weights: gf.create_gradient_manager(nonfinite='skip').",
+            KEEP_OUT,
         ],
     )
 
@@ -64,7 +65,8 @@ def trends(record: RunRecord) -> Iterator[Issue]:
         if found.status not in ("vanishing", "exploding"):
             continue
         falls = found.status == "vanishing"
-        if falls and record.loss_change < 0.5:
+        change = loss_change(record.losses, LEAST_LOSSES)
+        if falls and change < 0.5:
             continue  # the loss fell as well: that is what training is for
         whole = abs(found.change) >= 2
         yield Issue(
@@ -73,7 +75,7 @@ def trends(record: RunRecord) -> Iterator[Issue]:
             layer=_most_changed(record.layers, -1 if falls else 1) or series.name,
             step=steps[found.indices[0]] if found.indices else None,
             message=found.message.replace("entry", "recorded step"),
-            evidence={"decades": found.change, "decades_per_step": found.slope, "loss_change": record.loss_change},
+            evidence={"decades": found.change, "decades_per_step": found.slope, "loss_change": change},
             cause="units that saturate or die, or a learning rate that decayed too far."
             if falls
             else "a learning rate beyond the edge of stability.",
@@ -84,32 +86,11 @@ def trends(record: RunRecord) -> Iterator[Issue]:
         return
 
 
-def spikes(norms: Sequence[float]) -> list[int]:
-    """Which norms stand out above the (at most 64) before them; one that does is not part of later comparisons.
-
-    >>> spikes([1.0] * 20 + [50.0] + [1.0] * 5)
-    [20]
-    """
-    found: list[int] = []
-    window: list[float] = []
-    for index, norm in enumerate(norms):
-        if not 0 < norm < math.inf:
-            continue
-        value = math.log(norm)
-        if len(window) >= LEAST:
-            middle, spread = middle_and_spread(window)
-            if (value - middle) / spread > SPIKE:
-                found.append(index)
-                continue
-        window = [*window[-(WINDOW - 1) :], value]
-    return found
-
-
 def unstable_norm(record: RunRecord) -> Iterator[Issue]:
     """Spikes: often, or tall."""
     for series in record.totals:
         steps, norms = series.finite()
-        at = spikes(norms)
+        at = spikes(norms, window=WINDOW, least=LEAST)
         middle = median(norms) if norms else 0.0
         tall = max((norms[i] / middle for i in at), default=0.0) if middle > 0 else 0.0
         often = len(at) > OFTEN * max(len(norms), 1)
@@ -136,7 +117,7 @@ def clipped_share(record: RunRecord) -> Iterator[Issue]:
     """Clipping that acts on most steps sets the step size instead of catching spikes."""
     if len(record.clipped) < LEAST:
         return
-    share = sum(after < before * (1 - 1e-6) for before, after in record.clipped) / len(record.clipped)
+    share = sum(after < before * (1 - CLIP_TOLERANCE) for before, after in record.clipped) / len(record.clipped)
     if share > 0.5:
         norms = [before for before, _ in record.clipped if math.isfinite(before)]
         yield Issue(
@@ -159,16 +140,6 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     lost_over_depth,
     clipped_share,
 )
-
-
-def judge_run(record: RunRecord) -> Diagnosis:
-    """The diagnosis of a run: non-finite gradients take in whatever else they bring about."""
-    issues = apply_rules(record, RUN_RULES, "run")
-    bad = next((issue for issue in issues if issue.issue_type is IssueType.NUMERICAL), None)
-    if bad is not None:
-        follows = [i for i in issues if i is not bad and (i.step is None or i.step >= (bad.step or 0))]
-        issues = [issue for issue in issues if issue not in follows]
-    return Diagnosis(issues, steps=record.steps, enough=record.steps >= _ENOUGH)
 
 
 def _rises(norms: Sequence[float]) -> bool:

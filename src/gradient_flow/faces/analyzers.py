@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from gradient_flow.analysis.recording import analysis_run, found_by
 from gradient_flow.analysis.steps import Probe, gradient_field, input_jacobian, run_steps
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
-from gradient_flow.diagnosis.network.rules import judge_analysis
+from gradient_flow.diagnosis.verdict import NETWORK, verdict
 from gradient_flow.errors import ConfigError, InputError
+from gradient_flow.probes.field.coherence import FlowCoherence
+from gradient_flow.record.plain import to_plain
 
 InputFn = Callable[[], Any]
 LossFn = Callable[[Any], torch.Tensor]
@@ -71,6 +74,8 @@ class GradientFlowAnalyzer:
         }
         self.record: AnalysisRecord | None = None
         """What the last analysis saw, as plain numbers."""
+        self.seen: dict[str, Mapping[str, Any]] = {}
+        """The same as a look of a run has it, with what probes found: `flow.add_look(analyzer.seen)`."""
         self.dynamics: Any = None
         """With Jacobian analysis: what the recurrent part does, None where there is none."""
         self.jacobian: Any = None
@@ -116,14 +121,16 @@ class GradientFlowAnalyzer:
         optimizer: torch.optim.Optimizer | None,
         in_place: bool,
         progress: bool,
+        probe_name: str = "",
         make_probe: Callable[[nn.Module], Probe] | None = None,
-        judge: Callable[[Any], Iterable[Issue]] | None = None,
+        read_probe: Callable[[Any], Mapping[str, Any] | None] | None = None,
         players: Any = None,
     ) -> list[Issue]:
         _check_call(input_fn, loss_fn, steps, optimizer)
         _check_held(self.model, optimizer)
         if make_probe is None and self.enable_jacobian and has_recurrence(self.model):
-            make_probe, judge = _recurrent_probe, self._judge_recurrence
+            probe_name, make_probe, read_probe = "recurrent", _recurrent_probe, self._read_recurrence
+        coherence = FlowCoherence() if self.enable_vector_analysis else None
         record, probe = run_steps(
             self.model,
             input_fn,
@@ -133,24 +140,22 @@ class GradientFlowAnalyzer:
             in_place=in_place,
             thresholds=self.thresholds,
             make_probe=make_probe,
+            coherence=coherence,
             progress=progress,
         )
-        self.record = record
+        self.record, self.seen = record, {NETWORK: to_plain(record)}
         if self.enable_jacobian and self._of_input and not has_recurrence(self.model):
             self.jacobian, self.jacobian_reason = input_jacobian(self.model, input_fn)
-        special = list(judge(probe)) if judge is not None and probe is not None else []
-        if self.enable_vector_analysis:
-            from gradient_flow.probes.field.rules import field_issues
+        if read_probe is not None and probe is not None and (found := read_probe(probe)) is not None:
+            self.seen[probe_name] = found
+        if coherence is not None:
+            self.field = gradient_field(self.model, input_fn, loss_fn, players, coherence.value())
+            self.seen["field"] = found_by(self.field)
+        return list(verdict(analysis_run(record, self.seen)))
 
-            self.field = gradient_field(self.model, input_fn, loss_fn, players)
-            special += field_issues(self.field)
-        return judge_analysis(record, special)
-
-    def _judge_recurrence(self, probe: Any) -> Iterable[Issue]:
-        from gradient_flow.probes.recurrent.issues import recurrent_issues
-
+    def _read_recurrence(self, probe: Any) -> Mapping[str, Any] | None:
         self.dynamics = probe.result()
-        return [] if self.dynamics is None else recurrent_issues(self.dynamics)
+        return None if self.dynamics is None else found_by(self.dynamics)
 
 
 def summary(issues: Sequence[Issue], record: AnalysisRecord | None = None) -> str:

@@ -33,6 +33,7 @@ from gradient_flow.config import GradientConfig
 from gradient_flow.diagnosis.step_health import report
 from gradient_flow.errors import ConfigError, GradientFlowWarning, InputError, MonitorStateError
 from gradient_flow.faces.monitor import GradientMonitor, describe_gradients
+from gradient_flow.flow.rank_checks import RankTrace
 from gradient_flow.record.export import write_json
 from gradient_flow.record.step import plain_value
 from gradient_flow.report.figures import save_figure
@@ -68,7 +69,7 @@ class GradientManager:
     (8.0, 0.125, True)
     """
 
-    def __init__(self, config: GradientConfig | None = None, *, group: Any = None) -> None:
+    def __init__(self, config: GradientConfig | None = None, *, process_group: Any = None) -> None:
         if config is not None and not isinstance(config, GradientConfig):
             raise InputError(f"`config` must be a GradientConfig, got {type(config).__name__}.")
         self._config = config if config is not None else GradientConfig()
@@ -78,9 +79,9 @@ class GradientManager:
                 f"`rollback_after` ({self.config.rollback_after}) must not exceed `max_consecutive_skips` "
                 f"({self.config.max_consecutive_skips}): the limit would end the run before any rollback."
             )
-        self.group = group
+        self.process_group = process_group
         """Ranks with different parameters, such as pipeline stages, that are managed as one model."""
-        self._ranks = None if group is None else RankNames(group)
+        self._ranks = None if process_group is None else RankNames(process_group)
         self.monitor = GradientMonitor(self.config)
         self._actor = Actor(self.config)
         self.clipper = self._actor.clipper
@@ -204,7 +205,8 @@ class GradientManager:
         >>> manager.total_steps
         1
         """
-        attachment = Attachment(self, model, scaler=scaler, scheduler=scheduler, trace_ranks=trace_ranks)
+        trace = RankTrace(model) if trace_ranks else None
+        attachment = Attachment(self, model, scaler=scaler, scheduler=scheduler, trace=trace)
         optimizers, handles = as_optimizers(optimizer), []
         if any(each in self._attached for each in optimizers):
             raise MonitorStateError("This manager is attached to `optimizer` already: it would act twice on each step.")

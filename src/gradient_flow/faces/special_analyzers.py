@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch import nn
 
+from gradient_flow.analysis.recording import found_by
 from gradient_flow.analysis.steps import Probe
 from gradient_flow.diagnosis.issue import Issue
 from gradient_flow.diagnosis.network.record import AnalysisRecord
@@ -79,17 +80,17 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
                 model, cells=cells, track_hidden_states=self.track_hidden_states, enable_jacobian=self.enable_jacobian
             )
 
-        def judge(probe: Any) -> Iterable[Issue]:
-            from gradient_flow.probes.recurrent.issues import recurrent_issues
-
+        def read_probe(probe: Any) -> Mapping[str, Any] | None:
             settings = {name: getattr(self, name) for name in _RECURRENT}
             self.dynamics, self.reason = probe.result(**settings), probe.reason
             explicit = _explicit(settings, _RECURRENT) | ({"required_lag"} if required_lag is not None else set())
             if self.dynamics is None:
-                return []
-            return recurrent_issues(self.dynamics, required_lag=required_lag, explicit=explicit, **settings)
+                return None
+            return found_by(self.dynamics, **settings, required_lag=required_lag, explicit=explicit)
 
-        found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, make_probe, judge)
+        found = self._issues(
+            input_fn, loss_fn, steps, optimizer, in_place, progress, "recurrent", make_probe, read_probe
+        )
         return found, self.dynamics
 
     def print_summary(self, issues: Sequence[Issue], dynamics: Any = None) -> None:
@@ -143,16 +144,16 @@ class TransformerAnalyzer(GradientFlowAnalyzer):
 
             return AttentionProbe(model, track_attention_weights=self.track_attention_weights)
 
-        def judge(probe: Any) -> Iterable[Issue]:
-            from gradient_flow.probes.attention.rules import attention_issues
-
+        def read_probe(probe: Any) -> Mapping[str, Any] | None:
             self.attn_stats, self.reason = probe.result(), probe.reason
             settings = {name: getattr(self, name) for name in _ATTENTION}
             if self.attn_stats is None:
-                return []
-            return attention_issues(self.attn_stats, explicit=_explicit(settings, _ATTENTION), **settings)
+                return None
+            return found_by(self.attn_stats, **settings, explicit=_explicit(settings, _ATTENTION))
 
-        found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, make_probe, judge)
+        found = self._issues(
+            input_fn, loss_fn, steps, optimizer, in_place, progress, "attention", make_probe, read_probe
+        )
         return found, self.attn_stats
 
     def print_summary(self, issues: Sequence[Issue], attn_stats: Any = None) -> None:
@@ -226,19 +227,16 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
                 action_range=action_range,
             )
 
-        def judge(probe: Any) -> Iterable[Issue]:
-            from gradient_flow.probes.policy.rules import policy_issues
-
+        def read_probe(probe: Any) -> Mapping[str, Any] | None:
             settings = {name: getattr(self, name) for name in _POLICY}
             self.stats, self.reason = probe.result(**settings), probe.reason
             if self.stats is None:
-                return []
-            explicit = _explicit(settings, _POLICY)
+                return None
             head = _policy_head(self.record, self.stats.valid_actions)
-            told: dict[str, Any] = {"returns": returns, "best_return": max_return, "layer": head}
-            return policy_issues(self.stats, explicit=explicit, **told, **settings)
+            about: dict[str, Any] = {"returns": returns, "best_return": max_return, "layer": head}
+            return found_by(self.stats, **settings, **about, explicit=_explicit(settings, _POLICY))
 
-        found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, make_probe, judge)
+        found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, "policy", make_probe, read_probe)
         return found, self.stats
 
     def print_summary(self, issues: Sequence[Issue], stats: Any = None) -> None:

@@ -8,32 +8,22 @@ calls, never by what succeeded on one rank, so that all ranks come with buffers 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradient_flow.act.attachment import unscaled
 from gradient_flow.capture.parameters import NamedGradients, gradients_of
-from gradient_flow.table import GradientTable, measure
+from gradient_flow.record.look import LookRecord
+from gradient_flow.table import GradientTable
 from gradient_flow.table.across_ranks import Share
 from gradient_flow.table.columns import COLUMNS, EMPTY, Rows, Thresholds
 from gradient_flow.table.measure import merge_shares, share_of_rank
 from gradient_flow.table.rank_names import RankNames
-from gradient_flow.table.updates import sample_weights, weight_changes
+from gradient_flow.table.updates import WeightSample, update_ratio
 
 Weights = Sequence[tuple[str, torch.Tensor]]
-
-
-class StepTables(NamedTuple):
-    """What ranks found out together about a step."""
-
-    now: GradientTable
-    before_clip: Mapping[str, Rows]
-    """Rows of the gradients that were clipped, as they were before."""
-    owed: tuple[int, GradientTable, NDArray[np.float64]] | None
-    """An earlier step, its table, and the update ratios for its rows."""
 
 
 class RankSteps:
@@ -43,12 +33,17 @@ class RankSteps:
         self.ranks = None if group is None else RankNames(group)
         self.clip_seen = clip_seen
         """Whether gradients of this optimizer were clipped since the last recorded step."""
-        self._owed: tuple[int, GradientTable] | None = None
-        self._sample: tuple[Weights, list[torch.Tensor]] | None = None
+        self._owed: LookRecord | None = None
+        self._sample: WeightSample | None = None
         self._moved: tuple[tuple[str, ...], Rows, Rows] | None = None
 
-    def measure(self, parameters: Weights, clipped: Mapping[str, Rows], limits: Thresholds, scale: float) -> StepTables:
-        """Measure the gradients and settle what is owed. If it fails on one rank, it fails on all of them."""
+    def measure(
+        self, parameters: Weights, clipped: Mapping[str, Rows], limits: Thresholds, scale: float
+    ) -> tuple[GradientTable, Mapping[str, Rows], LookRecord | None]:
+        """The gradients, rows of the clipped ones as they were before, and the look that was owed.
+
+        If it fails on one rank, it fails on all of them.
+        """
         found = gradients_of(parameters)
         raw = Thresholds(limits.near_zero * scale, limits.very_large * scale)
         shares = [share_of_rank(found, raw)]
@@ -59,34 +54,34 @@ class RankSteps:
         if owed is not None:
             shares += self._movements(found)
         tables = merge_shares(shares, found, raw, self.ranks)
-        free = unscaled(tables[0], scale)
-        now = GradientTable(free.names, free.rows, missing=free.missing, thresholds=limits)
         before = dict(zip(tables[1].names, tables[1].rows, strict=True)) if with_clip else {}
-        return StepTables(now, before, None if owed is None else (*owed, _ratios(owed[1], *tables[-2:])))
+        if owed is not None:
+            owed.update_ratio = _ratios(owed.table, *tables[-2:])
+        return tables[0].unscaled(scale, limits), before, owed
 
-    def remember(self, step: int, table: GradientTable, parameters: Weights) -> None:
-        """The table of this step is to be completed with how far the step moves each weight."""
-        self._owed, self._moved, self._sample = (step, table), None, None
-        weights = [(name, p) for name, p in parameters if p.grad is not None]
-        self._sample = weights, sample_weights([p for _, p in weights])
+    def remember(self, look: LookRecord, parameters: Weights) -> None:
+        """The look is to be completed with how far its step moves each weight."""
+        self._owed, self._moved, self._sample = look, None, None
+        self._sample = WeightSample([(name, p) for name, p in parameters if p.grad is not None])
 
     def step_is_done(self) -> None:
         """Look at the weights again, here; the ranks put it together with the next recorded step."""
         if self._sample is None:
             return
-        (weights, before), self._sample = self._sample, None
-        changes = measure(weight_changes([p for _, p in weights], before)).rows
-        self._moved = tuple(name for name, _ in weights), changes, measure(before).rows
+        sample, self._sample = self._sample, None
+        self._moved = sample.names, *sample.rows()
 
-    def owed_here(self) -> tuple[int, GradientTable, NDArray[np.float64]] | None:
+    def owed_here(self) -> LookRecord | None:
         """What is owed, from this rank's part alone: at the end there is no further step to ask the others with."""
         if self._owed is None:
             return None
-        step, table = self._owed
+        look = self._owed
+        names = () if look.table is None else look.table.names
         moved: list[dict[str, Rows]] = [{}, {}] if self._moved is None else [self._by_name(1), self._by_name(2)]
         full = (lambda name: name) if self.ranks is None else self.ranks.global_name
         changes, sizes = ({full(name): row for name, row in rows.items()} for rows in moved)
-        return step, table, _ratio_of(_stack(table.names, changes), _stack(table.names, sizes))
+        look.update_ratio = update_ratio(_stack(names, changes), _stack(names, sizes))
+        return look
 
     def _movements(self, found: NamedGradients) -> list[Share]:
         moved: list[dict[str, Rows]] = [{}, {}] if self._moved is None else [self._by_name(1), self._by_name(2)]
@@ -109,12 +104,7 @@ def _stack(names: Sequence[str], rows: Mapping[str, Rows]) -> Rows:
     return np.array([rows.get(name, EMPTY) for name in names]).reshape(-1, len(COLUMNS))
 
 
-def _ratios(table: GradientTable, changes: GradientTable, sizes: GradientTable) -> NDArray[np.float64]:
+def _ratios(table: GradientTable | None, changes: GradientTable, sizes: GradientTable) -> NDArray[np.float64]:
+    names = () if table is None else table.names
     moved, whole = (dict(zip(t.names, t.rows, strict=True)) for t in (changes, sizes))
-    return _ratio_of(_stack(table.names, moved), _stack(table.names, whole))
-
-
-def _ratio_of(changes: Rows, sizes: Rows) -> NDArray[np.float64]:
-    names = tuple(str(i) for i in range(len(changes)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(GradientTable(names, changes).norm / GradientTable(names, sizes).norm)
+    return update_ratio(_stack(names, moved), _stack(names, whole))

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import math
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError, check_whole
+from gradient_flow.config import disabled
+from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.diagnosis.verdict import verdict
+from gradient_flow.errors import InputError, MissingExtraError, MonitorStateError, check_whole, warn
 from gradient_flow.faces.manager import GradientManager
 from gradient_flow.flow.watch import Flow, watch
+from gradient_flow.record.export import logged_metrics
+from gradient_flow.record.look import LookRecord
+from gradient_flow.record.run import Run
+from gradient_flow.record.step import StepRecord
 
 try:
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
@@ -44,7 +50,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
         log: further loggers beside those of the Trainer: they get every recorded step.
         manager: guards and clips after the Trainer's own clipping; `max_grad_norm=0` leaves clipping to it alone.
         say: whether to print the line at the end.
-        settings: what else `gf.watch` takes: `layers_every`, `history`, `near_zero`, `very_large`, `group`,
+        settings: what else `gf.watch` takes: `layers_every`, `history`, `near_zero`, `very_large`, `process_group`,
             `check_ranks`, `trace_ranks`.
     """
 
@@ -84,6 +90,8 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Start watching the optimizer, which exists from here on."""
         self.close()
+        if disabled():
+            return
         if self.left_out:
             _warn(
                 f"This callback was made anew from the checkpoint, without its {', '.join(self.left_out)}. Leave "
@@ -136,6 +144,17 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
 
     # ---- what a user calls ----------------------------------------------------------------------------------------
 
+    @property
+    def run_so_far(self) -> Run:
+        """What was recorded of the current training, or of the last one."""
+        if self.flow is None:
+            raise MonitorStateError("Nothing was watched yet: train first.")
+        return self.flow.run
+
+    def diagnose(self) -> Diagnosis:
+        """What is wrong with the training so far; the same as `gf.diagnose` of its run folder."""
+        return verdict(self.run_so_far)
+
     def summary(self) -> str:
         """What was seen, in one line."""
         if self.flow is None:
@@ -167,29 +186,27 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
         run = self.run
         if run is not None and state.is_hyper_param_search and state.trial_name:
             run = Path(run) / state.trial_name
-        also = [] if self.log is None else list(self.log) if isinstance(self.log, (list, tuple)) else [self.log]
-        return watch(
+        flow = watch(
             model,
             optimizer,
             run=run,
-            log=[*also, self._note_step],
+            again="append" if state.global_step else "number",
+            log=self.log,
             scaler=getattr(optimizer, "scaler", None),
             manager=self.manager,
             **self._watching,
         )
+        flow.subscribe(self._note_step)
+        return flow
 
-    def _note_step(self, metrics: Mapping[str, float], step: int) -> None:
-        """Called by the watch with each recorded step."""
+    def _note_step(self, record: StepRecord, look: LookRecord | None) -> None:
+        """Called by the watch with each record once it is complete."""
         assert self.flow is not None
-        by_name = {name.removeprefix("train/"): value for name, value in metrics.items()}
-        if self._watching["groups"] is None:  # a line on the console for each layer is too much unless asked for
-            by_name = {name: value for name, value in by_name.items() if "/" not in name}
-        norm = clipped = by_name["grad_norm"]
-        if self.flow.clipped_table is not None:
-            clipped = self.flow.clipped_table.total.norm
-        done = None if self.manager is None else self.manager.last_step
-        if done is not None and done["clipping"]["clipped"]:
-            clipped = done["clipping"]["clipped_norm"]
+        # A line on the console for each layer is too much unless asked for.
+        wanted = look is not None and look.table is not None and self._watching["groups"] is not None
+        groups = self.flow.grouped(look.table) if wanted and look is not None and look.table is not None else None
+        by_name = {name.removeprefix("train/"): value for name, value in logged_metrics(record, groups).items()}
+        norm, clipped = record.norm, record.norm if record.clipped_norm is None else record.clipped_norm
         finite = math.isfinite(norm)
         self._recorded += 1
         self._clipped += finite and clipped < norm
@@ -220,7 +237,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
 
 
 COUNTS = {"layers_every", "history"}
-FURTHER = {"near_zero", "very_large", "group", "check_ranks", "trace_ranks"}
+FURTHER = {"near_zero", "very_large", "process_group", "check_ranks", "trace_ranks"}
 """Settings that go to `gf.watch` as they are."""
 
 
@@ -244,4 +261,4 @@ def _is_json(value: Any) -> bool:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, GradientFlowWarning, stacklevel=3)
+    warn(message, stacklevel=4)

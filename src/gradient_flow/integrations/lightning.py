@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
-from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
-from gradient_flow.record.export import GLOBAL, PER_MATRIX, is_file_store, logged_metrics, without_nesting, write_json
+from gradient_flow.config import disabled
+from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.diagnosis.sources import run_of_statistics
+from gradient_flow.diagnosis.verdict import verdict
+from gradient_flow.errors import InputError, MissingExtraError, check_count, warn
+from gradient_flow.record.export import (
+    GLOBAL,
+    MATRICES_FILE,
+    PER_MATRIX,
+    STATISTICS_FILE,
+    is_file_store,
+    logged_metrics,
+    without_nesting,
+    write_json,
+)
+from gradient_flow.record.run import Run
+from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientTable, measure
-from gradient_flow.table.columns import scale_rows
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -21,8 +35,6 @@ except ImportError as problem:
 if TYPE_CHECKING:
     import torch
 
-STATISTICS_FILE = "gradient_statistics.json"
-MATRICES_FILE = "gradient_statistics_weight_matrices.json"
 PLOT_FILE = "gradient_statistics.png"
 
 
@@ -41,11 +53,8 @@ class GradientStatisticsCallback(Callback):
         save_dir: str | Path | None = None,
     ) -> None:
         super().__init__()
-        every: Any = grad_log_every_n_steps
         track: Any = grad_track_per_weight_matrix
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise InputError(f"`grad_log_every_n_steps` must be a whole number of at least 1, got {every!r}.")
-        self.grad_log_every_n_steps = every
+        self.grad_log_every_n_steps = check_count("grad_log_every_n_steps", grad_log_every_n_steps)
         if not isinstance(track, bool):
             raise InputError(f"`grad_track_per_weight_matrix` must be True or False, got {track!r}.")
         self.grad_track_per_weight_matrix = track
@@ -58,6 +67,7 @@ class GradientStatisticsCallback(Callback):
         self._steps: dict[int, int] = {}
         self._seen: dict[int, int] = {}
         self._failed = False
+        self._start = time.time()
         self._open: tuple[int, int, GradientTable] | None = None
         self._roles: dict[str, str] = {}
         self._parameters: dict[int, list[tuple[str, torch.Tensor]]] = {}
@@ -74,6 +84,8 @@ class GradientStatisticsCallback(Callback):
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Measure, if this is one of the steps to measure."""
+        if disabled():
+            return
         self._guarded(lambda: self._before_step(trainer, pl_module, optimizer))
 
     def _before_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -87,9 +99,7 @@ class GradientStatisticsCallback(Callback):
         if step % self.grad_log_every_n_steps:
             return
         table = measure({name: p.grad for name, p in self._parameters_of(optimizer, pl_module)})
-        scale = _scale_left_in(trainer, optimizer)
-        if scale != 1.0:
-            table = GradientTable(table.names, scale_rows(table.rows, 1 / scale), missing=table.missing)
+        table = table.unscaled(_scale_left_in(trainer, optimizer))
         if self._open is not None and self._open[0] == step:
             table = self._open[2].merge(table)
         elif self._open is not None:
@@ -114,6 +124,15 @@ class GradientStatisticsCallback(Callback):
             if not self._failed:
                 _warn(f"Gradient statistics failed ({type(problem).__name__}: {problem}). Training goes on.")
             self._failed = True
+
+    @property
+    def run(self) -> Run:
+        """What was recorded so far, as `gf.diagnose` reads it back from the JSON files."""
+        return run_of_statistics(self.statistics, self.matrix_statistics)
+
+    def diagnose(self) -> Diagnosis:
+        """What is wrong with the run so far; the same as `gf.diagnose` of the folder with the JSON files."""
+        return verdict(self.run)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs for the lists to go on."""
@@ -147,7 +166,7 @@ class GradientStatisticsCallback(Callback):
         groups = table.group(self._roles.get) if self.grad_track_per_weight_matrix else None
         self.statistics["step"].append(step)
         self.statistics["epoch"].append(epoch)
-        metrics = logged_metrics(table.total, groups)
+        metrics = logged_metrics(StepRecord.of(step, time.time() - self._start, table.total), groups)
         for name in GLOBAL:
             self.statistics[name].append(metrics[f"train/{name}"])
         for group in groups or ():
@@ -199,4 +218,4 @@ def _scale_left_in(trainer: Any, optimizer: Any) -> float:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, GradientFlowWarning, stacklevel=4)
+    warn(message, stacklevel=5)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientStats, GradientTable
 
 GLOBAL: Final = {
@@ -22,9 +23,13 @@ GLOBAL: Final = {
 PER_MATRIX: Final = ("variance", "norm", "mean")
 
 
-def logged_metrics(total: GradientStats, groups: GradientTable | None) -> dict[str, float]:
+STATISTICS_FILE: Final = "gradient_statistics.json"
+MATRICES_FILE: Final = "gradient_statistics_weight_matrices.json"
+
+
+def logged_metrics(record: StepRecord | GradientStats, groups: GradientTable | None) -> dict[str, float]:
     """What a logger gets: `train/grad_norm` and, with groups, `train/grad_norm/W_in` and the like."""
-    metrics: dict[str, float] = {f"train/{key}": getattr(total, statistic) for key, statistic in GLOBAL.items()}
+    metrics: dict[str, float] = {f"train/{key}": getattr(record, statistic) for key, statistic in GLOBAL.items()}
     for statistic in PER_MATRIX if groups is not None else ():
         assert groups is not None
         values = getattr(groups, statistic).tolist()

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, Final
 import orjson
 
 from gradient_flow.errors import InputError, MissingExtraError, check_choice
-from gradient_flow.record.run_reader import Run
-from gradient_flow.record.run_writer import COUNT_COLUMNS, FLOAT_COLUMNS
+from gradient_flow.record.look import COUNT_COLUMNS, FLOAT_COLUMNS
+from gradient_flow.record.run import Run
 
 FORMATS: Final = ("csv", "parquet", "json")
 TABLES: Final = ("steps", "layers")

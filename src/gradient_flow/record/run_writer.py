@@ -1,75 +1,59 @@
 """Writing a run: a folder with `run.jsonl`, one JSON line per record, each handed to the system at once.
 
-`docs/run_file.md` describes the format. A record that reached the system survives the death of this process; a line
-torn by the death of the machine is skipped on reading. Whatever goes wrong with the disk costs one warning and the rest
-of the record, never the training.
+`docs/run_file.md` describes the format. A line that reached the system survives the death of this process; a line torn
+by the death of the machine is skipped on reading. Whatever goes wrong with the disk costs one warning and the rest of
+the file, never the training. Where the file system is slow, a thread writes behind the training.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import orjson
-from numpy.typing import NDArray
+from gradient_flow.errors import warn
+from gradient_flow.record.run_lines import FILE_NAME, FORMAT_VERSION, encode, newest_part, part_path
 
-from gradient_flow.errors import GradientFlowWarning
-from gradient_flow.table import GradientTable
-from gradient_flow.table.columns import INDEX
-
-FORMAT_VERSION: Final = 1
-FILE_NAME: Final = "run.jsonl"
-
-FLOAT_COLUMNS: Final = ("norm", "sum", "sum_abs", "min", "max")
-"""Kept per tensor as fp32: seven digits, a quarter of the space. `norm` stands for the sum of squares, which would
-leave the range of fp32 first."""
-COUNT_COLUMNS: Final = ("zeros", "near_zero", "very_large", "nan", "inf", "neg_inf")
-"""Whole numbers per tensor. One that is 0 for all tensors, as most are, stands as a single 0."""
-_COUNTS: Final = [INDEX[name] for name in COUNT_COLUMNS]
-
-
-def encode(record: Mapping[str, Any]) -> bytes:
-    """One record as strict JSON: NaN and Inf become null, arrays lists, and what JSON cannot hold its text."""
-    try:
-        return _json(record)
-    except TypeError:  # one odd value, such as an integer beyond 64 bits, must not cost the record
-        return _json({key: value if _is_json(value) else ascii(value) for key, value in record.items()})
-
-
-def _json(value: Any) -> bytes:
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        _json(value)
-    except TypeError:
-        return False
-    return True
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):  # those that orjson does not take: strided, of other types
-        return value.tolist()
-    if isinstance(value, (tuple, set)):
-        return list(value)
-    return str(value)
+SPLIT: Final = 1 << 30
+"""Bytes after which a run goes on in another file."""
+SLOW: Final = 0.02
+"""Seconds: a write that takes longer moves writing into a thread, so that no further step waits for the disk."""
+_MOST_WAITING: Final = 1 << 26
+"""Bytes that may wait for a slow disk; beyond that a step waits, so that memory stays bounded."""
+MOST_NUMBERED: Final = 10_000
 
 
 class RunWriter:
-    """Appends records to the run file of a folder, which is created if need be."""
+    """Appends records to the run file of a folder, which is created if need be.
 
-    def __init__(self, folder: str | Path, header: Mapping[str, Any]) -> None:
-        self.folder = Path(folder)
-        self.path = self.folder / FILE_NAME
+    Args:
+        again: what to do with a folder that has a run already: `"append"` goes on in it, `"number"` writes to
+            `folder-2`, `folder-3`. A folder that another process is writing to is always numbered.
+        split: bytes after which the run goes on in another file of the folder.
+    """
+
+    def __init__(
+        self, folder: str | Path, header: Mapping[str, Any], *, again: str = "append", split: int = SPLIT
+    ) -> None:
+        self.wanted = Path(folder).absolute()
+        self.folder = self.wanted
+        self._split, self._part, self._written = split, 0, 0
         self._file: int | None = None
-        self._guarded(self._open)
+        self._lock: int | None = None
+        self._pid = os.getpid()
+        self._behind: _Behind | None = None
+        self._guarded(lambda: self._open(again))
         self.write({"kind": "header", "format": FORMAT_VERSION, **header})
+
+    @property
+    def path(self) -> Path:
+        """The first file of the run."""
+        return self.folder / FILE_NAME
 
     @property
     def active(self) -> bool:
@@ -78,28 +62,73 @@ class RunWriter:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record as one line."""
-        if self._file is not None:
-            self._guarded(lambda: self._append(encode(record) + b"\n"))
+        if self._file is None or os.getpid() != self._pid:  # a forked child must not write into its parent's run
+            return
+        line = encode(record) + b"\n"
+        if self._behind is not None:
+            self._behind.put(line)
+            return
+        start = time.monotonic()
+        self._guarded(lambda: self._append(line))
+        if time.monotonic() - start > SLOW and self._file is not None:
+            self._behind = _Behind(lambda waiting: self._guarded(lambda: self._append(waiting)))
+
+    def flush(self) -> None:
+        """Wait until every line has been handed to the system."""
+        if self._behind is not None and os.getpid() == self._pid:
+            self._behind.wait()
 
     def close(self) -> None:
-        """Release the file; nothing is pending."""
-        if self._file is not None:
-            file, self._file = self._file, None
-            self._guarded(lambda: os.close(file))
+        """Write what is waiting and release the file."""
+        if os.getpid() == self._pid and self._behind is not None:
+            self._behind.close()
+        self._behind = None
+        for name in ("_file", "_lock"):
+            handle = getattr(self, name)
+            setattr(self, name, None)
+            if handle is not None:
+                with suppress(OSError):
+                    os.close(handle)
 
-    def _open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
+    def _open(self, again: str) -> None:
+        for folder in _numbered(self.wanted):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = _locked(folder)
+            if lock is None or (again == "number" and (folder / FILE_NAME).exists()):
+                if lock is not None:
+                    os.close(lock)
+                continue
+            self.folder, self._lock = folder, lock if lock >= 0 else None
+            break
+        if self.folder != self.wanted:
+            warn(f"{self.wanted} is taken; this run is written to {self.folder}.", stacklevel=6)
+        self._part, newest = newest_part(self.path)
+        self._take(newest)
+        size = os.fstat(self._handle).st_size
+        if size and os.pread(self._handle, 1, size - 1) != b"\n":
             self._append(b"\n")  # an earlier process died within a line: ours must not be glued to it
 
-    def _append(self, line: bytes) -> None:
+    @property
+    def _handle(self) -> int:
         assert self._file is not None
+        return self._file
+
+    def _take(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._written = os.fstat(self._file).st_size
+
+    def _append(self, line: bytes) -> None:
+        if self._file is None:
+            return
         if os.fstat(self._file).st_nlink == 0:
             raise FileNotFoundError(f"{self.path} was removed")
+        if self._written + len(line) > self._split and self._written:
+            os.close(self._file)
+            self._part += 1
+            self._take(part_path(self.path, self._part))
+        self._written += len(line)
         while line:
-            line = line[os.write(self._file, line) :]
+            line = line[os.write(self._handle, line) :]
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
@@ -109,41 +138,66 @@ class RunWriter:
             if file is not None:
                 with suppress(OSError):  # a full network disk may say so once more
                     os.close(file)
-            warnings.warn(
-                f"The run file {self.path} cannot be written any more ({problem}). Training goes on without it.",
-                GradientFlowWarning,
-                stacklevel=4,
-            )
+            warn(f"gradient_flow cannot write {self.path} any more ({problem}); training continues.", stacklevel=5)
 
 
-def layers_record(
-    step: int, table: GradientTable, known: Sequence[str], extra: Mapping[str, NDArray[Any]]
-) -> dict[str, Any]:
-    """The per-tensor record of a step. Names and sizes stand once in the file (`known`); `rows` tells which are here,
-    null for all of them."""
-    rows = table.rows
-    record: dict[str, Any] = {"kind": "layers", "step": step, "rows": _places(table.names, known)}
-    with np.errstate(over="ignore"):
-        columns = rows.T.astype(np.float32, order="C")  # all at once: one by one they cost several times that
-        record["norm"] = np.sqrt(rows[:, INDEX["sum_sq"]]).astype(np.float32)
-        record |= {name: columns[INDEX[name]] for name in FLOAT_COLUMNS[1:]}
-        record |= {name: np.asarray(values, dtype=np.float32) for name, values in extra.items()}
-    low, high, magnitude = (columns[INDEX[name]] for name in ("min", "max", "max_abs"))
-    if (magnitude > np.maximum(np.abs(low), high)).any():  # complex: it does not follow from the extremes
-        record["max_abs"] = magnitude
-    for name, most in zip(COUNT_COLUMNS, columns[_COUNTS].max(axis=1, initial=0), strict=True):
-        record[name] = _counts(rows[:, INDEX[name]]) if most else 0
-    return record
+class _Behind:
+    """A thread that writes what waits; it ends when the writer closes."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._write = write
+        self._waiting = 0
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="gradient_flow writer", daemon=True)
+        self._thread.start()
+
+    def put(self, line: bytes) -> None:
+        """Leave a line to the thread; waits only where too much is waiting already."""
+        with self._changed:
+            while self._waiting > _MOST_WAITING:
+                self._changed.wait()
+            self._waiting += len(line)
+        self._queue.put(line)
+
+    def wait(self) -> None:
+        """Until nothing is waiting."""
+        with self._changed:
+            while self._waiting:
+                self._changed.wait()
+
+    def close(self) -> None:
+        """Write the rest and end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (line := self._queue.get()) is not None:
+            try:
+                self._write(line)
+            finally:
+                with self._changed:
+                    self._waiting -= len(line)
+                    self._changed.notify_all()
 
 
-def _counts(values: NDArray[np.float64]) -> NDArray[Any]:
-    """As integers, which are shorter, unless a complex infinity counts half."""
-    whole = values.astype(np.int64)
-    return whole if (whole == values).all() else np.ascontiguousarray(values)
+def _numbered(folder: Path) -> list[Path]:
+    return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, MOST_NUMBERED))]
 
 
-def _places(names: tuple[str, ...], known: Sequence[str]) -> list[int] | None:
-    if names == tuple(known):
+def _locked(folder: Path) -> int | None:
+    """A lock that the system releases when this process dies; None if another writer has it, -1 without locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such lock
+        return -1
+    handle = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
         return None
-    place = {name: position for position, name in enumerate(known)}
-    return [place[name] for name in names]
+    except OSError:  # a file system without locks: two writers cannot be told apart there
+        os.close(handle)
+        return -1
+    return handle

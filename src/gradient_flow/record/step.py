@@ -1,12 +1,134 @@
-"""The parts of a step record: parameters described, values made plain, numbers picked out."""
+"""`StepRecord`: what is recorded of every optimizer step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import torch
+
+    from gradient_flow.table import GradientStats
+
+TOTALS: Final = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
+"""Statistics of all gradients together that every step record holds."""
+LONGEST_LIST: Final = 32
+"""Of a longer list only so many numbers become series: it is a picture or a histogram, not a curve."""
+
+
+@dataclass(kw_only=True, slots=True)
+class StepRecord:
+    """One optimizer step: totals of its gradients, what was logged with it, and what was done to it.
+
+    A field that is None is not known, or does not apply.
+    """
+
+    step: int
+    time: float
+    """Seconds since the watch began."""
+    norm: float
+    """Of all gradients, before clipping, unscaled."""
+    l1: float
+    linf: float
+    mean: float
+    variance: float
+    min: float
+    max: float
+    zero_fraction: float
+    nan_count: int
+    inf_count: int
+    loss: Any = None
+    clipped_norm: float | None = None
+    """After clipping, where the step was clipped."""
+    lr: list[Any] | None = None
+    """One per parameter group."""
+    optimizer: int | None = None
+    """Which, where there are several."""
+    amp_scale: float | None = None
+    skipped_steps: int | None = None
+    """Steps that the `GradScaler` has skipped so far."""
+    finite_norm: float | None = None
+    """Over the finite elements, where some are not."""
+    nonfinite_layers: list[str] | None = None
+    nonfinite_ranks: list[dict[str, Any]] | None = None
+    clip_threshold: float | None = None
+    guard: str | None = None
+    """What was done about non-finite gradients."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Whatever else was logged with the step."""
+
+    @classmethod
+    def of(cls, step: int, time: float, total: GradientStats) -> StepRecord:
+        """A record with the totals of a step, to be completed."""
+        return cls(step=step, time=time, **{name: getattr(total, name) for name in TOTALS})
+
+    def to_line(self) -> dict[str, Any]:
+        """As a line of the run file."""
+        line: dict[str, Any] = {"kind": "step"}
+        for name in _FIELDS:
+            value = getattr(self, name)
+            if value is not None:
+                line[name] = value
+        return line | {name: value for name, value in self.values.items() if name not in line}
+
+    def put(self, name: str, value: Any) -> None:
+        """Set what was logged under a name: a field, or one of the further values."""
+        if name in _FIELDS:
+            setattr(self, name, [value] if name == "lr" and not isinstance(value, list) else value)
+        else:
+            self.values[name] = value
+
+    def pending(self) -> list[tuple[str, Any]]:
+        """Values that are still on their way, by name."""
+        fields = [("loss", self.loss)] if hasattr(self.loss, "ready") else []
+        return fields + [(name, value) for name, value in self.values.items() if hasattr(value, "ready")]
+
+    def numbers(self) -> dict[str, float]:
+        """Every number of the record by the name of its series."""
+        return dict(flat_numbers(self.to_line()))
+
+
+_FIELDS: Final = tuple(f.name for f in fields(StepRecord) if f.name != "values")
+RESERVED: Final = frozenset({"kind", "step", "time", *TOTALS})
+"""Names that a user cannot log under."""
+NO_NUMBERS: Final = frozenset(("kind", "guard", "nonfinite_layers", "nonfinite_ranks"))
+
+
+def flat_numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Names and numbers of a record: `outer/inner` for nested ones; a list gives `name`, `name/1`, `name/2`.
+
+    >>> dict(flat_numbers({"lr": [0.1, 0.2], "metrics": {"accuracy": 1}}))
+    {'lr': 0.1, 'lr/1': 0.2, 'metrics/accuracy': 1.0}
+    """
+    for name, value in record.items():
+        if name not in NO_NUMBERS:
+            yield from _flat(name, value)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{name}/{key}", inner)
+    elif isinstance(value, (list, tuple)):
+        for position, inner in enumerate(value[:LONGEST_LIST]):
+            yield from _flat(item_name(name, position), inner)
+    elif isinstance(value, (int, float)):
+        yield name, as_float(value)
+
+
+def item_name(name: str, position: int) -> str:
+    """The series of an item of a list: the first has the list's own name."""
+    return name if position == 0 else f"{name}/{position}"
+
+
+def as_float(value: Any) -> float:
+    """A number; NaN for null and for an integer beyond every float."""
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.nan
 
 
 def describe_parameter(name: str, parameter: torch.Tensor) -> dict[str, Any]:
@@ -19,11 +141,3 @@ def plain_value(value: Any) -> Any:
     if hasattr(value, "numel") and value.numel() != 1:
         return value.tolist()
     return value.item() if hasattr(value, "item") else value
-
-
-def numbers_in(record: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """What of a step record goes into the history: its numbers, and the learning rates as `lr`, `lr1`, …"""
-    numbers = [(k, float(v)) for k, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    rates = record.get("lr")
-    rates = rates if isinstance(rates, list) else []
-    return numbers + [("lr" if i == 0 else f"lr{i}", float(rate)) for i, rate in enumerate(rates)]

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.record.step import LONGEST_LIST, NO_NUMBERS, as_float, flat_numbers, item_name
+
 _NUMBERS: Final = frozenset((float, int, bool, type(None)))
-_WORDS: Final = frozenset(("kind", "guard", "nonfinite_layers", "nonfinite_ranks"))
-"""Not numbers: they are for `StepColumns.remarks` or nothing."""
-_LONGEST: Final = 32
-"""Of a longer list only so many become columns: it is a picture or a histogram, not a curve."""
 
 
 class StepColumns:
     """Numbers by name, one entry per recorded step; NaN where a record does not have it or has null.
 
-    Nested values are named `outer/inner`, those of a list `name/0`, `name/1`.
+    Nested values are named `outer/inner`; a list gives `name`, `name/1`, `name/2`.
     """
 
     def __init__(self) -> None:
@@ -48,16 +45,16 @@ class StepColumns:
         self._reserve(self._length + len(records))
         here = slice(self._length, self._length + len(records))
         for key, values in _transposed(records):
-            if key in _WORDS:
+            if key in NO_NUMBERS:
                 continue
             if _NUMBERS.issuperset(map(type, values)):
                 self._column(key)[here] = _floats(values)
             elif (width := _equal_width(values)) is not None:  # learning rates: many steps, always as many
                 for place, column in enumerate(_floats(values).T if width else ()):
-                    self._column(f"{key}/{place}")[here] = column
+                    self._column(item_name(key, place))[here] = column
             else:
                 for at, value in enumerate(values, start=self._length):
-                    for name, number in _flat(key, value):
+                    for name, number in flat_numbers({key: value}):
                         self._column(name)[at] = number
         if any("guard" in record or "nonfinite_layers" in record for record in records):
             self._remember_remarks(records)
@@ -105,7 +102,7 @@ def _equal_width(values: Sequence[Any]) -> int | None:
     if {type(value) for value in values} != {list} or len({len(value) for value in values}) != 1:
         return None
     width = len(values[0])
-    plain = width <= _LONGEST and _NUMBERS.issuperset(type(item) for value in values for item in value)
+    plain = width <= LONGEST_LIST and _NUMBERS.issuperset(type(item) for value in values for item in value)
     return width if plain else None
 
 
@@ -113,23 +110,5 @@ def _floats(values: Sequence[Any]) -> NDArray[np.float64]:
     try:
         return np.array(values, dtype=np.float64)
     except OverflowError:  # an integer beyond every float
-        plain = [[_number(v) for v in value] if isinstance(value, list) else _number(value) for value in values]
+        plain = [[as_float(v) for v in value] if isinstance(value, list) else as_float(value) for value in values]
         return np.array(plain, dtype=np.float64)
-
-
-def _number(value: Any) -> float:
-    try:
-        return math.nan if value is None else float(value)
-    except OverflowError:
-        return math.nan
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(f"{name}/{key}", inner)
-    elif isinstance(value, list):
-        for place, inner in enumerate(value[:_LONGEST]):
-            yield from _flat(f"{name}/{place}", inner)
-    elif isinstance(value, (int, float)):
-        yield name, _number(value)

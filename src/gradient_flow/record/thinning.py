@@ -12,6 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.table import columns
+from gradient_flow.table.columns import INDEX, Rows
+
 Floats = NDArray[np.floating]
 
 RULES: Final = {
@@ -49,6 +52,21 @@ def merge_neighbours(values: Floats, starts: NDArray[np.intp], rule: str) -> Flo
 def group_starts(length: int, size: int) -> NDArray[np.intp]:
     """Where groups of `size` begin among `length` items; the last one may be smaller."""
     return np.arange(0, length, size, dtype=np.intp)
+
+
+def statistics_of(rows: Rows, ratios: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """What a map shows, by the names in `RULES`. What is not finite is absent there, and counted."""
+    nonfinite = rows[..., INDEX["nan"]] + rows[..., INDEX["inf"]]
+    found = {
+        "norm": columns.norm(rows),
+        "mean": columns.mean(rows),
+        "std": columns.std(rows),
+        "min": columns.minimum(rows),
+        "max": columns.maximum(rows),
+        "zero_fraction": np.where(np.isnan(nonfinite), np.nan, columns.zero_fraction(rows)),
+        "update_ratio": ratios,
+    }
+    return {name: np.where(np.isfinite(v), v, np.nan) for name, v in found.items()} | {"nonfinite": nonfinite}
 
 
 class LayerColumns(NamedTuple):

@@ -10,41 +10,59 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.record.step import as_float, flat_numbers
+
 
 class History:
-    """The last steps of a run: `history["norm"]` is an array, as long as `history["step"]`."""
+    """The last steps of a run: `history["norm"]` is an array, as long as `history["step"]`.
+
+    What is kept is the lines that the run file gets, so nested values are named as there: `outer/inner`, `lr`, `lr/1`.
+    """
 
     def __init__(self, length: int = 10_000) -> None:
-        self._records: deque[dict[str, float]] = deque(maxlen=length)
+        self._lines: deque[Mapping[str, Any]] = deque(maxlen=length)
 
-    def append(self, values: Mapping[str, float]) -> None:
+    def append(self, line: Mapping[str, Any]) -> None:
         """Remember one step."""
-        self._records.append(dict(values))
+        self._lines.append(dict(line))
+
+    @property
+    def lines(self) -> list[Mapping[str, Any]]:
+        """The steps as they were recorded."""
+        return list(self._lines)
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
-        if self._records and not any(name in record for record in self._records):
+        values = [_number_in(line, name) for line in self._lines]
+        if values and all(value is None for value in values):
             raise KeyError(f"no {name!r} in the history: it has {', '.join(self.names)}")
-        return np.array([record.get(name, np.nan) for record in self._records], dtype=np.float64)
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
     @property
     def names(self) -> list[str]:
         """Everything that was recorded at some step."""
-        return list(dict.fromkeys(name for record in self._records for name in record))
+        return list(dict.fromkeys(name for line in self._lines for name, _ in flat_numbers(line)))
 
     def finite(self, name: str) -> list[float]:
         """The finite values of a name: what running statistics may be taken over."""
         return [value for value in self[name].tolist() if np.isfinite(value)]
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._lines)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, for a checkpoint."""
-        return {"records": list(self._records)}
+        """Every number, for a checkpoint."""
+        return {"records": [dict(flat_numbers(line)) for line in self._lines]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up what a checkpoint holds, as much of it as fits."""
-        self._records = deque(state["records"], maxlen=self._records.maxlen)
+        self._lines = deque((dict(record) for record in state["records"]), maxlen=self._lines.maxlen)
+
+
+def _number_in(line: Mapping[str, Any], name: str) -> float | None:
+    value = line.get(name)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return as_float(value)
+    return dict(flat_numbers(line)).get(name)
 
 
 class RunningStats:

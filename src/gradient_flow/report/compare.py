@@ -1,17 +1,20 @@
-"""What differs between runs: settings, the course of the series, layers, verdicts. Since when: `diagnosis/parting`."""
+"""What differs between runs: settings, the course of the series, layers, verdicts. Since when: `parting`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from gradient_flow.diagnosis.issue import Diagnosis
-from gradient_flow.diagnosis.verdict import diagnose
-from gradient_flow.record.run_reader import Run
+from gradient_flow.diagnosis.sources import Live, as_run
+from gradient_flow.diagnosis.verdict import verdict
+from gradient_flow.errors import InputError
+from gradient_flow.record.run import Run
 from gradient_flow.report.parting import Parting, parting
 
 SERIES: Final = ("norm", "loss", "lr")
@@ -56,7 +59,24 @@ class Comparison:
         return {"runs": runs, "facts": self.facts, "compared_with_the_first": others}
 
 
-def compare(runs: Mapping[str, Run]) -> Comparison:
+def compare(*sources: Live | Run | str | Path) -> Comparison:
+    """Compare runs with the first of them. Each is a run folder, a `Run`, or a live `Flow`.
+
+    >>> compare("runs/before")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    InputError: `compare` needs two runs or more, got 1.
+    """
+    if len(sources) < 2:
+        raise InputError(f"`compare` needs two runs or more, got {len(sources)}.")
+    runs: dict[str, Run] = {}
+    for source in sources:
+        run = as_run(source)
+        name = str(source) if isinstance(source, (str, Path)) else "live" if run.in_memory else str(run.path.parent)
+        runs[name if name not in runs else f"{name} ({len(runs) + 1})"] = run
+    return compare_runs(runs)
+
+
+def compare_runs(runs: Mapping[str, Run]) -> Comparison:
     """Compare runs, by name, with the first of them."""
     names, first, *others = list(runs), *runs.values()
     facts = [_facts(run) for run in runs.values()]
@@ -69,7 +89,7 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
         parameters=[_parameters(first, other) for other in others],
         series=[_series(first, other) for other in others],
         layers=[_layers(first, other) for other in others],
-        verdicts=[diagnose(run) for run in runs.values()],
+        verdicts=[verdict(run) for run in runs.values()],
     )
 
 
@@ -77,12 +97,12 @@ def _facts(run: Run) -> dict[str, Any]:
     header = run.header
     told = {name: header.get(name) for name in ("version", "torch", "python") if name in header}
     settings = header.get("settings") or {}
-    elements = sum(math.prod(parameter["shape"]) for parameter in run.parameters)
+    elements = sum(math.prod(parameter["shape"] or []) for parameter in run.parameters)
     return {**told, **settings, "parameter tensors": len(run.parameters), "parameters": elements}
 
 
 def _overview(run: Run) -> dict[str, Any]:
-    last: dict[str, Any] = {"steps": int(run.steps[-1]["step"]) if run.steps else 0}
+    last: dict[str, Any] = {"steps": run.last_step or 0}
     for name in SERIES:
         values = run.series(name) if name in run.names else np.empty(0)
         finite = values[np.isfinite(values)]
@@ -101,8 +121,7 @@ def _parameters(first: Run, other: Run) -> dict[str, list[str]]:
 
 
 def _series(first: Run, other: Run) -> dict[str, Parting]:
-    ours = {int(record["step"]): at for at, record in enumerate(first.steps)}
-    theirs = {int(record["step"]): at for at, record in enumerate(other.steps)}
+    ours, theirs = ({int(step): at for at, step in enumerate(run.columns["step"])} for run in (first, other))
     common = [step for step in ours if step in theirs]
     found: dict[str, Parting] = {}
     for name in SERIES:

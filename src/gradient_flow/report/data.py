@@ -6,7 +6,7 @@ import base64
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from gradient_flow._version import __version__
 from gradient_flow.errors import InputError
-from gradient_flow.record.run_follower import RunFollower
-from gradient_flow.record.run_reader import Run
+from gradient_flow.record.event import Event
+from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
+from gradient_flow.record.run import Run
 from gradient_flow.record.thinning import LayerColumns, group_starts, merge_neighbours
-from gradient_flow.report.digest import RunDigest
-from gradient_flow.report.events import clipped_steps, nonfinite_steps, run_events, skipped_steps
+from gradient_flow.report.events import run_events, skipped_steps
+from gradient_flow.report.headline import verdict_data
+from gradient_flow.report.live_run import LiveRun
 
 FORMAT: Final = 1
 STILL_RUNNING: Final = 60.0
@@ -30,7 +32,7 @@ _NO_LINES: Final = ("step", "time", "optimizer")
 
 
 def page_data(
-    run: str | Path | Run | RunDigest, *, columns: int = 1000, cells: int = 400_000, live: bool = False
+    run: str | Path | Run | LiveRun, *, columns: int = 1000, cells: int = 400_000, live: bool = False
 ) -> dict[str, Any]:
     """What the page of a run shows, fit for strict JSON.
 
@@ -39,14 +41,14 @@ def page_data(
     smallest and largest values and their counts of non-finite, clipped and skipped steps.
 
     `live` answers at once: of a long run the map may be a sample and the verdict pending, which `truth` and `verdict`
-    then say. A `RunDigest` given again reads only what is new.
+    then say. A `LiveRun` given again reads only what is new.
     """
     for name, value in (("columns", columns), ("cells", cells)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
-    digest = run if isinstance(run, RunDigest) else RunDigest(run.path if isinstance(run, Run) else run)
+    digest = run if isinstance(run, LiveRun) else LiveRun(run)
     digest.update()
-    verdict = digest.verdict(at_once=live)
+    verdict = verdict_data(digest.diagnosis(at_once=live))
     with digest.lock:
         layers = digest.layers(at_once=live)
         shown = layers.at_most(min(columns, cells // max(1, len(digest.run.parameters))))
@@ -65,12 +67,12 @@ def page_data(
         }
 
 
-def run_facts(run: RunFollower) -> dict[str, Any]:
+def run_facts(run: Run) -> dict[str, Any]:
     """Name, state, length and settings of a run."""
-    steps, header = run.steps["step"], run.header
-    status, message = run_status(run.end, run.path)
+    steps, header = run.columns["step"], run.header
+    status, message = run_status(run.end, None if run.in_memory else run.path)
     return {
-        "name": readable(run.path.parent.resolve().name),
+        "name": "live run" if run.in_memory else readable(run.path.parent.resolve().name),
         "status": status,
         "message": message,
         "started": run.started,
@@ -79,7 +81,7 @@ def run_facts(run: RunFollower) -> dict[str, Any]:
         "last_step": run.last_step,
         "recorded_steps": len(steps),
         "tensors": len(run.parameters),
-        "parameters": sum(math.prod(parameter["shape"]) for parameter in run.parameters.values()),
+        "parameters": sum(math.prod(parameter["shape"] or []) for parameter in run.parameters),
         "versions": {
             "torch": header.get("torch"),
             "python": header.get("python"),
@@ -95,11 +97,13 @@ def readable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def run_status(end: dict[str, Any] | None, path: Path) -> tuple[str, str | None]:
+def run_status(end: Event | None, path: Path | None) -> tuple[str, str | None]:
     """`running`, `finished`, `failed`, `interrupted` or `unknown`, and a sentence about it where there is one."""
     if end is not None:
-        told = end.get("status")
-        return told if told in ("failed", "interrupted") else "finished", _text(end.get("message"))
+        told = end.data.get("status")
+        return told if told in ("failed", "interrupted") else "finished", _text(end.data.get("message"))
+    if path is None:
+        return "running", None
     try:
         changed = path.stat().st_mtime
     except OSError:
@@ -110,18 +114,18 @@ def run_status(end: dict[str, Any] | None, path: Path) -> tuple[str, str | None]
     return "unknown", f"The record stops without an end, last written {when}: the process was killed, or it waits."
 
 
-def series_data(run: RunFollower, columns: int) -> dict[str, Any]:
+def series_data(run: Run, columns: int) -> dict[str, Any]:
     """The curves over all recorded steps, in at most `columns` columns."""
-    steps = run.steps
+    steps = run.columns
     starts = group_starts(len(steps), max(1, -(-len(steps) // columns)))
     if not len(starts):
         return {"step": [], "first": [], "lines": {}, "nonfinite": [], "clipped": [], "skipped": []}
     numbers = steps["step"].astype(np.int64)
     lines = {}
-    for name, shown in _line_names(steps.names):
+    for name in _line_names(steps.names):
         high = merge_neighbours(steps[name], starts, "max")
         if not np.isnan(high).all():
-            lines[shown] = {"max": _plain(high), "min": _plain(merge_neighbours(steps[name], starts, "min"))}
+            lines[name] = {"max": _plain(high), "min": _plain(merge_neighbours(steps[name], starts, "min"))}
     counts = {"nonfinite": nonfinite_steps(steps), "clipped": clipped_steps(steps), "skipped": skipped_steps(steps)}
     return {
         "step": numbers[np.append(starts[1:], len(numbers)) - 1].tolist(),
@@ -131,31 +135,32 @@ def series_data(run: RunFollower, columns: int) -> dict[str, Any]:
     }
 
 
-def layer_data(digest: RunDigest, name: str, *, columns: int = 1000) -> dict[str, Any]:
+def layer_data(digest: LiveRun, name: str, *, columns: int = 1000) -> dict[str, Any]:
     """The statistics of one tensor over time, in at most `columns` columns; `KeyError` if there is no such tensor."""
     with digest.lock:
-        place = list(digest.run.parameters).index(name) if name in digest.run.parameters else None
-        if place is None:
+        names = digest.run.tensor_names
+        if name not in names:
             raise KeyError(name)
+        place = names.index(name)
         shown = digest.layers(at_once=True).at_most(columns)
         stats = {key: _plain(values[:, place]) for key, values in shown.values.items()}
         return {"name": name, "step": shown.last.tolist(), "first": shown.first.tolist(), "stats": stats}
 
 
-def _line_names(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Columns of the steps and the names they are shown by: the norm first, the learning rates as `lr/0`, …"""
+def _line_names(names: Sequence[str]) -> list[str]:
+    """Columns of the steps in the order they are shown: the norm first."""
     first = [name for name in _FIRST_LINES if name in names]
     rates = [name for name in names if name == "lr" or name.startswith("lr/")]
     rest = [name for name in names if name not in {*first, *rates, *_NO_LINES}]
-    return [(name, "lr/0" if name == "lr" else name) for name in [*first, *rates, *rest]]
+    return [*first, *rates, *rest]
 
 
-def _layers_data(run: RunFollower, shown: LayerColumns) -> dict[str, Any]:
-    parameters = list(run.parameters.values())
+def _layers_data(run: Run, shown: LayerColumns) -> dict[str, Any]:
+    parameters = run.parameters
     return {
-        "names": list(run.parameters),
-        "groups": [run.groups.get(name) for name in run.parameters],
-        "shapes": [list(parameter["shape"]) for parameter in parameters],
+        "names": run.tensor_names,
+        "groups": [run.groups.get(name) for name in run.tensor_names],
+        "shapes": [list(parameter["shape"] or []) for parameter in parameters],
         "dtypes": [str(parameter.get("dtype", "")) for parameter in parameters],
         "frozen": (np.isnan(shown.values["nonfinite"]).all(axis=0) & bool(len(shown.first))).tolist(),
         "step": shown.last.tolist(),
@@ -169,9 +174,23 @@ def _matrix(values: NDArray[np.floating]) -> dict[str, Any]:
     return {"shape": list(values.shape), "dtype": "f4", "data": base64.b64encode(data).decode("ascii")}
 
 
-def _truth(digest: RunDigest, columns: int, shown: LayerColumns) -> dict[str, Any]:
+def matrix_of(layers: Mapping[str, Any], name: str) -> NDArray[np.float32]:
+    """Tensors × columns of one statistic; NaN where there is no record.
+
+    >>> packed = base64.b64encode(np.array([1, 2], "<f4").tobytes()).decode()
+    >>> matrix_of({"names": ["a"], "step": [1, 2], "matrix": {"norm": {"shape": [1, 2], "data": packed}}}, "norm")
+    array([[1., 2.]], dtype=float32)
+    """
+    packed = (layers.get("matrix") or {}).get(name)
+    if packed is None:
+        return np.full((len(layers["names"]), len(layers["step"])), np.nan, dtype=np.float32)
+    values = np.frombuffer(base64.b64decode(packed["data"]), dtype="<f4")
+    return values.reshape(packed["shape"]).astype(np.float32)
+
+
+def _truth(digest: LiveRun, columns: int, shown: LayerColumns) -> dict[str, Any]:
     """What was thinned out or is still to come, in words."""
-    steps, tables = len(digest.run.steps), len(digest.run.tables)
+    steps, tables = len(digest.run), len(digest.run.tables)
     said = []
     if steps > columns:
         said.append(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.record.run_follower import RunFollower
+from gradient_flow.record.event import FORENSICS, RESUMED
+from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
+from gradient_flow.record.run import Run
 from gradient_flow.record.step_columns import StepColumns
 
 NEWEST: Final = 1000
-CLIP_TOLERANCE: Final = 1e-6
-"""A norm that is lower by less than this share is rounding, not clipping."""
 _GAP: Final = 10
 """Clipped steps with no more than so many others between them are one stretch."""
 _ACTIONS: Final = {
@@ -36,18 +36,6 @@ _DONE: Final = {
 Mask = NDArray[np.bool_]
 
 
-def nonfinite_steps(steps: StepColumns) -> Mask:
-    """Which recorded steps had NaN or Inf in a gradient."""
-    counts = np.nan_to_num(steps.get("nan_count")) + np.nan_to_num(steps.get("inf_count"))
-    named = np.isin(steps["step"], [step for step, (_, layers) in steps.remarks.items() if layers])
-    return np.asarray((counts > 0) | named)
-
-
-def clipped_steps(steps: StepColumns) -> Mask:
-    """Which recorded steps were clipped."""
-    return np.asarray(steps.get("clipped_norm") < steps.get("norm") * (1 - CLIP_TOLERANCE))
-
-
 def skipped_steps(steps: StepColumns) -> NDArray[np.int64]:
     """Steps that did not happen, by the recorded step at which that is known: by the guard, or by the GradScaler."""
     told = np.maximum.accumulate(np.nan_to_num(steps.get("skipped_steps")))
@@ -56,20 +44,31 @@ def skipped_steps(steps: StepColumns) -> NDArray[np.int64]:
     return by_scaler + np.isin(steps["step"], withheld)
 
 
-def run_events(run: RunFollower) -> tuple[list[dict[str, Any]], int]:
+def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
     """The newest events in the order of steps, and how many there are in all."""
     found = [
-        *_clips(run.steps),
-        *_nonfinite(run.steps),
-        *_guarded(run.steps),
-        *_scaler_skips(run.steps),
-        *(_event(step, "resumed", f"Resumed after step {step:,}.") for step in run.resumed),
+        *_clips(run.columns),
+        *_nonfinite(run.columns),
+        *_guarded(run.columns),
+        *_scaler_skips(run.columns),
+        *_told(run),
     ]
     found.sort(key=lambda event: event["step"])
     if run.end is not None:
-        step = int(run.end.get("steps") or run.last_step or 0)
-        found.append(_event(step, "end", f"Ended after {step:,} steps: {_sentence(run.end.get('message'))}"))
+        told = run.end.data.get("steps")
+        step = told if isinstance(told, int) else run.last_step or 0
+        found.append(_event(step, "end", f"Ended after {step:,} steps: {_sentence(run.end.data.get('message'))}"))
     return found[-NEWEST:], len(found)
+
+
+def _told(run: Run) -> Iterator[dict[str, Any]]:
+    """Events that the run itself recorded."""
+    for event in run.events:
+        step = event.step or 0
+        if event.kind == RESUMED:
+            yield _event(step, "resumed", f"Resumed after step {step:,}.")
+        elif event.kind == FORENSICS and isinstance(event.data.get("origin"), Mapping):
+            yield _event(step, "forensics", str(event.data["origin"].get("message") or "A step was replayed."))
 
 
 def _clips(steps: StepColumns) -> Iterator[dict[str, Any]]:

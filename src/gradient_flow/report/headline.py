@@ -1,18 +1,10 @@
-"""The verdict of a page: the rules of `gf.diagnose`, on what a `RunFollower` holds."""
+"""The verdict in the words of a page: the headline, and each issue with its evidence and advice."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueType
-from gradient_flow.diagnosis.run_record import LayerSeries, RunRecord
-from gradient_flow.diagnosis.run_rules import judge_run
-from gradient_flow.diagnosis.verdict import MOST_TABLES, clipped, last_finite, totals
-from gradient_flow.record.run_follower import RunFollower
-from gradient_flow.record.table_blocks import rows_of
-from gradient_flow.report.events import nonfinite_steps
-from gradient_flow.table.columns import INDEX, STATISTICS
 
 _TITLES: Final = {
     IssueType.VANISHING: "Gradients vanish",
@@ -32,49 +24,10 @@ IN_WORK: Final = {
 """What stands in place of a verdict that takes longer than a page may."""
 
 
-def diagnose_followed(run: RunFollower) -> Diagnosis:
-    """The same as `gf.diagnose` of the run's folder, without reading the file again."""
-    return judge_run(record_of(run))
-
-
-def record_of(run: RunFollower) -> RunRecord:
-    """What the rules are given of a run."""
-    steps = run.steps
-    told = {"step": "step", "norm": "norm", "loss": "loss", "clipped_norm": "clipped_norm", "lr/0": "lr"}
-    told |= {"lr": "lr", "loss/0": "loss", "optimizer": "optimizer"}
-    names = set(steps.names)
-    series = {name: steps[key].tolist() for key, name in told.items() if key in names}
-    record = RunRecord(totals=totals(series), losses=series.get("loss", []), clipped=clipped(series))
-    record.learning_rate = last_finite(series.get("lr", []))
-    record.layers = _layers(run)
-    bad = nonfinite_steps(steps)
-    if bad.any():
-        at = int(bad.argmax())
-        record.bad_step = int(steps["step"][at])
-        record.bad_layers = tuple(steps.remarks.get(record.bad_step, (None, []))[1])
-        nan, inf = (float(steps.get(name)[at]) for name in ("nan_count", "inf_count"))
-        record.bad_counts = int(nan) if math.isfinite(nan) else 0, int(inf) if math.isfinite(inf) else 0
-    return record
-
-
-def _layers(run: RunFollower) -> list[LayerSeries]:
-    chosen = run.tables[:: max(1, math.ceil(len(run.tables) / MOST_TABLES))]
-    rows, ratios = rows_of(run.read_tables(chosen), len(run.parameters))
-    norms, counts = STATISTICS["norm"](rows), rows[..., INDEX["count"]]
-    layers: list[tuple[int, LayerSeries]] = []
-    for at, (name, parameter) in enumerate(run.parameters.items()):
-        here = [k for k in range(len(chosen)) if not math.isnan(counts[k, at])]
-        if here:
-            layer = LayerSeries(name=name, steps=[chosen[k].step for k in here], norms=norms[here, at].tolist())
-            layer.is_weight = len(parameter["shape"]) > 1
-            layer.elements = [int(counts[k, at]) for k in here]
-            layer.update_ratios = [float(ratios[k, at]) for k in here if not math.isnan(ratios[k, at])]
-            layers.append((here[0], layer))
-    return [layer for _, layer in sorted(layers, key=lambda item: item[0])]  # those of a later optimizer come later
-
-
-def verdict_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A diagnosis as a page shows it."""
+def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
+    """A diagnosis as a page shows it; None is one that is still being worked out."""
+    if diagnosis is None:
+        return IN_WORK
     level = str(diagnosis[0].severity).lower() if diagnosis else "healthy"
     if not diagnosis and diagnosis.status == "insufficient_data":
         level = "unknown"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.report.data import matrix_of
 from gradient_flow.report.figures import LINES, clean, log_axis, new_figure
-from gradient_flow.report.page_matrices import matrix_of
 from gradient_flow.report.terminal import harmless
 from gradient_flow.table.text import shorten
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.report.page_matrices import matrix_of
+from gradient_flow.report.data import matrix_of
 from gradient_flow.report.terminal import harmless, one_line, wrapped
 from gradient_flow.table.text import shorten
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3, group: Any = None) -> GradientTable:
+def measure(
+    source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3, process_group: Any = None
+) -> GradientTable:
     """Measure every gradient in `source` once and return the table of all its statistics.
 
     `source` is a module or an optimizer (the `.grad` of its parameters), a mapping of names to gradients, an iterable
@@ -34,13 +36,13 @@ def measure(source: Any, *, near_zero: float = 1e-7, very_large: float = 1e3, gr
     imaginary parts, taken as two real numbers.
 
     Gradients that are sharded over ranks (FSDP2, tensor parallel) are measured whole: all ranks call this together and
-    get the same table. Ranks that hold different parameters (pipeline stages) pass the process `group` to merge over.
+    get the same table. Ranks that hold different parameters (pipeline stages) pass the `process_group` to merge over.
 
     >>> import numpy as np
     >>> measure([np.array([3.0, 4.0])]).total.norm
     5.0
     """
-    ranks = None if group is None else _names_in(group)
+    ranks = None if process_group is None else _names_in(process_group)
     return measure_found(named_gradients(source), near_zero=near_zero, very_large=very_large, ranks=ranks)
 
 
@@ -101,7 +103,7 @@ def _names_in(group: Any) -> RankNames:
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):
-        raise InputError("`group` needs a process group. Call torch.distributed.init_process_group() first.")
+        raise InputError("`process_group` needs torch.distributed. Call torch.distributed.init_process_group() first.")
     known = _groups.get(id(group))
     if known is None or known[0] is not group:
         _groups.clear()  # one at a time: a program has one such group, and an old one must not be kept alive

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gradient_flow.errors import InputError, MissingExtraError
 from gradient_flow.table import columns
 from gradient_flow.table import text as display
-from gradient_flow.table.columns import INDEX, NORM_KINDS, STATISTICS, Rows, Thresholds
+from gradient_flow.table.columns import INDEX, NORM_KINDS, STATISTICS, Rows, Thresholds, scale_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -147,6 +147,13 @@ class GradientTable(Mapping[str, GradientStats]):
         if name not in INDEX:
             raise InputError(f"`name` must be one of {', '.join(INDEX)}; got {name!r}.")
         return self.rows[:, INDEX[name]]
+
+    def unscaled(self, scale: float, thresholds: Thresholds | None = None) -> GradientTable:
+        """The table of the same gradients without a loss scale; `thresholds`: those its counts were taken by."""
+        if scale == 1.0 and thresholds in (None, self.thresholds):
+            return self
+        rows = scale_rows(self.rows, 1.0 / scale)
+        return GradientTable(self.names, rows, missing=self.missing, thresholds=thresholds or self.thresholds)
 
     norm = _OfTable(STATISTICS["norm"])
     l1 = _OfTable(STATISTICS["l1"])

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gradient_flow.capture.sharding import local_part
+from gradient_flow.table import columns
+from gradient_flow.table.columns import Rows
+from gradient_flow.table.measure import measure
 
 SAMPLE: Final = 1024
 
@@ -25,6 +30,32 @@ def sample_weights(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def weight_changes(parameters: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """How the sampled elements changed since."""
     return [_spaced(parameter) - sample for parameter, sample in zip(parameters, before, strict=True)]
+
+
+def update_ratio(changes: Rows, sizes: Rows) -> NDArray[np.float64]:
+    """||ΔW|| / ||W|| of each row: 0 for a weight that did not move, infinite for one that left zero, NaN for neither.
+
+    Both tables are of the same sampled elements.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(columns.norm(changes) / columns.norm(sizes), dtype=np.float64)
+
+
+class WeightSample:
+    """Sampled weights of named parameters before a step; `ratios()` compares them with what they are after it."""
+
+    def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self.names = tuple(name for name, _ in parameters)
+        self._parameters: list[torch.Tensor] = [parameter for _, parameter in parameters]
+        self._before = sample_weights(self._parameters)
+
+    def rows(self) -> tuple[Rows, Rows]:
+        """Of the changes, and of the weights before."""
+        return measure(weight_changes(self._parameters, self._before)).rows, measure(self._before).rows
+
+    def ratios(self) -> dict[str, float]:
+        """Name → how far the step moved the weight, relative to its size."""
+        return dict(zip(self.names, update_ratio(*self.rows()).tolist(), strict=True))
 
 
 def _spaced(parameter: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import distributions as d
 
 from gradient_flow.errors import InputError
-from gradient_flow.probes.policy.step import policy_step
+from gradient_flow.probes.policy.measure_step import policy_step
 
 STATES = 48
 

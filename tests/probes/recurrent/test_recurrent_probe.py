@@ -9,8 +9,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.errors import InputError
-from gradient_flow.probes.recurrent.issues import recurrent_issues
 from gradient_flow.probes.recurrent.probe import RecurrentProbe
+from gradient_flow.probes.recurrent.rules import recurrent_issues
 from recurrent_models import (
     HIDDEN,
     Cell,

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
-from gradient_flow.probes.recurrent.issues import Criticality, ModuleDynamics, RecurrentDynamics, recurrent_issues
+from gradient_flow.probes.recurrent.rules import Criticality, ModuleDynamics, RecurrentDynamics, recurrent_issues
 from gradient_flow.probes.recurrent.stats import criticality_of, decay_per_step
 
 LOW, MEDIUM, HIGH, CRITICAL = IssueSeverity
@@ -238,5 +238,5 @@ def test_issues_are_plain_data_and_need_no_torch():
     for issue in issues_of(linear(1.5), linear(0.5, name="b", sample_rank=0.5), required_lag=50):
         assert issue.to_dict()["severity"]
         assert str(issue)
-    code = "import gradient_flow.probes.recurrent.issues, sys; print('torch' in sys.modules)"
+    code = "import gradient_flow.probes.recurrent.rules, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

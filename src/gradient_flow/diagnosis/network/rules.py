@@ -1,12 +1,9 @@
-"""All rules of the general analysis, in one list."""
+"""All rules on what was seen inside a network, in one list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-from gradient_flow.diagnosis.consolidation import consolidate
-from gradient_flow.diagnosis.issue import Issue
 from gradient_flow.diagnosis.network import bottleneck as bottleneck_rules
 from gradient_flow.diagnosis.network import dead as dead_rules
 from gradient_flow.diagnosis.network import depth as depth_rules
@@ -15,10 +12,9 @@ from gradient_flow.diagnosis.network import saturation as saturation_rules
 from gradient_flow.diagnosis.network import stability as stability_rules
 from gradient_flow.diagnosis.network import structure as structure_rules
 from gradient_flow.diagnosis.network import updates as update_rules
-from gradient_flow.diagnosis.network.record import AnalysisRecord
-from gradient_flow.diagnosis.registry import Rule, apply_rules
+from gradient_flow.diagnosis.registry import Rule
 
-GENERAL_RULES: Final[tuple[Rule, ...]] = (
+NETWORK_RULES: Final[tuple[Rule, ...]] = (
     numerical_rules.nonfinite_values,
     structure_rules.disconnected,
     structure_rules.unused,
@@ -39,8 +35,3 @@ GENERAL_RULES: Final[tuple[Rule, ...]] = (
     stability_rules.overshooting,
     stability_rules.coefficient_of_variation,
 )
-
-
-def judge_analysis(record: AnalysisRecord, special: Iterable[Issue] = ()) -> list[Issue]:
-    """Main issues of an analysis, the gravest first; `special` are findings of other rules, such as on attention."""
-    return consolidate([*apply_rules(record, GENERAL_RULES, "analysis"), *special], record)

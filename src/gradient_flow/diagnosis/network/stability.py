@@ -11,8 +11,8 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
-from gradient_flow.diagnosis.network.updates import loss_change
-from gradient_flow.diagnosis.robust import SPIKE, middle_and_spread
+from gradient_flow.diagnosis.network.updates import change_of_loss
+from gradient_flow.diagnosis.robust import middle_and_spread, spikes
 
 LARGE: Final = 10.0
 """A spike is also this many times the median norm."""
@@ -25,28 +25,14 @@ OVERSHOOT: Final = -0.3
 _LEAST_STEPS: Final = 8
 
 
-def spikes(norms: Sequence[float]) -> list[int]:
-    """Which of some norms stand out above the others.
-
-    >>> spikes([1.0, 1.1, 0.9, 1.0, 90.0, 1.05, 0.95, 1.0])
-    [4]
-    """
-    logs = [math.log(norm) if norm > 0 and math.isfinite(norm) else math.nan for norm in norms]
-    known = [value for value in logs if not math.isnan(value)]
-    if len(known) < _LEAST_STEPS:
-        return []
-    middle, spread = middle_and_spread(known)
-    return [i for i, v in enumerate(logs) if (v - middle) / spread > SPIKE and v - middle > math.log(LARGE)]
-
-
 def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
     """Single batches with a gradient far above all others, or noise without progress."""
     norms = record.norms
     finite = [norm for norm in norms if 0 < norm < math.inf]
     if len(finite) < _LEAST_STEPS:
         return
-    at, middle = spikes(norms), median(finite)
-    change = loss_change(record)
+    at, middle = spikes(norms, least=_LEAST_STEPS, tall=LARGE), median(finite)
+    change = change_of_loss(record)
     noise = _noise(finite)
     restless = record.trained and noise > NOISE and not change < 0.7
     erratic = not record.trained and not record.learnt and _is_erratic(finite)
@@ -86,7 +72,7 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
 def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
     """Successive gradients point against each other while the loss does not fall."""
     cosines = [value for value in record.cosines if math.isfinite(value)]
-    change = loss_change(record)
+    change = change_of_loss(record)
     if not record.trained or len(cosines) < _LEAST_STEPS or median(cosines) > OVERSHOOT or change < 0.9:
         return
     rate = record.learning_rate

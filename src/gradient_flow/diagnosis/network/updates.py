@@ -10,6 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
+from gradient_flow.diagnosis.robust import loss_change
 
 TOO_LARGE: Final = 1.0
 """Update-to-weight ratio; healthy runs stay below 0.05, every diverging one is above 3."""
@@ -25,7 +26,7 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     if not ratios:
         return
     where = max(ratios, key=lambda name: ratios[name])
-    ratio, change = ratios[where], loss_change(record)
+    ratio, change = ratios[where], change_of_loss(record)
     diverged = change > 10 or not math.isfinite(change)
     if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)):
         return
@@ -71,14 +72,11 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
-def loss_change(record: AnalysisRecord) -> float:
-    """The loss at the end over that at the start, each a median of a few; NaN where it stopped being finite."""
-    losses = record.losses
-    if not losses or not all(map(math.isfinite, losses)):
-        return math.nan if losses else 1.0
-    few = max(1, len(losses) // 5)
-    first, last = median(losses[:few]), median(losses[-few:])
-    return last / first if first > 0 else 1.0 if last <= first else math.inf
+def change_of_loss(record: AnalysisRecord) -> float:
+    """The loss at the end over that at the start; NaN where it stopped being finite, 1 where there is none."""
+    if not all(map(math.isfinite, record.losses)):
+        return math.nan
+    return loss_change(record.losses) if record.losses else 1.0
 
 
 def _judged(record: AnalysisRecord) -> list[Layer]:

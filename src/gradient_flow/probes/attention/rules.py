@@ -10,6 +10,7 @@ from gradient_flow.probes.attention.advice import diversity_advice, entropy_advi
 from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse
 from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
 from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, RankCollapseRisk
+from gradient_flow.record.plain import from_plain
 
 __all__ = ["AttentionStats", "LayerAttention", "RankCollapseRisk", "attention_issues"]
 
@@ -17,6 +18,11 @@ _ENTROPY: Final = "min_entropy_threshold"
 _DIVERSITY: Final = "min_diversity_threshold"
 
 Found = tuple[IssueSeverity, LayerAttention]
+
+
+def judge(found: Mapping[str, Any]) -> Iterator[Issue]:
+    """The verdict on what the attention probe found, with the settings it was asked with."""
+    return attention_issues(from_plain(AttentionStats, found["stats"]), **found.get("settings", {}))
 
 
 def attention_issues(

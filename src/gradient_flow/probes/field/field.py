@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -19,6 +18,7 @@ from gradient_flow.capture.random_state import probe_generator
 from gradient_flow.errors import InputError
 from gradient_flow.probes.field.gradient_field import GradientField, Player
 from gradient_flow.probes.field.linearization import mean_and_error, random_direction, unit_direction
+from gradient_flow.probes.field.stats import FieldStats
 
 EXACT_SIZE: Final = 64
 """A field of no more parameters is taken apart exactly, eigenvalues included."""
@@ -26,59 +26,6 @@ ONE_LOSS: Final = (
     "One loss: its Jacobian is a Hessian, which is symmetric, so the field cannot rotate. If training oscillates, look "
     "at the learning rate and momentum."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FieldStats:
-    """The Jacobian of a gradient field in numbers, each with its standard error (0 when exact)."""
-
-    players: int
-    parameters: int
-    exact: bool
-    probes: int
-    divergence: float
-    """tr J: above 0 training contracts, below 0 it expands."""
-    divergence_error: float
-    symmetric_norm: float
-    """||S||, Frobenius."""
-    antisymmetric_norm: float
-    """||A||, Frobenius."""
-    rotation: float
-    """||A||² / (||A||² + ||S||²): 0 pure descent, 1 pure rotation; NaN where J is zero."""
-    rotation_error: float
-    gradient_norm: float
-    """||ξ||."""
-    eigenvalues: tuple[complex, ...] | None = None
-    """Of J, only when exact; training contracts along those with a positive real part."""
-    coherence: float | None = None
-    """||mean ξ||² / mean ||ξ||² over steps, where those were collected: 1 the same direction at every step."""
-    note: str = ""
-
-    @property
-    def largest_stable_step(self) -> float | None:
-        """The learning rate below which plain simultaneous descent contracts here: min 2 Re λ / |λ|².
-
-        `None` without eigenvalues; 0 if there is none, as on a pure rotation.
-        """
-        if self.eigenvalues is None:
-            return None
-        limits = [2 * value.real / abs(value) ** 2 for value in self.eigenvalues if abs(value) > 0]
-        return max(0.0, min(limits)) if limits else math.inf
-
-    def __str__(self) -> str:
-        how = "exact" if self.exact else f"{self.probes} probes"
-        losses = "1 loss" if self.players == 1 else f"{self.players} losses"
-        lines = [
-            f"Gradient field of {losses}, {self.parameters} parameters ({how})",
-            f"  rotation {self.rotation:.3f} ± {self.rotation_error:.2g} (0 descent, 1 pure rotation)",
-            f"  divergence {self.divergence:.4g} ± {self.divergence_error:.2g}, "
-            f"symmetric part {self.symmetric_norm:.4g}, antisymmetric part {self.antisymmetric_norm:.4g}",
-        ]
-        if self.coherence is not None:
-            lines.append(f"  flow coherence {self.coherence:.3f}")
-        if self.largest_stable_step is not None:
-            lines.append(f"  largest stable step {self.largest_stable_step:.3g}")
-        return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
 
 
 def field_stats(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-
-if TYPE_CHECKING:
-    from gradient_flow.probes.field.field import FieldStats
+from gradient_flow.probes.field.stats import FieldStats
+from gradient_flow.record.plain import from_plain
 
 MOSTLY: Final = 0.5
 """Share of rotation from which on turning outweighs descent."""
@@ -27,6 +26,11 @@ ADVICE: Final = (
     "of a step grows with its square, the pull inwards only linearly.",
     "Average the weights for evaluation (EMA 0.999): the centre of a circle is the point that its steps do not reach.",
 )
+
+
+def judge(found: Mapping[str, Any]) -> Iterator[Issue]:
+    """The verdict on what a look at the gradient field found."""
+    return field_issues(from_plain(FieldStats, found["stats"]))
 
 
 def field_issues(stats: FieldStats, *, layer: str = "model") -> Iterator[Issue]:

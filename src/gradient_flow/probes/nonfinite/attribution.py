@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradient_flow.capture.call_places import CallPlaces, Whereabouts, custom_function, graph_behind, tidy
+from gradient_flow.capture.autograd_graph import graph_behind
 from gradient_flow.capture.parameters import module_parameters
+from gradient_flow.probes.nonfinite.call_places import CallPlaces, Whereabouts, custom_function, tidy
 from gradient_flow.probes.nonfinite.calls import OperatorCall
 from gradient_flow.probes.nonfinite.operators import MASKABLE, UNINITIALISED
 from gradient_flow.probes.nonfinite.origins import Origin, Regions

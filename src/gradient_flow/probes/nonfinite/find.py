@@ -28,7 +28,7 @@ from gradient_flow.probes.nonfinite.origins import Origin
 from gradient_flow.probes.nonfinite.sentences import explain_given, not_reproduced, what_happened
 from gradient_flow.probes.nonfinite.tensor_range import has_nonfinite
 from gradient_flow.probes.nonfinite.trace import OperationTrace, in_short
-from gradient_flow.probes.nonfinite.where import Place
+from gradient_flow.probes.nonfinite.where import CodeLine
 
 __all__ = ["NonFiniteOrigin", "RandomState", "find_nonfinite"]
 
@@ -229,7 +229,7 @@ def _explanation(report: NonFiniteOrigin, origin: Origin, hider: str | None) -> 
     )
 
 
-def _in_package(place: Place) -> str | None:
+def _in_package(place: CodeLine) -> str | None:
     """`package/file.py:line`, without the folders where packages are installed."""
     if place.library is None:
         return None
@@ -237,5 +237,5 @@ def _in_package(place: Place) -> str | None:
     return f"{re.split('(?:site|dist)-packages.', file)[-1]}:{line}"
 
 
-def _at(place: Place) -> str:
+def _at(place: CodeLine) -> str:
     return f" at {os.path.basename(place.file)}:{place.line}" if place.file is not None else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradient_flow.probes.nonfinite.tensor_range import TensorRange, plain
-from gradient_flow.probes.nonfinite.where import Place
+from gradient_flow.probes.nonfinite.where import CodeLine
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ class Origin:
     operator: str
     """As the user would call it."""
     aten: str
-    place: Place
+    place: CodeLine
     name: str | None = None
     """Of the parameter, the buffer or the argument."""
     position: int | None = None
@@ -42,7 +42,7 @@ class Origin:
     """The Inf that was there on purpose and of which this operation made a NaN."""
     times_zero: bool = False
     """Whether a gradient of exactly 0 met it: the value is not used, yet 0 * Inf is NaN."""
-    hidden: tuple[str, Place] | None = None
+    hidden: tuple[str, CodeLine] | None = None
     """The operator that kept it out of the loss, and where."""
 
     @property

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gradient_flow.capture.call_places import CallPlaces
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.probes.nonfinite.attribution import Attribution, first
+from gradient_flow.probes.nonfinite.call_places import CallPlaces
 from gradient_flow.probes.nonfinite.calls import OperatorCall, tensors_in
 from gradient_flow.probes.nonfinite.operators import UNINITIALISED
 from gradient_flow.probes.nonfinite.origins import Origin

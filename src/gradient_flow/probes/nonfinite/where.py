@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import torch
 
+import gradient_flow
+
 _TORCH: Final = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_OURSELVES: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OURSELVES: Final = os.path.dirname(os.path.abspath(gradient_flow.__file__)) + os.sep
 _STANDARD_LIBRARY: Final = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib")})
 _MARKS: Final = {
     (os.path.join("nn", "modules", "module.py"), "_call_impl"): "module",
@@ -28,7 +30,7 @@ _MARKS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodeLine:
     """A line of code, the module that was running, and the `autograd.Function` around it, as far as each is known."""
 
     file: str | None = None
@@ -50,7 +52,7 @@ class Place:
         return linecache.getline(self.file, self.line).strip() or None if self.file and self.line else None
 
 
-NOWHERE: Final = Place()
+NOWHERE: Final = CodeLine()
 
 
 @lru_cache(maxsize=4096)
@@ -70,7 +72,7 @@ def frame_kind(file: str, function: str) -> str:
 
 def place_of_call(
     frame: FrameType | None, stop: FrameType | None, path_of: Callable[[Any], str | None], in_backward: bool = False
-) -> Place:
+) -> CodeLine:
     """The place that called the operation whose frame this is.
 
     The way up the stack ends at `stop`, and in a backward pass at the engine that runs it: what lies above called
@@ -97,7 +99,7 @@ def place_of_call(
         if "file" in seen and "module" in seen and not in_backward:
             break
         frame = frame.f_back
-    return Place(**seen)
+    return CodeLine(**seen)
 
 
 def _note_module(frame: FrameType, path_of: Callable[[Any], str | None], seen: dict[str, Any]) -> None:

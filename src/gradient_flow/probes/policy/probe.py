@@ -14,8 +14,9 @@ from gradient_flow.capture.random_state import kept_random_state
 from gradient_flow.errors import InputError
 from gradient_flow.probes.policy.distributions import distributions_in
 from gradient_flow.probes.policy.extraction import ALSO, NAMES, checked_action_range
+from gradient_flow.probes.policy.measure_step import policy_step
 from gradient_flow.probes.policy.stats import PolicyStats, summarize_policy
-from gradient_flow.probes.policy.step import PolicyStep, policy_step
+from gradient_flow.probes.policy.step import PolicyStep
 
 __all__ = ["PolicyProbe"]
 

@@ -6,7 +6,8 @@ silence every alarm about too little exploration. A level alone is LOW, unless t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.probes.policy.continuous import (
@@ -19,8 +20,14 @@ from gradient_flow.probes.policy.continuous import (
 from gradient_flow.probes.policy.discrete import discrete_collapse, low_entropy, uniform
 from gradient_flow.probes.policy.exploration import return_course
 from gradient_flow.probes.policy.stats import PolicyStats, summarize_policy
+from gradient_flow.record.plain import from_plain
 
 __all__ = ["PolicyStats", "policy_issues", "summarize_policy"]
+
+
+def judge(found: Mapping[str, Any]) -> Iterator[Issue]:
+    """The verdict on what the policy probe found, with the settings it was asked with."""
+    return policy_issues(from_plain(PolicyStats, found["stats"]), **found.get("settings", {}))
 
 
 def policy_issues(

@@ -14,7 +14,7 @@ from gradient_flow.capture.random_state import kept_random_state
 from gradient_flow.probes.recurrent.capture import RecurrentRecorder, Sequence
 from gradient_flow.probes.recurrent.cells import Transitions
 from gradient_flow.probes.recurrent.dynamics import carried_back, lyapunov_exponents, product_norms, spectral_radius
-from gradient_flow.probes.recurrent.issues import ModuleDynamics, RecurrentDynamics
+from gradient_flow.probes.recurrent.rules import ModuleDynamics, RecurrentDynamics
 from gradient_flow.probes.recurrent.stats import CRITICAL_BAND, OPTIMAL_RADIUS, decay_per_step
 from gradient_flow.probes.recurrent.walk import Walk, loops_of, rank_along, rank_between_samples, walks_of
 from gradient_flow.table import samples

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from gradient_flow.errors import GradientFlowError
 from gradient_flow.report.data import layer_data, page_data
-from gradient_flow.report.digest import RunDigest
+from gradient_flow.report.live_run import LiveRun
 from gradient_flow.report.serve.live_runs import LiveRuns
 from gradient_flow.report.serve.run_ids import ALSO_ITSELF, ITSELF
 
@@ -62,7 +62,7 @@ def application(live: LiveRuns) -> Starlette:
 
     async def events(request: Request) -> Response:
         run_id = _run_id(request)
-        digest: RunDigest = await _found(lambda: live.digest(run_id))
+        digest: LiveRun = await _found(lambda: live.digest(run_id))
         return StreamingResponse(_news(request, live, run_id, digest), media_type="text/event-stream")
 
     paths: list[tuple[str, Callable[[Request], Any]]] = [
@@ -84,7 +84,7 @@ def _page() -> str:
     return render_page(None)
 
 
-async def _news(request: Request, live: LiveRuns, run_id: str, digest: RunDigest) -> AsyncIterator[bytes]:
+async def _news(request: Request, live: LiveRuns, run_id: str, digest: LiveRun) -> AsyncIterator[bytes]:
     """A line whenever there is more to show; ends when the reader has gone, or the server stops."""
     yield b": listening\n\n"
     told: tuple[int, bool, str] | None = None
@@ -115,10 +115,10 @@ async def _news(request: Request, live: LiveRuns, run_id: str, digest: RunDigest
         await asyncio.sleep(INTERVAL)
 
 
-def _take_in(digest: RunDigest) -> str:
+def _take_in(digest: LiveRun) -> str:
     """Read what is new, if there is anything; what is wrong with the file, or nothing."""
     try:
-        if digest.run.path.stat().st_size != digest.run.size + digest.run.torn_at_end or not digest.run.size:
+        if digest.run.has_news():
             digest.update()
     except (GradientFlowError, OSError) as problem:
         return str(problem)

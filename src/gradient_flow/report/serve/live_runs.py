@@ -1,4 +1,4 @@
-"""Runs that somebody looks at: kept ready, read to the end in the background, forgotten when others are looked at."""
+"""LRU cache of open runs: kept ready, read to the end in the background, dropped when others are opened."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from gradient_flow.diagnosis.sources import diagnose
 from gradient_flow.errors import GradientFlowError
-from gradient_flow.record.run_follower import RunFollower
-from gradient_flow.record.run_writer import FILE_NAME
+from gradient_flow.record.run_lines import FILE_NAME
 from gradient_flow.report.data import STILL_RUNNING
-from gradient_flow.report.digest import RunDigest
-from gradient_flow.report.headline import diagnose_followed, verdict_data
+from gradient_flow.report.headline import verdict_data
+from gradient_flow.report.live_run import LiveRun
 from gradient_flow.report.serve.run_ids import ITSELF, RunFolder
 from gradient_flow.report.serve.run_list import RunList
 
@@ -30,8 +30,8 @@ class LiveRuns:
         self.folder = folder
         self.stopping = threading.Event()
         self._list = RunList(folder)
-        self._open: WeakValueDictionary[str, RunDigest] = WeakValueDictionary()
-        self._recent: OrderedDict[str, RunDigest] = OrderedDict()
+        self._open: WeakValueDictionary[str, LiveRun] = WeakValueDictionary()
+        self._recent: OrderedDict[str, LiveRun] = OrderedDict()
         self._levels: dict[str, tuple[int, str]] = {}
         self._lock = threading.Lock()
         self._list_lock = threading.Lock()
@@ -45,14 +45,14 @@ class LiveRuns:
         for entry in entries:
             digest = self._open.get(entry["id"])
             if digest is not None:
-                entry["recorded_steps"] = len(digest.run.steps) or None
+                entry["recorded_steps"] = len(digest.run) or None
         return entries
 
-    def digest(self, run_id: str) -> RunDigest:
+    def digest(self, run_id: str) -> LiveRun:
         """The run of an id, kept ready; `KeyError` if there is none."""
         file = self.folder.file(run_id)
         with self._lock:
-            digest = self._open.get(run_id) or RunDigest(file)  # also one that only a stream still holds
+            digest = self._open.get(run_id) or LiveRun(file)  # also one that only a stream still holds
             self._open[run_id] = self._recent[run_id] = digest
             self._recent.move_to_end(run_id)
             while len(self._recent) > MOST_OPEN:
@@ -90,15 +90,15 @@ class LiveRuns:
             digest.update()
             digest.layers(at_once=True)
 
-    def _refine(self, run_id: str, digest: RunDigest) -> None:
+    def _refine(self, run_id: str, digest: LiveRun) -> None:
         try:
             with suppress(GradientFlowError, OSError):  # the next request says what is wrong with the file
-                digest.verdict(at_once=False)
+                found = digest.diagnosis(at_once=False)
                 while digest.pending and not self.stopping.is_set():
                     digest.read_some()
                     time.sleep(0)  # let a waiting request have its turn
                 if digest.judged:
-                    self._levels[run_id] = digest.run.size, digest.level
+                    self._levels[run_id] = digest.run.size, verdict_data(found)["level"]
         finally:
             self._refining.discard(run_id)
 
@@ -111,9 +111,7 @@ class LiveRuns:
                     continue
                 start, level = time.monotonic(), "unknown"
                 with suppress(Exception):  # one damaged file must not keep the others from their verdicts
-                    follower = RunFollower(self.folder.file(run_id))
-                    follower.update()
-                    level = verdict_data(diagnose_followed(follower))["level"]
+                    level = verdict_data(diagnose(self.folder.file(run_id)))["level"]
                 self._levels[run_id] = size, level
                 if self.stopping.wait(time.monotonic() - start):  # half of the time is for those who look at pages
                     return

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gradient_flow.errors import RunFileError
-from gradient_flow.record.run_writer import FILE_NAME
+from gradient_flow.record.run_lines import FILE_NAME
 
 ITSELF: Final = "."
 ALSO_ITSELF: Final = ("", "-")

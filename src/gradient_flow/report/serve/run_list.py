@@ -9,6 +9,8 @@ from typing import Any, BinaryIO, Final
 
 from gradient_flow.errors import RunFileError
 from gradient_flow.record import run_lines
+from gradient_flow.record.event import Event
+from gradient_flow.record.run_lines import newest_part
 from gradient_flow.report.data import readable, run_status
 from gradient_flow.report.serve.run_ids import ITSELF, RunFolder, path_of
 
@@ -54,7 +56,8 @@ class RunList:
 
 def _public(facts: Mapping[str, Any]) -> dict[str, Any]:
     """As the page gets them. Whether a run without an end still runs depends on the time."""
-    status, message = ("unknown", facts["problem"]) if facts["problem"] else run_status(facts["end"], facts["file"])
+    end = None if facts["end"] is None else Event.from_line(facts["end"])
+    status, message = ("unknown", facts["problem"]) if facts["problem"] else run_status(end, facts["file"])
     plain = {name: facts[name] for name in ("last_step", "started", "seconds")}
     return {"status": status, "message": message, "recorded_steps": None, **plain}
 
@@ -70,6 +73,7 @@ def _facts(file: Path) -> dict[str, Any]:
                 raise run_lines.no_record_yet(file)
             run_lines.check_format(file, header.get("format"))
             facts["started"] = header.get("started")
+        with newest_part(file)[1].open("rb", buffering=0) as opened:
             last, facts["end"] = _last_records(opened)
     except (OSError, RunFileError) as problem:
         return facts | {"problem": str(problem)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
+from gradient_flow.capture.autograd_graph import graph_behind
 from gradient_flow.probes.nonfinite.operators import name_of_node
-from gradient_flow.probes.nonfinite.where import NOWHERE, Place, outermost_module_call, place_of_call
+from gradient_flow.probes.nonfinite.where import NOWHERE, CodeLine, outermost_module_call, place_of_call
 
 _HIDERS: Final = ("Where", "MaskedFill", "Clamp", "NanToNum", "Index", "Maximum", "Minimum")
 """Nodes that hand a gradient of zero to elements that were not used."""
@@ -24,7 +25,7 @@ class Whereabouts(NamedTuple):
     """Pass, place and familiar name of a call."""
 
     phase: str
-    place: Place
+    place: CodeLine
     operator: str
     custom: str | None = None
     """The custom `autograd.Function` at work."""
@@ -94,7 +95,7 @@ class CallPlaces:
         if node.name().startswith(_HIDERS):
             self._hiders.setdefault(node._sequence_nr(), node)
 
-    def hider_of(self, node: Any) -> tuple[str, Place] | None:
+    def hider_of(self, node: Any) -> tuple[str, CodeLine] | None:
         """The operator, and its place, that keeps the result of this node's operator out of the loss."""
         for hider in reversed(self._hiders.values()):
             if any(behind is node and behind is not hider for behind in graph_behind([hider])):
@@ -131,17 +132,6 @@ def named_parts(model: nn.Module) -> list[tuple[str, nn.Module]]:
 def tidy(name: str) -> str:
     """A path or name without the wrapper that `torch.compile` puts in."""
     return name.replace("_orig_mod.", "").removesuffix("_orig_mod").removesuffix(".")
-
-
-def graph_behind(nodes: Iterable[Any], most: int = 100_000) -> Iterator[Any]:
-    """These nodes and all that a backward pass comes to after them."""
-    waiting, seen = list(nodes), set[Any]()
-    while waiting and len(seen) < most:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            waiting.extend(following for following, _ in node.next_functions)
 
 
 def custom_function(node: Any) -> str | None:

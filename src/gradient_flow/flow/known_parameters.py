@@ -1,0 +1,75 @@
+"""The parameters that a watch knows: by name, without keeping them alive, because the model may go before we do."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from gradient_flow.capture.parameters import KnownParameter, optimizer_parameters
+from gradient_flow.record.step import describe_parameter
+
+Named = list[tuple[str, torch.Tensor]]
+
+
+class KnownParameters:
+    """Parameters by identity and by name, in the order they became known."""
+
+    def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._known: dict[int, KnownParameter] = {}
+        self.described: list[dict[str, Any]] = []
+        """What the header of a run says of each."""
+        self._names: set[str] = set()
+        self.add(parameters)
+
+    def add(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
+        """Know further parameters; their descriptions."""
+        for name, parameter in parameters:
+            self._known[id(parameter)] = KnownParameter(name, weakref.ref(parameter))
+        return self._describe([describe_parameter(name, parameter) for name, parameter in parameters])
+
+    def add_names(self, sizes: Mapping[str, int]) -> list[dict[str, Any]]:
+        """Know tensors of other ranks, which tell their size and not their shape."""
+        return self._describe([{"name": name, "shape": [size], "dtype": ""} for name, size in sizes.items()])
+
+    def unknown(self, names: Sequence[str]) -> list[str]:
+        """Those of the names that are new."""
+        return [name for name in names if name not in self._names]
+
+    def add_from(self, optimizer: torch.optim.Optimizer, number: int, names: Mapping[int, str]) -> list[dict[str, Any]]:
+        """Know what an optimizer has and nobody knew; `names` by the id of the parameter."""
+        new = []
+        for name, parameter in optimizer_parameters(optimizer):
+            if self.name_of(parameter) is not None:
+                continue
+            name = names.get(id(parameter), name)
+            has_name = id(parameter) in names or not name[0].isdigit()  # else it is only a position
+            unique = has_name and name not in self._names
+            new.append((name if unique else f"optimizer{number}.{name}", parameter))
+        return self.add(new)
+
+    def name_of(self, parameter: torch.Tensor) -> str | None:
+        """Its name, if this very object is known."""
+        known = self._known.get(id(parameter))
+        return known.name if known is not None and known.is_(parameter) else None
+
+    def live(self) -> Named:
+        """Those that still exist."""
+        found = [(known.name, known.parameter()) for known in self._known.values()]
+        return [(name, parameter) for name, parameter in found if parameter is not None]
+
+    def names_all(self, identities: set[int]) -> bool:
+        """Whether all of these objects are known."""
+        return identities <= self._known.keys()
+
+    @property
+    def names(self) -> list[str]:
+        """In the order of the header."""
+        return [each["name"] for each in self.described]
+
+    def _describe(self, described: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self.described += described
+        self._names |= {each["name"] for each in described}
+        return described

@@ -1,0 +1,190 @@
+"""`Recorder`: opens a record at its step, completes it when its numbers have arrived, and hands it on.
+
+A number may arrive after its step: how far the step moved the weights, a loss that a device is still computing. Records
+leave in the order of their steps, complete, to the window, the file and the loggers. At most `MOST_OPEN` are open at
+once, so a process that dies loses no more than those.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from gradient_flow.flow.known_parameters import KnownParameters
+from gradient_flow.record.event import Event
+from gradient_flow.record.evidence import MOST_TABLES
+from gradient_flow.record.look import LookRecord
+from gradient_flow.record.run import Run, run_of_lines
+from gradient_flow.record.run_lines import FORMAT_VERSION, FileLines
+from gradient_flow.record.run_writer import RunWriter
+from gradient_flow.record.step import StepRecord, plain_value
+from gradient_flow.record.window import History
+
+MOST_OPEN: Final = 8
+"""Records that may be open at once. One more, and the oldest is completed then and there, waiting if need be."""
+_MOST_EVENTS: Final = 1000
+
+Sink = Callable[[StepRecord, LookRecord | None], object]
+
+
+class Pending(Protocol):
+    """A number that is on its way."""
+
+    def ready(self) -> bool:
+        """Whether it can be had without waiting."""
+
+    def value(self) -> Any:
+        """The number; waits for it."""
+
+
+class OnDevice:
+    """A tensor that a device may still be computing: read when its record leaves, by when it is long there."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor.detach().clone()  # the loop may change it in place
+
+    def ready(self) -> bool:
+        """Never before the record has to leave: asking a device costs a wait."""
+        return False
+
+    def value(self) -> Any:
+        """The number."""
+        return plain_value(self._tensor)
+
+
+def arriving(value: Any) -> Any:
+    """A value as it is recorded, or what will be it."""
+    device = getattr(value, "device", None)
+    if device is not None and getattr(device, "type", "cpu") != "cpu":
+        return OnDevice(value)
+    return plain_value(value)
+
+
+class OpenStep:
+    """The record of a step that is not complete yet."""
+
+    def __init__(self, record: StepRecord, look: LookRecord | None) -> None:
+        self.record, self.look = record, look
+        self.finished = False
+        """Whether the optimizer's step is over."""
+
+    def complete(self, *, wait: bool) -> bool:
+        """Put in what has arrived, with `wait` everything; whether nothing is missing any more."""
+        if not self.finished and not wait:
+            return False
+        done = True
+        for name, value in self.record.pending():
+            if wait or value.ready():
+                self.record.put(name, value.value())
+            else:
+                done = False
+        return done
+
+
+class Recorder:
+    """Everything that is recorded of a run passes here."""
+
+    def __init__(
+        self, known: KnownParameters, history: History, writer: RunWriter | None, header: Mapping[str, Any]
+    ) -> None:
+        self.known, self.history, self.writer = known, history, writer
+        self.sinks: list[Sink] = []
+        self._header = {"kind": "header", "format": FORMAT_VERSION, **header}
+        self._open: deque[OpenStep] = deque()
+        self._looks: list[list[dict[str, Any]]] = []
+        self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
+        self._file_run: Run | None = None
+
+    def open(self, record: StepRecord, look: LookRecord | None = None) -> OpenStep:
+        """Begin the record of a step; those before it are over, whatever became of them."""
+        for earlier in self._open:
+            earlier.finished = True
+        opened = OpenStep(record, look)
+        self._open.append(opened)
+        self.move_on()
+        return opened
+
+    def move_on(self, *, all_of_them: bool = False) -> None:
+        """Hand on what is complete, in order; where too many are open, or all are wanted, wait for the oldest."""
+        while self._open:
+            first = self._open[0]
+            crowded = len(self._open) > MOST_OPEN
+            if not first.complete(wait=all_of_them or crowded):
+                return
+            self._open.popleft()
+            self._hand_on(first)
+
+    def add_look(self, look: LookRecord) -> None:
+        """A look that is complete by itself: one that waited for other ranks, or what a probe saw."""
+        for line in self._lines_of(look):
+            self._write(line)
+
+    def add_event(self, event: Event) -> None:
+        """Something that happened beside the steps."""
+        self._events.append(event)
+        self._write(event.to_line())
+
+    def list_parameters(self, described: list[dict[str, Any]]) -> None:
+        """Parameters that joined later."""
+        if described:
+            self._write({"kind": "parameters", "parameters": described})
+
+    @property
+    def run(self) -> Run:
+        """The run so far, read as a file would be: from the file where there is one, else from the window."""
+        self.move_on(all_of_them=False)
+        if self.writer is not None and self.writer.active:
+            self.writer.flush()
+            self._file_run = self._file_run or Run(FileLines(self.writer.path))
+        if self._file_run is not None:
+            self._file_run.update()
+            return self._file_run
+        looks = [line for lines in self._looks for line in lines]
+        header = {**self._header, "parameters": self.known.described}
+        events = [event.to_line() for event in self._events]
+        return run_of_lines([header, *map(_step_line, self.history.lines), *looks, *events])
+
+    def close(self) -> None:
+        """Write what is open and release the file; `run` stays readable."""
+        self.move_on(all_of_them=True)
+        if self.writer is not None:
+            if self.writer.active:
+                self.writer.flush()
+                self._file_run = self._file_run or Run(FileLines(self.writer.path))
+            self.writer.close()
+
+    def _hand_on(self, complete: OpenStep) -> None:
+        record, look = complete.record, complete.look
+        line = record.to_line()
+        self.history.append(line)
+        self._write(line)
+        if look is not None:
+            self.add_look(look)
+        for sink in self.sinks:
+            sink(record, look)
+
+    def _lines_of(self, look: LookRecord) -> list[dict[str, Any]]:
+        if look.table is not None:
+            # Of other ranks, which do not tell their shapes.
+            new = {name: look.table[name].count for name in self.known.unknown(look.table.names)}
+            self.list_parameters(self.known.add_names(new))
+        lines = look.to_lines(self.known.names)
+        if self.writer is None:
+            self._remember(lines)
+        return lines
+
+    def _remember(self, lines: list[dict[str, Any]]) -> None:
+        """Without a file, looks are kept at even distances, and the last one."""
+        self._looks.append(lines)
+        if len(self._looks) > 2 * MOST_TABLES:
+            self._looks = [*self._looks[:-1:2], self._looks[-1]]
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self.writer is not None:
+            self.writer.write(line)
+
+
+def _step_line(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the window; one from a checkpoint has numbers alone."""
+    return {"kind": "step", **line, "step": int(line["step"])}

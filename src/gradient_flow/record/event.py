@@ -1,0 +1,32 @@
+"""`Event`: something that happened in a run beside its steps: a resume, the end, what forensics found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+RESUMED: Final = "resumed"
+END: Final = "end"
+FORENSICS: Final = "forensics"
+"""What `find_nonfinite` found; `data["origin"]` is a `NonFiniteOrigin` as plain values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One event: its `kind`, the step it belongs to, and plain values."""
+
+    kind: str
+    step: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_line(self) -> dict[str, Any]:
+        """As a line of the run file."""
+        return {"kind": self.kind, **({} if self.step is None else {"step": self.step}), **self.data}
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any]) -> Event:
+        """From a line of the run file."""
+        step = line.get("step")
+        data = {name: value for name, value in line.items() if name not in ("kind", "step")}
+        return cls(kind=str(line["kind"]), step=step if isinstance(step, int) else None, data=data)

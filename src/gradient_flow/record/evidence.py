@@ -1,0 +1,203 @@
+"""What rules over time are given of a run: `RunRecord`, plain numbers made from a `Run` and nothing else.
+
+Live or from a file, the numbers are those that the file holds, so the verdict is the same. Its size is bounded: of a
+long run tables are taken at even distances, and of steps the one with the largest norm of each stretch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradient_flow.record.event import Event
+from gradient_flow.record.look import stacked
+from gradient_flow.record.run import Run, TableSpan
+from gradient_flow.record.step_columns import StepColumns
+from gradient_flow.table.columns import INDEX, STATISTICS
+
+MOST_TABLES: Final = 64
+_LAST_TABLES: Final = 3
+"""Always among them: whether a layer is silent now is seen in the last ones."""
+MOST_STEPS: Final = 1 << 17
+CLIP_TOLERANCE: Final = 1e-6
+"""A norm that is lower by less than this share is rounding, not clipping."""
+
+
+@dataclass(kw_only=True)
+class Series:
+    """Norms over time of all gradients that one optimizer steps, or of one layer. NaN where not finite."""
+
+    name: str
+    steps: list[int]
+    norms: list[float]
+
+    def finite(self) -> tuple[list[int], list[float]]:
+        """The steps whose norm is finite, and those norms."""
+        kept = [(step, norm) for step, norm in zip(self.steps, self.norms, strict=True) if math.isfinite(norm)]
+        return [step for step, _ in kept], [norm for _, norm in kept]
+
+
+@dataclass(kw_only=True)
+class LayerSeries(Series):
+    """One parameter tensor, at the steps that have a table."""
+
+    elements: list[int] = field(default_factory=list)
+    update_ratios: list[float] = field(default_factory=list)
+    is_weight: bool = True
+    """A matrix: not a bias, not the scale of a normalisation."""
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """The first step with NaN or Inf in a gradient, and the layers that had them."""
+
+    step: int
+    layers: tuple[str, ...]
+    nan: int
+    inf: int
+
+
+@dataclass(kw_only=True)
+class RunRecord:
+    """All that rules over time are given. Plain numbers and names; no torch."""
+
+    totals: list[Series] = field(default_factory=list)
+    """One per optimizer."""
+    losses: list[float] = field(default_factory=list)
+    """Empty where none were recorded."""
+    clipped: list[tuple[float, float]] = field(default_factory=list)
+    """Norm before and after clipping, of the steps that have both."""
+    layers: list[LayerSeries] = field(default_factory=list)
+    """From the input to the output, as far as the order of parameters tells."""
+    nonfinite: NonFinite | None = None
+    """The first step with NaN or Inf."""
+    learning_rate: float | None = None
+    events: list[Event] = field(default_factory=list)
+    seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Name of a probe → the newest of what it saw."""
+    steps: int = 0
+    """Steps that were recorded, over all optimizers."""
+
+
+def evidence_of(run: Run) -> RunRecord:
+    """What the rules are given of a run."""
+    steps = run.columns
+    kept = _kept_steps(steps)
+    record = RunRecord(steps=len(steps), events=list(run.events))
+    record.totals = _totals(steps, kept)
+    if "loss" in steps.names:
+        record.losses = steps["loss"][kept].tolist()
+    before, after = steps.get("norm")[kept], steps.get("clipped_norm")[kept]
+    known = np.isfinite(after)
+    record.clipped = list(zip(before[known].tolist(), after[known].tolist(), strict=True))
+    record.learning_rate = last_finite(steps.get("lr"))
+    record.layers = _layers(run)
+    record.nonfinite = _first_nonfinite(steps, record.layers)
+    record.seen = {probe: found[-1][1] for probe in run.seen if (found := run.found(probe))}
+    return record
+
+
+def nonfinite_steps(steps: StepColumns) -> NDArray[np.bool_]:
+    """Which recorded steps had NaN or Inf in a gradient."""
+    counts = np.nan_to_num(steps.get("nan_count")) + np.nan_to_num(steps.get("inf_count"))
+    named = np.isin(steps["step"], [step for step, (_, layers) in steps.remarks.items() if layers])
+    return np.asarray((counts > 0) | named)
+
+
+def clipped_steps(steps: StepColumns) -> NDArray[np.bool_]:
+    """Which recorded steps were clipped."""
+    return np.asarray(steps.get("clipped_norm") < steps.get("norm") * (1 - CLIP_TOLERANCE))
+
+
+def last_finite(values: NDArray[np.float64]) -> float | None:
+    """The last finite value, if there is one."""
+    finite = np.flatnonzero(np.isfinite(values))
+    return float(values[finite[-1]]) if len(finite) else None
+
+
+def _kept_steps(steps: StepColumns) -> NDArray[np.intp]:
+    """All steps of a run that is not very long; else of each stretch the one with the largest norm."""
+    if len(steps) <= MOST_STEPS:
+        return np.arange(len(steps))
+    stretch = 1 << math.ceil(math.log2(len(steps) / MOST_STEPS))
+    whole = len(steps) // stretch * stretch
+    norms = np.nan_to_num(steps.get("norm")[:whole], nan=-1.0, posinf=-1.0).reshape(-1, stretch)
+    kept = np.arange(0, whole, stretch) + norms.argmax(axis=1)
+    return np.concatenate([kept, np.arange(whole, len(steps))])
+
+
+def _totals(steps: StepColumns, kept: NDArray[np.intp]) -> list[Series]:
+    at, norms = steps["step"][kept].astype(np.int64), steps.get("norm")[kept]
+    owner = np.nan_to_num(steps.get("optimizer")[kept])
+    owners = np.unique(owner)
+    return [
+        Series(
+            name=f"optimizer {which:g}" if len(owners) > 1 else "model",
+            steps=at[owner == which].tolist(),
+            norms=norms[owner == which].tolist(),
+        )
+        for which in owners
+    ]
+
+
+def chosen_tables(tables: Sequence[TableSpan]) -> list[TableSpan]:
+    """At even distances from the first on, and the last ones."""
+    stride = max(1, math.ceil(len(tables) / MOST_TABLES))
+    chosen = set(range(0, len(tables), stride)) | set(range(max(0, len(tables) - _LAST_TABLES), len(tables)))
+    return [tables[at] for at in sorted(chosen)]
+
+
+def _layers(run: Run) -> list[LayerSeries]:
+    tables = run.intact_tables(chosen_tables(run.tables))
+    if not tables:
+        return []
+    steps = [span.step for span, _ in tables]
+    parameters = run.parameters
+    rows, ratios = stacked([table for _, table in tables], len(parameters))
+    norms, counts = STATISTICS["norm"](rows), rows[..., INDEX["count"]]
+    # A tensor that is absent from a table is NaN in every column; one of unknown size in its count alone.
+    present = ~np.isnan(rows[..., INDEX["zeros"]])
+    found: list[tuple[int, LayerSeries]] = []
+    for at, parameter in enumerate(parameters):
+        here = np.flatnonzero(present[:, at])
+        if not len(here):
+            continue
+        moved = ratios[here, at]
+        known = not np.isnan(counts[here, at]).any()
+        layer = LayerSeries(
+            name=parameter["name"],
+            steps=[steps[k] for k in here],
+            norms=norms[here, at].tolist(),
+            elements=counts[here, at].astype(int).tolist() if known else [],
+            update_ratios=moved[~np.isnan(moved)].tolist(),
+            is_weight=_is_weight(parameter),
+        )
+        found.append((int(here[0]), layer))
+    return [layer for _, layer in sorted(found, key=lambda item: item[0])]  # those of a later optimizer come later
+
+
+def _is_weight(parameter: Mapping[str, Any]) -> bool:
+    shape = parameter.get("shape")
+    return not str(parameter["name"]).endswith(("bias", "biases")) if shape is None else len(shape) > 1
+
+
+def _first_nonfinite(steps: StepColumns, layers: Sequence[LayerSeries]) -> NonFinite | None:
+    bad = nonfinite_steps(steps)
+    # A file without counts has gaps in its norms in their place.
+    bad |= np.isnan(steps.get("nan_count")) & ~np.isfinite(steps.get("norm"))
+    if not bad.any():
+        return None
+    at = int(bad.argmax())
+    step = int(steps["step"][at])
+    named = tuple(steps.remarks.get(step, (None, []))[1]) or tuple(
+        layer.name
+        for layer in layers
+        if step in layer.steps and not math.isfinite(layer.norms[layer.steps.index(step)])
+    )
+    nan, inf = (int(np.nan_to_num(steps.get(name)[at])) for name in ("nan_count", "inf_count"))
+    return NonFinite(step, named, nan, inf)

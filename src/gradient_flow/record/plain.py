@@ -1,0 +1,142 @@
+"""Typed records as plain mappings and back: what a probe found, in a form that a file can hold.
+
+JSON has no NaN and no infinity. In the numbers of a step they become null; in what a probe found, null means "not
+measured", so here they stand as the texts `NaN`, `Infinity` and `-Infinity`, as in the JSON form of Protocol Buffers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from gradient_flow.errors import RunFileError
+
+Kind = TypeVar("Kind")
+_TEXTS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def to_plain(value: Any) -> Any:
+    """Nested dataclasses, tuples, sets and enums as mappings, lists, numbers and texts.
+
+    >>> to_plain((1.0, float("nan"), {"a": None}))
+    [1.0, 'NaN', {'a': None}]
+    """
+    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Enum):
+        return to_plain(value.value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else _text(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, complex):
+        return [to_plain(value.real), to_plain(value.imag)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(to_plain(item) for item in value)
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
+        return to_plain(value.tolist())
+    return str(value)
+
+
+def from_plain(kind: type[Kind], value: Any) -> Kind:
+    """The dataclass that `to_plain` made a mapping of. Fields that are unknown here are left out.
+
+    A field that is missing takes its default; one without a default, or of another type, is a `RunFileError`.
+    """
+    try:
+        made: Kind = _read(kind, value)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as problem:
+        raise RunFileError(f"The run file is damaged: this is no {kind.__name__} ({problem}).") from problem
+    return made
+
+
+def _text(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _read(kind: Any, value: Any) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _read_union(get_args(kind), value)
+    if kind is Any:
+        return value
+    if kind is float:
+        return _float(value)
+    if kind is complex:
+        real, imaginary = value
+        return complex(_float(real), _float(imaginary))
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind, value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if origin is None:
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise TypeError(f"{type(value).__name__} in place of {kind.__name__}")
+        return value
+    return _container(origin, get_args(kind), value)
+
+
+def _container(origin: Any, inner: tuple[Any, ...], value: Any) -> Any:
+    if origin in (list, set, frozenset) or (isinstance(origin, type) and issubclass(origin, tuple)):
+        if not isinstance(value, list):
+            raise TypeError(f"{type(value).__name__} in place of a list")
+        if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
+            return tuple(_read(each, item) for each, item in zip(inner, value, strict=True))
+        return origin(_read(inner[0], item) for item in value)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{type(value).__name__} in place of a mapping")
+        return {_key(inner[0], key): _read(inner[1], item) for key, item in value.items()}
+    if not isinstance(value, list):  # Sequence[...]
+        raise TypeError(f"{type(value).__name__} in place of a list")
+    return [_read(inner[0], item) for item in value]
+
+
+def _key(kind: Any, key: str) -> Any:
+    return int(key) if kind is int else key
+
+
+def _read_union(choices: tuple[Any, ...], value: Any) -> Any:
+    if value is None and type(None) in choices:
+        return None
+    problem: Exception = TypeError(f"{type(value).__name__} fits none of the types")
+    for choice in choices:
+        if choice is type(None):
+            continue
+        try:
+            return _read(choice, value)
+        except (TypeError, ValueError, KeyError) as wrong:
+            problem = wrong
+    raise problem
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str):
+        return _TEXTS[value]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{type(value).__name__} in place of a number")
+    return float(value)
+
+
+def _dataclass(kind: Any, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{type(value).__name__} in place of a mapping")
+    hints = _hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    return kind(**{name: _read(hints[name], value[name]) for name in fields if name in value})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
