@@ -117,7 +117,7 @@ def test_a_fault_outside_its_labels_is_refused():
             name="x", family="mlp", half="tune", fault="DEAD", label=frozenset({"SLOW"}), build=_nothing, proof=_nothing
         )
     with pytest.raises(ValueError, match="is none of"):
-        Zoo("mlp").healthy("x", "both", _nothing, _nothing)
+        Zoo("mlp", half="both").healthy("x", _nothing, _nothing)
 
 
 def _nothing(*_):
