@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.cases.cnn_signal import coder, pooled, tanh_signal, u_net
 from validation.evidence import both, channel_rank, learns_less, no_gradient, rank_at_most, trains
+from validation.labels import ONE_WAY
 from validation.nets import ConvCoder, ConvNet, Mobile, Signal, UNet, he_, mlp
 from validation.setups import pair
 from validation.tasks import images, pictures, waves
@@ -119,8 +120,7 @@ zoo.sick(
     "pointwise-signal-second-of-rank-1",
     rank_one_mix,
     channel_rank("convs.1", 1.01),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="convs.1",
     control=tanh_signal,
 )

@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a case is explained by its name, a forward by its class
+# ruff: noqa: D103 - a case is explained by its name, a forward by its class
 """Convolutional networks that are not finite, run away, stand still or jump, and their twins.
 
 Half: tune.
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.cases.cnn_signal import coder, he_5, mobile, pooled, signal
 from validation.evidence import diverges, does_not_move, gradient_norms_spread, not_finite, trains
-from validation.nets import ConvCoder, ConvNet, Lambda, Mobile, Signal, deep_conv, he_
+from validation.labels import JUMPS, RUNS_AWAY
+from validation.nets import ConvCoder, ConvNet, Lambda, Mobile, OwnNorm, Signal, deep_conv, he_
 from validation.setups import pair, rated
-from validation.tasks import Task, images, pictures, waves
+from validation.tasks import Task, every, images, pictures, waves
 
 zoo = Zoo("cnn", half="tune", proof=trains(lr=3e-3, steps=30))
 
@@ -80,23 +81,11 @@ zoo.sick(
 )
 
 
-class OwnNorm(nn.Module):
-    """Instance norm by hand; on a map of one pixel the spread is zero."""
-
-    def __init__(self, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        centred = x - x.mean(dim=(2, 3), keepdim=True)
-        return centred / (centred.square().mean(dim=(2, 3), keepdim=True) + self.eps).sqrt()
-
-
 def shrinking(seed: int, stride: int, eps: float) -> Setup:
-    """Strides make the last map a single pixel, sooner than its author counted."""
+    """Strides make the last map a single pixel, sooner than its author counted: its spread is zero."""
     layers: list[nn.Module] = []
     for i in range(3):
-        layers += [nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1, stride=stride), OwnNorm(eps), nn.SiLU()]
+        layers += [nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1, stride=stride), OwnNorm(eps, (2, 3)), nn.SiLU()]
     body = nn.Sequential(*layers)
     return pair(nn.Sequential(body, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(16, 5)), images(seed, 3, 8, 5, 20))
 
@@ -151,9 +140,7 @@ zoo.sick(
         he_(ConvNet([1, 16, 16, 16], 5)), images(s, 1, 10, 5).mapped(lambda x: x * 10), "SGD", 0.5, 25, momentum=0.9
     ),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=momentum,
 )
@@ -177,9 +164,7 @@ zoo.sick(
     "mobile-adamw-0.8",
     lambda s: rated(he_(Mobile([20] * 4, 7)), images(s, 3, 8, 7, 20), "AdamW", 0.8, 20),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD", "SATURATION"},
     control=mobile,
 )
@@ -187,9 +172,7 @@ zoo.sick(
     "conv-autoencoder-sgd-60",
     lambda s: rated(ConvCoder(16, 12), pictures(s, 6), "SGD", 60.0, 20),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"SATURATION"},
     control=coder,
 )
@@ -204,10 +187,10 @@ zoo.sick(
 # --- jumps
 
 
-def glitches(seed: int, every: int, size: float) -> Setup:
+def glitches(seed: int, period: int, size: float) -> Setup:
     """Some batches are brighter by orders of magnitude, as from a broken loader."""
-    count = iter(range(10**9))
-    task = images(seed, size=8).mapped(lambda x: x * (size if next(count) % every == every - 3 else 1))
+    now = every(period, period - 3)
+    task = images(seed, size=8).mapped(lambda x: x * (size if now() else 1))
     return pair(he_(deep_conv(3, 16)), task, steps=40)
 
 
@@ -215,8 +198,7 @@ zoo.sick(
     "every-ninth-batch-times-100",
     lambda s: glitches(s, 9, 100.0),
     gradient_norms_spread(50),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=he_5,
 )
 
@@ -234,11 +216,4 @@ def weighed(seed: int, most: float) -> Setup:
 
 
 even = zoo.healthy("30-classes-batch-4", lambda s: weighed(s, 1.0), trains(lr=1e-2, steps=120, fall=0.05))
-zoo.sick(
-    "one-rare-class-weighs-1e5",
-    lambda s: weighed(s, 1e5),
-    gradient_norms_spread(100),
-    "UNSTABLE",
-    "EXPLODING",
-    control=even,
-)
+zoo.sick("one-rare-class-weighs-1e5", lambda s: weighed(s, 1e5), gradient_norms_spread(100), *JUMPS, control=even)

@@ -20,6 +20,7 @@ from validation.evidence import (
     saturated,
     trains,
 )
+from validation.labels import DEADENS
 from validation.nets import ConvCoder, ConvNet, Mobile, Signal, UNet, constant_, deep_conv, gaussian_, he_, xavier_
 from validation.setups import biased, pair, partly_dead, scaled
 from validation.tasks import images, pictures, waves
@@ -119,7 +120,7 @@ zoo.sick(
     dead("acts.1", 0.99),
     "DEAD",
     layer="convs.1",
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=he_5,
 )
 zoo.sick(
@@ -188,7 +189,7 @@ zoo.sick(
     both(dead("merge_act", 0.99), no_gradient("enter", "deep", "merge")),
     "DEAD",
     layer="merge",
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=u_net,
 )
 zoo.sick(
@@ -197,7 +198,7 @@ zoo.sick(
     both(dead("deep_act", 0.99), no_gradient("down", "deep")),
     "DEAD",
     layer=("deep", "norm"),
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=u_net,
 )
 relu_signal = zoo.healthy("signal-relu-4x32", lambda s: pair(he_(Signal([3, 32, 32, 32, 32], 5)), waves(s, 3, 24, 5)))

@@ -28,9 +28,10 @@ from validation.evidence import (
     saturated,
     trains,
 )
-from validation.nets import ConvCoder, ConvNet, Lambda, Signal, gaussian_, he_, scale_, xavier_
-from validation.setups import biased, pair, partly_dead, rated
-from validation.tasks import Task, images, pictures, waves
+from validation.labels import DEADENS, JUMPS, RUNS_AWAY
+from validation.nets import ConvCoder, ConvNet, Lambda, Signal, gaussian_, he_, xavier_
+from validation.setups import biased, pair, partly_dead, rated, scaled
+from validation.tasks import Task, every, images, pictures, waves
 
 zoo = Zoo("cnn", half="holdout", proof=trains(lr=3e-3, steps=30))
 
@@ -58,17 +59,16 @@ zoo.sick(
 )
 
 
-def pooled(seed: int, place: int | None = None, factor: float = 1.0) -> Setup:
-    model = he_(ConvNet([3, 18, 18, 18, 18], 6, nn.GELU, pool=(1,)))
-    if place is not None:
-        scale_(model.convs[place], factor)
-    return pair(model, images(seed, 3, 8, 6, 28, 1.5))
+def pooled(seed: int, path: str = "convs.0", factor: float = 1.0) -> Setup:
+    return scaled(
+        he_(ConvNet([3, 18, 18, 18, 18], 6, nn.GELU, pool=(1,))), path, factor, images(seed, 3, 8, 6, 28, 1.5)
+    )
 
 
 gelu = zoo.healthy("gelu-conv-4x18-pooled", pooled, trains(lr=1e-2, steps=40))
 zoo.sick(
     "gelu-conv-4x18-second-kernel-times-4e-6",
-    lambda s: pooled(s, 1, 4e-6),
+    lambda s: pooled(s, "convs.1", 4e-6),
     gradient_ratio("convs.0", "convs.1", below=10**-2.5),
     "VANISHING",
     layer="convs.1",
@@ -76,7 +76,7 @@ zoo.sick(
 )
 zoo.sick(
     "gelu-conv-4x18-third-kernel-times-2e4",
-    lambda s: pooled(s, 2, 2e4),
+    lambda s: pooled(s, "convs.2", 2e4),
     both(gradient_ratio("convs.1", "convs.2", above=100), activation_growth(100)),
     "EXPLODING",
     layer="convs.2",
@@ -98,7 +98,7 @@ zoo.sick(
     both(dead("acts.2", 0.99), no_gradient("convs")),
     "DEAD",
     layer="convs.2",
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=relu,
 )
 zoo.sick(
@@ -260,9 +260,7 @@ zoo.sick(
     "conv-coder-adam-6",
     lambda s: rated(ConvCoder(20, 10), pictures(s, 8), "Adam", 6.0, 20),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"SATURATION", "DEAD"},
     control=paced,
 )
@@ -277,12 +275,12 @@ zoo.sick(
 
 def brighter(seed: int, times: float) -> Setup:
     """In every ninth batch one picture is that much brighter, as input and as what is to be reconstructed."""
-    count, task = iter(range(10**9)), pictures(seed, 6)
+    now, task = every(9, 4), pictures(seed, 6)
     kept: list[Tensor] = []
 
     def draw() -> Tensor:
         x = task.input_fn().clone()
-        x[0] *= times if next(count) % 9 == 4 else 1.0
+        x[0] *= times if now() else 1.0
         kept[:] = [x]
         return x
 
@@ -294,8 +292,7 @@ zoo.sick(
     "conv-coder-one-bright-picture-in-every-ninth-batch",
     lambda s: brighter(s, 200.0),
     gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=level,
 )
 

@@ -14,7 +14,6 @@ from validation.evidence import circles, settles
 from validation.nets import Game, Rules, zero_sum
 from validation.setups import play, played
 
-RUNS = {"UNSTABLE"}
 zoo = Zoo("game", half="tune", analyzer="game", proof=settles)
 
 
@@ -82,47 +81,27 @@ def pull(x: Tensor, y: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
 
 damped = zoo.healthy("bilinear-with-cost-2", lambda s: game(s, (4, 4), bilinear(4, 2.0)))
 zoo.sick(
-    "bilinear",
-    lambda s: game(s, (4, 4), bilinear(4, 0.0)),
-    circles,
-    "ROTATION",
-    also=RUNS,
-    control=damped,
+    "bilinear", lambda s: game(s, (4, 4), bilinear(4, 0.0)), circles, "ROTATION", also={"UNSTABLE"}, control=damped
 )
 common = zoo.healthy("common-bowl", lambda s: game(s, (3, 3), bowl))
 zoo.sick(
-    "matching-pennies",
-    lambda s: game(s, (2, 2), pennies, 0.3),
-    circles,
-    "ROTATION",
-    also=RUNS,
-    control=common,
+    "matching-pennies", lambda s: game(s, (2, 2), pennies, 0.3), circles, "ROTATION", also={"UNSTABLE"}, control=common
 )
 zoo.healthy("independent-players", lambda s: game(s, (3, 5), apart))
 penalised = zoo.healthy("dirac-gan-with-r1", lambda s: game(s, (1, 1), dirac(2.0)))
 zoo.sick(
-    "dirac-gan",
-    lambda s: game(s, (1, 1), dirac(0.0), 0.25),
-    circles,
-    "ROTATION",
-    also=RUNS,
-    control=penalised,
+    "dirac-gan", lambda s: game(s, (1, 1), dirac(0.0), 0.25), circles, "ROTATION", also={"UNSTABLE"}, control=penalised
 )
 bounded = zoo.healthy("linear-critic-gan-with-penalty", lambda s: game(s, (2, 2), critic(2.0)))
 zoo.sick(
-    "linear-critic-gan",
-    lambda s: game(s, (2, 2), critic(0.0)),
-    circles,
-    "ROTATION",
-    also=RUNS,
-    control=bounded,
+    "linear-critic-gan", lambda s: game(s, (2, 2), critic(0.0)), circles, "ROTATION", also={"UNSTABLE"}, control=bounded
 )
 zoo.sick(
     "bilinear-with-cost-0.05",
     lambda s: game(s, (6, 6), bilinear(6, 0.05)),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=bounded,
 )
 zoo.healthy("drawn-to-data-and-each-other", lambda s: game(s, (4, 4), pull))
@@ -186,7 +165,7 @@ zoo.sick(
     lambda s: play(s, (3, 3), rock_paper_scissors(0.0), 0.3),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=calm_hands,
 )
 calm_table = zoo.healthy("round-table-of-3-with-cost-3", lambda s: play(s, (3, 3, 3), round_table(3.0)))
@@ -195,7 +174,7 @@ zoo.sick(
     lambda s: play(s, (3, 3, 3), round_table(0.0)),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=calm_table,
 )
 calm_oblong = zoo.healthy("oblong-3-by-7-with-cost-1.5", lambda s: play(s, (3, 7), oblong(1.5, 3, 7)))
@@ -204,7 +183,7 @@ zoo.sick(
     lambda s: play(s, (3, 7), oblong(0.0, 3, 7)),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=calm_oblong,
 )
 zoo.sick(
@@ -212,7 +191,7 @@ zoo.sick(
     lambda s: play(s, (2, 2), pursuit(0.0)),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=calm_oblong,
 )
 calm_moments = zoo.healthy("generator-and-critic-of-moments-with-penalty", lambda s: play(s, (2, 2), moments(2.0), 0.3))
@@ -221,7 +200,7 @@ zoo.sick(
     lambda s: play(s, (2, 2), moments(0.0), 0.3),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=calm_moments,
 )
 

@@ -13,7 +13,6 @@ from validation.evidence import circles, settles
 from validation.nets import zero_sum
 from validation.setups import play
 
-RUNS = {"UNSTABLE"}
 zoo = Zoo("game", half="holdout", analyzer="game", proof=settles)
 
 
@@ -60,20 +59,29 @@ zoo.sick(
     lambda s: play(s, (2, 2), coins(0.0), 0.4),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=calm_coins,
 )
 calm_axes = zoo.healthy("turned-axes-6-with-cost-1.8", lambda s: play(s, (6, 6), coupled(1.8, 6)))
-zoo.sick("turned-axes-6", lambda s: play(s, (6, 6), coupled(0.0, 6)), circles, "ROTATION", also=RUNS, control=calm_axes)
+zoo.sick(
+    "turned-axes-6",
+    lambda s: play(s, (6, 6), coupled(0.0, 6)),
+    circles,
+    "ROTATION",
+    also={"UNSTABLE"},
+    control=calm_axes,
+)
 calm_ring = zoo.healthy("ring-of-4-with-cost-3", lambda s: play(s, (3, 3, 3, 3), chase(3.0)))
-zoo.sick("ring-of-4", lambda s: play(s, (3, 3, 3, 3), chase(0.0)), circles, "ROTATION", also=RUNS, control=calm_ring)
+zoo.sick(
+    "ring-of-4", lambda s: play(s, (3, 3, 3, 3), chase(0.0)), circles, "ROTATION", also={"UNSTABLE"}, control=calm_ring
+)
 calm_means = zoo.healthy("mean-and-critic-with-penalty-2.5", lambda s: play(s, (5, 5), means(2.5)))
 zoo.sick(
     "mean-and-critic-without-penalty",
     lambda s: play(s, (5, 5), means(0.0)),
     circles,
     "ROTATION",
-    also=RUNS,
+    also={"UNSTABLE"},
     control=calm_means,
 )
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from validation.case import Zoo
 from validation.cases.mlp_twins import adagrad, nesterov, relu_6, relu_8, towers
 from validation.evidence import both, dead, learns_less, no_gradient, trains
+from validation.labels import DEADENS
 from validation.nets import DeepSet, Lambda, Tabular, Tower, TwoTower, constant_, deep, he_, mlp
 from validation.setups import biased, pair, partly_dead
 from validation.tasks import blobs, manifold, patches, regression, table, views
@@ -27,7 +28,7 @@ zoo.sick(
     dead("5", 0.99),
     "DEAD",
     layer="4",
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=relu_6,
 )
 zoo.sick(
@@ -105,7 +106,7 @@ zoo.sick(
     dead("act6", 0.99),
     "DEAD",
     layer="fc6",
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=relu_8,
 )
 zoo.sick(
@@ -122,17 +123,16 @@ zoo.sick(
     dead("1", 0.99),
     "DEAD",
     layer=("1", "0.4"),
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=relu_8,
 )
-DIES = {"DISCONNECTED", "VANISHING"}
 zoo.sick(
     "two-tower-first-of-item-side-bias-minus-14",
     lambda s: biased(TwoTower([24, 48, 48, 16], [18, 40, 16]), "item.0", -14, views(s)),
     both(dead("item.1", 0.99), no_gradient("item.0")),
     "DEAD",
     layer="item.0",
-    also=DIES,
+    also=DEADENS,
     control=towers,
 )
 normed = zoo.healthy(
@@ -146,7 +146,7 @@ zoo.sick(
     both(dead("11", 0.99), no_gradient("0", "9")),
     "DEAD",
     layer=("9", "10"),
-    also=DIES,
+    also=DEADENS,
     control=normed,
 )
 zoo.sick(
@@ -155,7 +155,7 @@ zoo.sick(
     both(dead("each.1", 0.99), no_gradient("each.0")),
     "DEAD",
     layer="each.0",
-    also=DIES,
+    also=DEADENS,
     control=nesterov,
 )
 wide = zoo.healthy(

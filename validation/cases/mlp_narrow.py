@@ -12,6 +12,7 @@ from torch import nn
 from validation.case import Setup, Zoo
 from validation.cases.mlp_twins import relu_6, selu, towers
 from validation.evidence import both, learns_less, rank_at_most, trains
+from validation.labels import ONE_WAY
 from validation.nets import DeepSet, Gated, Tower, TwoTower, gaussian_, he_, mlp, xavier_
 from validation.setups import pair
 from validation.tasks import blobs, manifold, patches, views
@@ -185,8 +186,7 @@ zoo.sick(
     "selu-5x64-third-weight-of-rank-1",
     outer,
     rank_at_most("4", 1.01),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="4",
     also={"SYMMETRY"},
     control=selu,

@@ -14,9 +14,10 @@ from validation.case import Setup, Zoo
 from validation.cases.mlp_nonfinite import safe_softmax
 from validation.cases.mlp_twins import adagrad, nesterov
 from validation.evidence import both, bounces, diverges, does_not_move, gradient_norms_spread, trains
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.nets import DeepSet, Tabular, Tower, deep, he_, mlp
 from validation.setups import pair, pretrain, rated
-from validation.tasks import Task, blobs, patches, regression, table
+from validation.tasks import Task, blobs, every, patches, regression, table
 
 zoo = Zoo("mlp", half="tune", proof=trains(lr=3e-3))
 
@@ -28,9 +29,7 @@ zoo.sick(
     "sgd-100-4x64",
     lambda s: rated(he_(deep(4, 64)), blobs(s), "SGD", 100.0),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=sgd,
 )
@@ -82,9 +81,7 @@ zoo.sick(
     "regression-momentum-sgd-4",
     lambda s: rated(mlp([16, 48, 48, 1], nn.SiLU), regression(s), "SGD", 4.0, 30, momentum=0.9),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     control=calm,
 )
 zoo.sick(
@@ -93,9 +90,7 @@ zoo.sick(
         DeepSet([24, 40, 40], [40, 40, 6], nn.GELU), patches(s), "SGD", 15.0, 20, momentum=0.9, nesterov=True
     ),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=nesterov,
 )
@@ -103,9 +98,7 @@ zoo.sick(
     "rmsprop-2-tabular",
     lambda s: rated(Tabular(), table(s), "RMSprop", 2.0, 20),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=adagrad,
 )
@@ -141,13 +134,13 @@ zoo.sick("adam-rate-halved-every-batch", decayed, does_not_move(), "SLOW", contr
 # --- jumps
 
 
-def outliers(seed: int, every: int, size: float, act):
+def outliers(seed: int, period: int, size: float, act):
     """Targets of some batches come in another unit."""
-    count = iter(range(10**9))
+    now = every(period, period // 2)
     scale = {"now": 1.0}
 
     def tick(x: Tensor) -> Tensor:
-        scale["now"] = size if next(count) % every == every // 2 else 1.0
+        scale["now"] = size if now() else 1.0
         return x
 
     task = regression(seed).mapped(tick).with_loss(lambda y, t: (y - t * scale["now"]).square().mean())
@@ -158,16 +151,14 @@ zoo.sick(
     "every-eighth-batch-targets-times-1e3",
     lambda s: outliers(s, 8, 1e3, nn.Tanh),
     gradient_norms_spread(50),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=sgd,
 )
 zoo.sick(
     "every-twelfth-batch-targets-times-300",
     lambda s: outliers(s, 12, 300.0, nn.SiLU),
     gradient_norms_spread(50),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=calm,
 )
 
@@ -184,14 +175,7 @@ def skewed(seed: int, clipped: bool) -> Setup:
 
 
 clipped = zoo.healthy("log-normal-errors-cut-off", lambda s: skewed(s, True), trains(lr=1e-2, steps=60))
-zoo.sick(
-    "log-normal-errors",
-    lambda s: skewed(s, False),
-    gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
-    control=clipped,
-)
+zoo.sick("log-normal-errors", lambda s: skewed(s, False), gradient_norms_spread(30), *JUMPS, control=clipped)
 
 
 def percentage(seed: int, floor: float) -> Setup:
@@ -209,8 +193,7 @@ zoo.sick(
     "relative-error-of-targets-near-zero",
     lambda s: percentage(s, 0.0),
     gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=floored,
 )
 
@@ -246,8 +229,7 @@ zoo.sick(
     "linear-rate-above-the-edge",
     lambda s: near_the_edge(nn.Linear(12, 1), offset(s), 2.15, 30),
     both(bounces, diverges(2)),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=below,
 )
 
@@ -264,7 +246,6 @@ zoo.sick(
     "learned-rate-above-the-edge",
     lambda s: near_the_edge(*learned(s), 2.6, 40),
     diverges(20),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=settled,
 )

@@ -22,8 +22,9 @@ from validation.evidence import (
     saturated,
     trains,
 )
-from validation.nets import Lambda, Tabular, Tower, constant_, deep, gaussian_, he_, mlp, scale_, xavier_
-from validation.setups import biased, pair, partly_dead
+from validation.labels import DEADENS, ONE_WAY
+from validation.nets import Lambda, Tabular, Tower, constant_, deep, gaussian_, he_, mlp, xavier_
+from validation.setups import biased, pair, partly_dead, scaled
 from validation.tasks import blobs, manifold, regression, table
 
 zoo = Zoo("mlp", half="holdout", proof=trains(lr=3e-3))
@@ -41,17 +42,14 @@ zoo.sick(
 )
 
 
-def celu(seed: int, place: int | None = None, factor: float = 1.0) -> Setup:
-    model = gaussian_(mlp([20] + [50] * 6 + [3], nn.CELU), 1.1)
-    if place is not None:
-        scale_(model[place], factor)
-    return pair(model, regression(seed, 20, 3, 72))
+def celu(seed: int, path: str = "0", factor: float = 1.0) -> Setup:
+    return scaled(gaussian_(mlp([20] + [50] * 6 + [3], nn.CELU), 1.1), path, factor, regression(seed, 20, 3, 72))
 
 
 celu_twin = zoo.healthy("celu-6x50-regression", celu, trains(lr=3e-3, steps=60))
 zoo.sick(
     "celu-6x50-fourth-weight-times-2e-5",
-    lambda s: celu(s, 6, 2e-5),
+    lambda s: celu(s, "6", 2e-5),
     gradient_ratio("4", "6", below=10**-2.5),
     "VANISHING",
     layer="6",
@@ -59,7 +57,7 @@ zoo.sick(
 )
 zoo.sick(
     "celu-6x50-second-weight-times-2e4",
-    lambda s: celu(s, 2, 2e4),
+    lambda s: celu(s, "2", 2e4),
     both(gradient_ratio("0", "2", above=100), activation_growth(100)),
     "EXPLODING",
     layer="2",
@@ -90,7 +88,7 @@ zoo.sick(
     both(dead("act2", 0.99), no_gradient("fc1", "fc2")),
     "DEAD",
     layer="fc2",
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=rectified,
 )
 zoo.sick(
@@ -293,8 +291,7 @@ zoo.sick(
     "silu-6x82-fifth-weight-of-rank-1",
     flattened,
     rank_at_most("8", 1.01),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="8",
     also={"SYMMETRY"},
     control=silu,

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import converged, diverges, does_not_move, gradient_norms_spread, not_finite, trains
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.nets import Lambda, deep, he_, mlp, xavier_
 from validation.setups import frozen, pair, pretrain, rated
-from validation.tasks import blobs, manifold, regression
+from validation.tasks import blobs, every, manifold, regression
 
 zoo = Zoo("mlp", half="holdout", proof=trains(lr=3e-3))
 
@@ -118,12 +119,9 @@ zoo.sick(
 
 def scaled_now_and_then(seed: int, times: float) -> Setup:
     """Every eleventh batch comes in another unit."""
-    count = iter(range(10**9))
-
-    def change(x: Tensor) -> Tensor:
-        return x * (times if next(count) % 11 == 7 else 1.0)
-
-    return pair(mlp([19, 48, 48, 2], nn.ELU), regression(seed, 19, 2, 50).mapped(change), steps=55)
+    now = every(11, 7)
+    task = regression(seed, 19, 2, 50).mapped(lambda x: x * (times if now() else 1.0))
+    return pair(mlp([19, 48, 48, 2], nn.ELU), task, steps=55)
 
 
 even = zoo.healthy("every-batch-in-the-same-unit", lambda s: scaled_now_and_then(s, 1.0), trains(lr=1e-2, steps=60))
@@ -131,8 +129,7 @@ zoo.sick(
     "every-eleventh-batch-in-another-unit",
     lambda s: scaled_now_and_then(s, 400.0),
     gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=even,
 )
 
@@ -149,14 +146,7 @@ def cauchy(seed: int, size: float) -> Setup:
 
 
 mild = zoo.healthy("targets-with-faint-noise", lambda s: cauchy(s, 0.0), trains(lr=1e-2, steps=80))
-zoo.sick(
-    "targets-with-cauchy-noise",
-    lambda s: cauchy(s, 3.0),
-    gradient_norms_spread(20, 80),
-    "UNSTABLE",
-    "EXPLODING",
-    control=mild,
-)
+zoo.sick("targets-with-cauchy-noise", lambda s: cauchy(s, 3.0), gradient_norms_spread(20, 80), *JUMPS, control=mild)
 momentum = zoo.healthy(
     "sgd-momentum-0.01-gelu-4x48",
     lambda s: rated(he_(deep(4, 48, nn.GELU, 24, 5)), blobs(s, 24, 5, 40, 1.0), "SGD", 0.01, 25, momentum=0.9),
@@ -166,9 +156,7 @@ zoo.sick(
     "sgd-momentum-25-gelu-4x48",
     lambda s: rated(he_(deep(4, 48, nn.GELU, 24, 5)), blobs(s, 24, 5, 40, 1.0), "SGD", 25.0, 20, momentum=0.9),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=momentum,
 )

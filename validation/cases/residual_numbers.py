@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.cases.residual_faults import mixer, pre_norm, scaled_24, staged
 from validation.evidence import diverges, does_not_move, gradient_norms_spread, not_finite, trains
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.nets import (
     Lambda,
     Mixer,
@@ -25,7 +26,7 @@ from validation.nets import (
     residual_mlp,
 )
 from validation.setups import pair, rated
-from validation.tasks import Task, blobs, images, patches, regression
+from validation.tasks import Task, blobs, every, images, patches, regression
 
 zoo = Zoo("residual", half="tune", proof=trains(lr=3e-3, steps=30))
 
@@ -48,9 +49,7 @@ zoo.sick(
     "conv-4-blocks-momentum-sgd-20",
     lambda s: rated(residual_convs(4, 12, False, 0.5), images(s, size=8), "SGD", 20.0, 20, momentum=0.9),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=scaled_24,
 )
@@ -91,9 +90,7 @@ zoo.sick(
     "two-stages-nesterov-300",
     lambda s: rated(Staged(), images(s, 3, 8, 7, 16), "SGD", 300.0, 15, momentum=0.9, nesterov=True),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=staged,
 )
@@ -106,11 +103,11 @@ zoo.sick(
 )
 
 
-def misread(seed: int, every: int, times: float) -> Setup:
+def misread(seed: int, period: int, times: float) -> Setup:
     """A worker now and then forgets to divide by the unit."""
-    count = iter(range(10**9))
+    now = every(period, period // 2)
     blocks = [ResidualBlock(dense_branch(40, 40, nn.SiLU), 0.3) for _ in range(4)]
-    task = regression(seed, 18, 2, 64).mapped(lambda x: x * (times if next(count) % every == every // 2 else 1))
+    task = regression(seed, 18, 2, 64).mapped(lambda x: x * (times if now() else 1))
     model = he_(ResidualNet(nn.Linear(18, 40), blocks, nn.Linear(40, 2)))
     return pair(model, task.with_loss(F.mse_loss), steps=40)
 
@@ -120,7 +117,6 @@ zoo.sick(
     "4-blocks-every-tenth-batch-times-500",
     lambda s: misread(s, 10, 500.0),
     gradient_norms_spread(100),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=steady,
 )

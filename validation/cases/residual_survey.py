@@ -22,6 +22,7 @@ from validation.evidence import (
     rank_at_most,
     trains,
 )
+from validation.labels import DEADENS, RUNS_AWAY
 from validation.nets import Lambda, Mixer, ResidualBlock, ResidualNet, Staged, dense_branch, he_, xavier_
 from validation.setups import pair, partly_dead, rated
 from validation.tasks import blobs, images, patches
@@ -74,7 +75,7 @@ zoo.sick(
     both(dead("blocks.2.branch.2", 0.99), no_gradient("blocks.2.branch.1")),
     "DEAD",
     layer=("blocks.2.branch.1", "blocks.2.branch.3"),
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=calm,
 )
 zoo.sick(
@@ -145,9 +146,7 @@ zoo.sick(
     "4-blocks-without-norm-sgd-40",
     lambda s: rated(stack(4, 48, nn.SiLU, False), blobs(s, 26, 13, 60, 0.8), "SGD", 40.0, 20),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     control=calm,
 )

@@ -9,6 +9,7 @@ from torch import nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import both, explores, learns_less, saturated, stays_even, trains
+from validation.labels import STUCK, SURE
 from validation.nets import Actor, GaussianActor, Shared, fond_of, scale_, sure
 from validation.setups import continuous, discrete, mover, pair, pretrain, rated_policy
 from validation.tasks import bandit, choices, reach
@@ -18,8 +19,6 @@ zoo = Zoo("rl", half="tune", analyzer="policy", proof=trains(lr=1e-2))
 
 # --- discrete actions
 
-STUCK = ("EXPLORATION", "ENTROPY_COLLAPSE")
-ALSO = {"SATURATION", "VANISHING", "EXPLODING"}
 actor = zoo.healthy("actor-critic-at-init", lambda s: discrete(Actor(12, 5, 48), bandit(s, 12, 5)))
 wide_actor = zoo.healthy("actor-critic-8-actions-relu", lambda s: discrete(Actor(16, 8, 64, nn.ReLU), bandit(s, 16, 8)))
 zoo.sick(
@@ -75,7 +74,7 @@ zoo.sick(
     explores(0, 0.02, 0.6),
     *STUCK,
     layer="logits",
-    also=ALSO,
+    also=SURE,
     control=shared,
 )
 masked = zoo.healthy("masked-12-actions", lambda s: discrete(Shared(9, 12, 40, masked=True), choices(s, 9, 12)))
@@ -85,7 +84,7 @@ zoo.sick(
     explores(0, 0.05, 0.5),
     *STUCK,
     layer="logits",
-    also=ALSO,
+    also=SURE,
     control=masked,
 )
 
@@ -100,7 +99,7 @@ zoo.sick(
     hot_trunk,
     explores(0, 0.05, 0.5),
     *STUCK,
-    also=ALSO | {"UNSTABLE"},
+    also=SURE | {"UNSTABLE"},
     control=shared,
 )
 

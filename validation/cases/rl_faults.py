@@ -23,9 +23,10 @@ from validation.evidence import (
     not_finite,
     trains,
 )
+from validation.labels import DEADENS, JUMPS, RUNS_AWAY
 from validation.nets import Actor, Shared, mlp
-from validation.setups import discrete, pair, rated
-from validation.tasks import bandit, chain, choices
+from validation.setups import discrete, pair, rated, rated_policy
+from validation.tasks import bandit, chain, choices, every
 
 zoo = Zoo("rl", half="tune", analyzer="policy", proof=trains(lr=1e-2))
 
@@ -55,7 +56,7 @@ zoo.sick(
     both(dead("critic.3", 0.99), no_gradient("critic.0", "critic.2")),
     "DEAD",
     layer="critic.2",
-    also={"DISCONNECTED", "VANISHING"},
+    also=DEADENS,
     control=wide_actor,
 )
 
@@ -84,8 +85,7 @@ zoo.sick(
     "importance-weights-without-cap",
     lambda s: off_policy(s, math.inf),
     gradient_norms_spread(40),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=capped,
 )
 
@@ -129,9 +129,7 @@ zoo.sick(
     "q-learning-rewards-in-thousands-sgd",
     lambda s: rated(QNetwork(8, 4, 48), chain(s, 8, 4, 1000.0), "SGD", 0.1, 30),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD"},
     analyzer="general",
     control=value_net,
@@ -208,12 +206,12 @@ zoo.sick(
 
 def jackpots(seed: int, size: float) -> Setup:
     """In one batch of twenty a single state pays thousands of times as much, and the critic has to follow."""
-    count = iter(range(10**9))
+    now = every(20, 9)
 
     def loss(output: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:
         logits, value = output
         prize = torch.ones(len(pay))
-        prize[5] += size if next(count) % 20 == 9 else 0.0
+        prize[5] += size if now() else 0.0
         earned = (logits.softmax(dim=-1) * pay).sum(dim=1) * prize
         return -earned.mean() + 0.5 * (value - earned.detach()).square().mean()
 
@@ -221,20 +219,11 @@ def jackpots(seed: int, size: float) -> Setup:
 
 
 even = zoo.healthy("pay-without-jackpots", lambda s: jackpots(s, 0.0))
-zoo.sick(
-    "jackpots-in-one-batch-of-twenty",
-    lambda s: jackpots(s, 1e5),
-    gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
-    control=even,
-)
+zoo.sick("jackpots-in-one-batch-of-twenty", lambda s: jackpots(s, 1e5), gradient_norms_spread(30), *JUMPS, control=even)
 
 
 def learning(seed: int, kind: str, lr: float) -> Setup:
-    model = Shared(14, 10, 56)
-    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=lr)
-    return discrete(model, choices(seed, 14, 10), optimizer=optimizer)
+    return rated_policy(Shared(14, 10, 56), choices(seed, 14, 10), kind, lr)
 
 
 adam = zoo.healthy("shared-trunk-adam-3e-3", lambda s: learning(s, "Adam", 3e-3), trains(steps=60))

@@ -22,12 +22,11 @@ from validation.evidence import (
     saturated,
     trains,
 )
-from validation.nets import Mover, Shared, fond_of, scale_, sure
-from validation.setups import discrete, of_moves, pair
-from validation.tasks import choices, moves
+from validation.labels import JUMPS, STUCK, SURE
+from validation.nets import Shared, fond_of, sure
+from validation.setups import discrete, mover
+from validation.tasks import choices, every
 
-STUCK = ("EXPLORATION", "ENTROPY_COLLAPSE")
-ALSO = {"SATURATION", "VANISHING", "EXPLODING"}
 zoo = Zoo("rl", half="holdout", analyzer="policy", proof=trains(lr=1e-2))
 
 
@@ -51,7 +50,7 @@ zoo.sick(
     explores(0, 0.03, 0.5),
     *STUCK,
     layer="logits",
-    also=ALSO,
+    also=SURE,
     control=calm,
 )
 zoo.sick(
@@ -60,7 +59,7 @@ zoo.sick(
     explores(0, 0.05, 0.45),
     *STUCK,
     layer="logits",
-    also=ALSO,
+    also=SURE,
     control=calm,
 )
 masked = zoo.healthy(
@@ -72,17 +71,14 @@ zoo.sick(
     explores(0, 0.06, 0.5),
     *STUCK,
     layer="logits",
-    also=ALSO,
+    also=SURE,
     control=masked,
 )
 
 
 def steering(seed: int, reach: float, share: float, factor: float = 1.0) -> Setup:
     """Three moves within `reach`; `share` is the deviation in units of it."""
-    model = Mover(9, 3, reach, share * reach)
-    scale_(model.mean, factor)
-    hints = {"action_range": (-reach, reach)}
-    return pair(model, moves(seed, 9, 3, reach), kwargs={"action_extractor": of_moves}, hints=hints)
+    return mover(seed, reach, share, factor, 9, 3)
 
 
 wheel = zoo.healthy("steering-within-5-deviation-2", lambda s: steering(s, 5.0, 0.4))
@@ -176,12 +172,12 @@ zoo.sick(
 
 def prizes(seed: int, size: float) -> Setup:
     """In one batch of fifteen the critic has to follow a return that is thousands of times as large."""
-    count = iter(range(10**9))
+    now = every(15, 8)
 
     def loss(output: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:
         logits, value = output
         earned = (logits.softmax(dim=-1) * pay).sum(dim=1)
-        goal = earned.detach() + (size if next(count) % 15 == 8 else 0.0)
+        goal = earned.detach() + (size if now() else 0.0)
         return 1 - earned.mean() + 0.5 * (value - goal).square().mean()
 
     return eight(seed, actor(), loss=loss, steps=60)
@@ -192,8 +188,7 @@ zoo.sick(
     "returns-in-thousands-in-one-batch-of-fifteen",
     lambda s: prizes(s, 5e3),
     gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=even,
 )
 

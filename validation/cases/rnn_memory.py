@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import apart, both, forgets, learns_lag, learns_less, not_finite, time_ratio
+from validation.labels import CHAOTIC, GROWS, SHORT
 from validation.nets import Leaky, SequenceModel, gate_bias_, identity_rnn, positive, spectral_, wild_
 from validation.setups import lagged, pair
 from validation.tasks import recall
@@ -31,7 +32,6 @@ def gru(width: int, update: float) -> nn.GRU:
 
 # --- memory that is too short
 
-SHORT = ("SHORT_MEMORY", "SPECTRAL_RADIUS", "VANISHING")
 FORGETS = forgets(3e-3, 0.2)
 orthogonal = zoo.healthy(
     "tanh-radius-1-lag-50", lambda s: lagged(SequenceModel(plain(48, 1.0), 4), s, 50, batch=64), learns_lag(40)
@@ -184,13 +184,11 @@ zoo.sick(
 
 # --- states that grow or never settle
 
-GROWS = {"UNSTABLE", "SATURATION"}
 zoo.sick(
     "relu-identity-times-1.5-length-40",
     lambda s: pair(SequenceModel(identity_rnn(32, 1.5), 4), recall(s, 40)),
     time_ratio(above=1e3),
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also={"UNSTABLE"},
     control=remembers,
@@ -199,8 +197,7 @@ zoo.sick(
     "tanh-random-gain-4-length-40",
     lambda s: pair(SequenceModel(wild_(nn.RNN(8, 64, batch_first=True), 4.0, 0.3), 4), recall(s, 40)),
     apart,
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also=GROWS,
     control=orthogonal,
@@ -209,8 +206,7 @@ zoo.sick(
     "relu-random-gain-2.2-length-50",
     lambda s: pair(SequenceModel(wild_(nn.RNN(8, 48, 1, "relu", batch_first=True), 2.2, 0.3), 3), recall(s, 50, 3)),
     time_ratio(above=1e3),
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also={"UNSTABLE"},
     control=keeps,
@@ -219,8 +215,7 @@ zoo.sick(
     "gru-recurrent-gain-5-length-60",
     lambda s: pair(SequenceModel(wild_(nn.GRU(8, 48, batch_first=True), 5.0, 1.0), 3), recall(s, 60, 3)),
     apart,
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also=GROWS,
     control=keeps,
@@ -240,8 +235,7 @@ zoo.sick(
     "two-relu-layers-radius-1.4-length-40",
     lambda s: pair(SequenceModel(positive(6, 24, 1.4), 3), recall(s, 40, 3, 6, 32)),
     time_ratio(above=1e3),
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also=GROWS,
     control=stacked,
@@ -250,8 +244,7 @@ zoo.sick(
     "tanh-gain-7-width-96-length-30",
     lambda s: pair(SequenceModel(wild_(nn.RNN(6, 96, batch_first=True), 7.0), 3), recall(s, 30, 3, 6, 32)),
     apart,
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also=GROWS,
     control=stacked,
@@ -260,8 +253,7 @@ zoo.sick(
     "lstm-recurrent-gain-14-length-50",
     lambda s: pair(SequenceModel(wild_(nn.LSTM(6, 48, batch_first=True), 14.0), 3), recall(s, 50, 3, 6, 32)),
     apart,
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also=GROWS,
     control=stacked,

@@ -25,9 +25,10 @@ from validation.evidence import (
     states_flat,
     trains,
 )
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.nets import SequenceModel, identity_rnn, spectral_
 from validation.setups import every_step, pair, rated
-from validation.tasks import Task, echo, series
+from validation.tasks import Task, echo, every, series
 
 zoo = Zoo("rnn", half="tune", analyzer="recurrent", proof=trains(lr=1e-2))
 
@@ -167,9 +168,7 @@ zoo.sick(
     "gru-forecast-sgd-400",
     lambda s: rated(forecaster(), series(s), "SGD", 400.0, 20),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"SATURATION", "SHORT_MEMORY", "SPECTRAL_RADIUS", "LOW_RANK", "BOTTLENECK", "VANISHING", "DEAD"},
     control=paced,
 )
@@ -191,10 +190,10 @@ zoo.healthy(
 
 def spikes(seed: int, size: float) -> Setup:
     """Every fifteenth recording has a fault of the sensor at its end."""
-    count = iter(range(10**9))
+    now = every(15, 7)
 
     def loss(y: Tensor, target: Tensor) -> Tensor:
-        jump = size if next(count) % 15 == 7 else 0.0
+        jump = size if now() else 0.0
         return (y - target - jump).square().mean()
 
     setup = forecast(nn.GRU(3, 30, batch_first=True), seed)
@@ -205,7 +204,6 @@ zoo.sick(
     "gru-sensor-jumps-in-every-fifteenth-batch",
     lambda s: spikes(s, 400.0),
     gradient_norms_spread(50),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=sensor,
 )

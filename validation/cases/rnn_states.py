@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import both, learns_less, no_gradient, rank_at_most, states_rank, trains
+from validation.labels import ONE_WAY
 from validation.nets import Words
 from validation.setups import every_step, pair
 from validation.tasks import ciphers, echo, markov, recall
@@ -40,8 +41,7 @@ zoo.sick(
     "tanh-states-along-one-direction",
     lambda s: every_step(one_direction(48), s, 14),
     states_rank(2),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="rnn",
     also={"SHORT_MEMORY", "SPECTRAL_RADIUS", "SYMMETRY"},
     control=default_lstm,
@@ -63,8 +63,7 @@ zoo.sick(
     "lstm-cells-written-along-one-direction",
     lambda s: every_step(narrow_lstm(40), s, 12),
     states_rank(2),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="rnn",
     also={"SHORT_MEMORY", "SPECTRAL_RADIUS", "SYMMETRY", "VANISHING"},
     control=default_lstm,
@@ -87,8 +86,7 @@ zoo.sick(
     "relu-states-in-a-plane",
     lambda s: every_step(two_directions(64), s, 16),
     states_rank(4),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="rnn",
     also={"SHORT_MEMORY", "SPECTRAL_RADIUS", "DEAD"},
     control=default_gru,
@@ -300,8 +298,7 @@ zoo.sick(
     "gru-candidates-along-one-direction",
     lambda s: every_step(flat_gru(50), s),
     states_rank(3),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="rnn",
     also={*FLAT, "SYMMETRY"},
     control=default,
@@ -323,8 +320,7 @@ zoo.sick(
     "two-tanh-layers-upper-of-one-direction",
     lambda s: every_step(flat_second(40), s),
     states_rank(3),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="rnn",
     also={*FLAT, "SYMMETRY", "SATURATION"},
     control=default,

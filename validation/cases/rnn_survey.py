@@ -25,12 +25,11 @@ from validation.evidence import (
     time_ratio,
     trains,
 )
-from validation.nets import Leaky, SequenceModel, gate_bias_, positive, spectral_, wild_
+from validation.labels import CHAOTIC, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
+from validation.nets import Cell, Leaky, SequenceModel, gate_bias_, positive, spectral_, wild_
 from validation.setups import every_step, lagged, pair, rated
-from validation.tasks import echo, recall, series
+from validation.tasks import echo, every, recall, series
 
-SHORT = ("SHORT_MEMORY", "SPECTRAL_RADIUS", "VANISHING")
-GROWS = {"UNSTABLE", "SATURATION"}
 zoo = Zoo("rnn", half="holdout", analyzer="recurrent", proof=trains(lr=1e-2))
 
 
@@ -100,8 +99,7 @@ zoo.sick(
     "two-relu-layers-radius-1.6-length-28",
     lambda s: pair(SequenceModel(positive(7, 32, 1.6), 3), recall(s, 28, 3, 7, 40)),
     time_ratio(above=1e3),
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also=GROWS,
     control=lstm,
@@ -110,15 +108,14 @@ zoo.sick(
     "tanh-gain-9-width-64-length-26",
     lambda s: pair(SequenceModel(wild_(nn.RNN(7, 64, batch_first=True), 9.0), 3), recall(s, 26, 3, 7, 40)),
     apart,
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer="rnn",
     also=GROWS,
     control=lstm,
 )
 
 
-class Linear(nn.Module):
+class Linear(Cell):
     """Own cell without any activation: state ← x W + state R."""
 
     def __init__(self, dim: int, width: int, radius: float) -> None:
@@ -127,21 +124,15 @@ class Linear(nn.Module):
         self.drive, self.back = nn.Linear(dim, width), nn.Linear(width, width, bias=False)
         nn.init.orthogonal_(self.back.weight, gain=radius)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        state = x.new_zeros(len(x), self.hidden_size)
-        states = []
-        for t in range(x.shape[1]):
-            state = self.drive(x[:, t]) + self.back(state)
-            states.append(state)
-        return torch.stack(states, dim=1), state
+    def step(self, x: Tensor, state: Tensor) -> Tensor:
+        return self.drive(x) + self.back(state)
 
 
 zoo.sick(
     "own-linear-cell-radius-1.5-length-30",
     lambda s: pair(SequenceModel(Linear(5, 30, 1.5), 3), recall(s, 30, 3, 5, 40)),
     time_ratio(above=1e3),
-    "SPECTRAL_RADIUS",
-    "EXPLODING",
+    *CHAOTIC,
     layer=("rnn.drive", "rnn.back"),
     also=GROWS,
     control=keeps,
@@ -169,8 +160,7 @@ zoo.sick(
     "tanh-60-input-along-one-direction",
     lambda s: every_step(one_way(nn.RNN(8, 60, batch_first=True)), s, 14, 9, batch=40),
     states_rank(2.5),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="rnn",
     also=LOW,
     control=plain,
@@ -179,8 +169,7 @@ zoo.sick(
     "lstm-40-input-along-one-direction",
     lambda s: every_step(one_way(nn.LSTM(8, 40, batch_first=True)), s, 14, 9, batch=40),
     states_rank(3),
-    "LOW_RANK",
-    "BOTTLENECK",
+    *ONE_WAY,
     layer="rnn",
     also=LOW,
     control=plain,
@@ -239,9 +228,7 @@ zoo.sick(
     "gru-26-forecast-rmsprop-9",
     lambda s: forecast(s, "RMSprop", 9.0),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"DEAD", "SATURATION", "LOW_RANK", "BOTTLENECK", "SHORT_MEMORY", "SPECTRAL_RADIUS", "VANISHING"},
     control=paced,
 )
@@ -291,10 +278,10 @@ zoo.sick(
 
 def bursts(seed: int, times: float) -> Setup:
     """Every twelfth batch has errors that many times as dear."""
-    count = iter(range(10**9))
+    now = every(12, 6)
 
     def loss(y: Tensor, t: Tensor) -> Tensor:
-        return (y - t).square().mean() * (times if next(count) % 12 == 6 else 1.0)
+        return (y - t).square().mean() * (times if now() else 1.0)
 
     model = SequenceModel(nn.LSTM(3, 22, batch_first=True), 3, every_step=True)
     return pair(model, series(seed).with_loss(loss), steps=60)
@@ -305,8 +292,7 @@ zoo.sick(
     "lstm-22-forecast-every-twelfth-batch-times-300",
     lambda s: bursts(s, 300.0),
     gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=level,
 )
 

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from validation.case import Setup, Zoo
 from validation.evidence import converged, trains
-from validation.nets import SequenceModel, Words, gate_bias_, spectral_
+from validation.nets import Cell, SequenceModel, Words, gate_bias_, spectral_
 from validation.setups import every_step, frozen, pair, pretrain, recent
 from validation.tasks import Task, ciphers, echo, markov, recall, series, waves
 
@@ -94,7 +94,7 @@ zoo.healthy("default-gru-length-40-every-step", lambda s: every_step(nn.GRU(8, 2
 # --- own cells, other ways to read and write
 
 
-class Minimal(nn.Module):
+class Minimal(Cell):
     """Own cell with a single gate that forgets and writes at once."""
 
     def __init__(self, dim: int, width: int) -> None:
@@ -102,14 +102,10 @@ class Minimal(nn.Module):
         self.gate, self.new = nn.Linear(dim + width, width), nn.Linear(dim + width, width)
         self.hidden_size = width
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        state, states = x.new_zeros(len(x), self.hidden_size), []
-        for t in range(x.shape[1]):
-            share = torch.sigmoid(self.gate(torch.cat([x[:, t], state], dim=1)))
-            fresh = torch.tanh(self.new(torch.cat([x[:, t], share * state], dim=1)))
-            state = (1 - share) * state + share * fresh
-            states.append(state)
-        return torch.stack(states, dim=1), state
+    def step(self, x: Tensor, state: Tensor) -> Tensor:
+        share = torch.sigmoid(self.gate(torch.cat([x, state], dim=1)))
+        fresh = torch.tanh(self.new(torch.cat([x, share * state], dim=1)))
+        return (1 - share) * state + share * fresh
 
 
 class Packed(nn.Module):
@@ -166,19 +162,15 @@ class Carried(nn.Module):
         return self.head(states)
 
 
-class Normed(nn.Module):
+class Normed(Cell):
     """A tanh cell with a norm on its state."""
 
     def __init__(self, dim: int, width: int) -> None:
         super().__init__()
         self.cell, self.norm, self.hidden_size = nn.RNNCell(dim, width), nn.LayerNorm(width), width
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        state, states = x.new_zeros(len(x), self.hidden_size), []
-        for t in range(x.shape[1]):
-            state = self.norm(self.cell(x[:, t], state))
-            states.append(state)
-        return torch.stack(states, dim=1), state
+    def step(self, x: Tensor, state: Tensor) -> Tensor:
+        return self.norm(self.cell(x, state))
 
 
 class Heard(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import both, equal_heads, heads_differ, sharp_attention, tokens_alike, trains
+from validation.labels import ALIKE, ONE, SHARP
 from validation.nets import (
     Attention,
     LanguageModel,
@@ -31,7 +32,6 @@ zoo = Zoo("transformer", half="tune", analyzer="transformer", proof=FAST)
 
 # --- attention that is too sharp
 
-SHARP = {"SATURATION", "EXPLODING", "UNSTABLE"}
 pre_norm = zoo.healthy("encoder-pre-norm-3x32", lambda s: pair(torch_encoder(3, 32, 4), patches(s)))
 zoo.sick(
     "encoder-3x32-queries-times-100",
@@ -124,7 +124,6 @@ zoo.sick(
 
 # --- tokens that become one
 
-ALIKE = {"VANISHING", "LOW_RANK", "BOTTLENECK", "EXPLODING"}
 zoo.sick(
     "attention-only-10x32",
     lambda s: pair(SetClassifier(24, 32, [Attention(32, 4) for _ in range(10)], 6), patches(s)),
@@ -200,7 +199,6 @@ zoo.sick(
 
 # --- heads that are one
 
-ONE = {"SYMMETRY", "LOW_RANK", "BOTTLENECK"}
 focused = zoo.healthy("encoder-3x32-focused-heads", lambda s: pair(sharpen(torch_encoder(3, 32, 4), 5.0), patches(s)))
 zoo.sick(
     "encoder-3x32-heads-tied",

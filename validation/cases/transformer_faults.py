@@ -25,6 +25,7 @@ from validation.evidence import (
     rank_at_most,
     trains,
 )
+from validation.labels import JUMPS, LOST, RUNS_AWAY
 from validation.nets import Attention, Block, LanguageModel, SetClassifier, Vision, block_encoder, torch_encoder
 from validation.setups import pair, partly_dead, rated, vision
 from validation.tasks import Task, ciphers, markov, patches, token_loss
@@ -333,9 +334,7 @@ zoo.sick(
     "encoder-post-norm-6x32-sgd-30",
     lambda s: rated(torch_encoder(6, 32, 4, norm_first=False), patches(s), "SGD", 30.0, 20),
     diverges(),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
+    *RUNS_AWAY,
     also={"ENTROPY_COLLAPSE", "RANK_COLLAPSE", "DEAD", "SATURATION"},
     control=pre_norm,
 )
@@ -345,7 +344,7 @@ zoo.sick(
     diverges(),
     "EXPLODING",
     "UNSTABLE",
-    also={"ENTROPY_COLLAPSE", "RANK_COLLAPSE", "DEAD", "SATURATION", "HEAD_DIVERSITY", "NUMERICAL"},
+    also=LOST,
     control=vit,
 )
 zoo.sick(
@@ -361,7 +360,7 @@ zoo.sick(
     diverges(),
     "EXPLODING",
     "UNSTABLE",
-    also={"ENTROPY_COLLAPSE", "RANK_COLLAPSE", "DEAD", "SATURATION", "HEAD_DIVERSITY", "NUMERICAL"},
+    also=LOST,
     control=encoder,
 )
 zoo.sick(
@@ -389,7 +388,6 @@ zoo.sick(
     "documents-weigh-by-their-readers",
     lambda s: weighed(s, 5.0),
     gradient_norms_spread(30),
-    "UNSTABLE",
-    "EXPLODING",
+    *JUMPS,
     control=weights,
 )

@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a case is explained by its name, a forward by its class
+# ruff: noqa: D103 - a case is explained by its name, a forward by its class
 """Transformers with one fault of each kind, their twins, and odd healthy ones.
 
 Half: holdout.
@@ -25,12 +25,14 @@ from validation.evidence import (
     tokens_alike,
     trains,
 )
+from validation.labels import ALIKE, LOST, ONE, SHARP
 from validation.nets import (
     Attention,
     Block,
     Lambda,
     LanguageModel,
     Latents,
+    OwnNorm,
     SetClassifier,
     Vision,
     sharpen,
@@ -54,7 +56,6 @@ def words(seed: int, depth: int = 3, heads: int = 3, **more) -> Setup:
 
 # --- attention that is too sharp
 
-SHARP = {"SATURATION", "EXPLODING", "UNSTABLE"}
 language = zoo.healthy("language-model-gelu-3x36", words)
 zoo.sick(
     "language-model-3x36-second-keys-times-300",
@@ -104,8 +105,6 @@ zoo.sick(
 
 # --- tokens that become one, heads that are one
 
-ALIKE = {"VANISHING", "LOW_RANK", "BOTTLENECK", "EXPLODING"}
-
 
 def bare(depth: int) -> SetClassifier:
     """Attention after attention, with nothing beside it."""
@@ -128,7 +127,6 @@ zoo.sick(
     also=ALIKE,
     control=encoder,
 )
-ONE = {"SYMMETRY", "LOW_RANK", "BOTTLENECK"}
 varied = zoo.healthy(
     "vision-3x32-4-heads-keys-times-7",
     lambda s: vision(s, sharpen(Vision(32, 4, 3), 7.0, part="key")),
@@ -236,21 +234,9 @@ zoo.sick(
 )
 
 
-class OwnNorm(nn.Module):
-    """Divides by the deviation over the width; a token of zeros has none."""
-
-    def __init__(self, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x - x.mean(dim=-1, keepdim=True)
-        return x / (x.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
-
-
 def padded(seed: int, eps: float) -> Setup:
     """The last token is padding; the projection has no bias, so it stays zero."""
-    model = SetClassifier(24, 32, [OwnNorm(eps), Block(32, 4), Block(32, 4)], 6)
+    model = SetClassifier(24, 32, [OwnNorm(eps, -1), Block(32, 4), Block(32, 4)], 6)
     nn.init.zeros_(model.project.bias)
     return pair(model, patches(seed, 9).mapped(lambda x: torch.cat([x[:, :-1], 0 * x[:, -1:]], dim=1)))
 
@@ -277,7 +263,7 @@ zoo.sick(
     diverges(),
     "EXPLODING",
     "UNSTABLE",
-    also={"ENTROPY_COLLAPSE", "RANK_COLLAPSE", "DEAD", "SATURATION", "HEAD_DIVERSITY", "NUMERICAL"},
+    also=LOST,
     control=language,
 )
 

@@ -21,6 +21,7 @@ from validation.nets import (
     SetClassifier,
     Vision,
     block_encoder,
+    refit,
     torch_encoder,
 )
 from validation.setups import frozen, pair, pretrain, vision
@@ -81,10 +82,7 @@ class Sink(Attention):
 
 
 def sinks(depth: int, width: int, heads: int, count: int, seed: int) -> Setup:
-    model = LanguageModel(20, width, heads, depth)
-    for block in model.blocks:
-        block.attention = Sink(width, heads, count)
-    return pair(model, markov(seed))
+    return pair(refit(LanguageModel(20, width, heads, depth), lambda: Sink(width, heads, count)), markov(seed))
 
 
 class Gated(nn.Module):
@@ -136,10 +134,7 @@ class Near(Attention):
 
 
 def with_distances(seed: int) -> Setup:
-    model = LanguageModel(20, 32, 4, 2)
-    for block in model.blocks:
-        block.attention = Near(32, 4)
-    return pair(model, markov(seed))
+    return pair(refit(LanguageModel(20, 32, 4, 2), lambda: Near(32, 4)), markov(seed))
 
 
 class Windowed(Attention):
@@ -152,10 +147,7 @@ class Windowed(Attention):
 
 
 def windowed(seed: int) -> Setup:
-    model = LanguageModel(20, 36, 3, 3)
-    for block in model.blocks:
-        block.attention = Windowed(36, 3)
-    return pair(model, markov(seed))
+    return pair(refit(LanguageModel(20, 36, 3, 3), lambda: Windowed(36, 3)), markov(seed))
 
 
 class OneKey(nn.Module):
@@ -252,9 +244,7 @@ class Rotary(Attention):
 
 
 def rotary(seed: int) -> Setup:
-    model = LanguageModel(20, 40, 5, 2)
-    for block in model.blocks:
-        block.attention = Rotary(40, 5)
+    model = refit(LanguageModel(20, 40, 5, 2), lambda: Rotary(40, 5))
     nn.init.zeros_(model.position.weight)
     return pair(model, markov(seed))
 

@@ -8,15 +8,26 @@ from validation.nets.attention import (
     SetClassifier,
     Vision,
     block_encoder,
+    refit,
     sharpen,
     tie_heads,
     torch_encoder,
 )
 from validation.nets.conv import ConvCoder, ConvNet, Mobile, Signal, UNet, deep_conv
-from validation.nets.dense import Activation, DeepSet, Gated, Lambda, Lora, Tabular, Tower, TwoTower, deep, mlp
+from validation.nets.dense import Activation, DeepSet, Gated, Lambda, Lora, OwnNorm, Tabular, Tower, TwoTower, deep, mlp
 from validation.nets.game import Game, Players, Rules, zero_sum
 from validation.nets.policy import Actor, GaussianActor, Mover, Shared, fond_of, sure
-from validation.nets.recurrent import Leaky, SequenceModel, Words, gate_bias_, identity_rnn, positive, spectral_, wild_
+from validation.nets.recurrent import (
+    Cell,
+    Leaky,
+    SequenceModel,
+    Words,
+    gate_bias_,
+    identity_rnn,
+    positive,
+    spectral_,
+    wild_,
+)
 from validation.nets.residual import (
     Mixer,
     ResidualBlock,
@@ -33,6 +44,7 @@ __all__ = [
     "Actor",
     "Attention",
     "Block",
+    "Cell",
     "ConvCoder",
     "ConvNet",
     "DeepSet",
@@ -47,6 +59,7 @@ __all__ = [
     "Mixer",
     "Mobile",
     "Mover",
+    "OwnNorm",
     "Players",
     "ResidualBlock",
     "ResidualNet",
@@ -74,6 +87,7 @@ __all__ = [
     "identity_rnn",
     "mlp",
     "positive",
+    "refit",
     "residual_convs",
     "residual_mlp",
     "scale_",

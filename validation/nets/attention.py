@@ -85,6 +85,13 @@ class LanguageModel(nn.Module):
         return self.head(self.norm(x))
 
 
+def refit(model: LanguageModel, make: Callable[[], Attention]) -> LanguageModel:
+    """Give every block an attention of another kind."""
+    for block in model.blocks:
+        block.attention = make()
+    return model
+
+
 class SetClassifier(nn.Module):
     """Projects vectors, runs `layers` over them, classifies their mean: a small ViT without pictures."""
 

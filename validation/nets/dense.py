@@ -63,6 +63,18 @@ class Lambda(nn.Module):
         return self.function(x)
 
 
+class OwnNorm(nn.Module):
+    """Standardises over some dimensions by hand; without `eps`, what is constant there divides zero by zero."""
+
+    def __init__(self, eps: float, dims: int | tuple[int, ...]) -> None:
+        super().__init__()
+        self.eps, self.dims = eps, dims
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(dim=self.dims, keepdim=True)
+        return centred / (centred.square().mean(dim=self.dims, keepdim=True) + self.eps).sqrt()
+
+
 class Lora(nn.Module):
     """A frozen linear layer with a low-rank change that starts at zero: at step 0 the first factor's gradient is 0."""
 

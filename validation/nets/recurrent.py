@@ -65,7 +65,23 @@ def positive(dim: int, width: int, radius: float) -> nn.RNN:
     return rnn
 
 
-class Leaky(nn.Module):
+class Cell(nn.Module):
+    """Base of own cells: `step` over time, from a state of zeros, gives all states and the last."""
+
+    hidden_size: int
+
+    def step(self, x: Tensor, state: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        state, states = x.new_zeros(len(x), self.hidden_size), []
+        for t in range(x.shape[1]):
+            state = self.step(x[:, t], state)
+            states.append(state)
+        return torch.stack(states, dim=1), state
+
+
+class Leaky(Cell):
     """Own cell: a leaky integrator of a driven tanh; `keep` is what stays of the state per step."""
 
     def __init__(self, dim: int, width: int, keep: float) -> None:
@@ -74,13 +90,8 @@ class Leaky(nn.Module):
         self.drive, self.back = nn.Linear(dim, width), nn.Linear(width, width, bias=False)
         nn.init.normal_(self.back.weight, std=0.1 / width**0.5)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        state = x.new_zeros(len(x), self.hidden_size)
-        states = []
-        for t in range(x.shape[1]):
-            state = self.keep * state + torch.tanh(self.drive(x[:, t]) + self.back(state)) * (1 - 0.5 * self.keep)
-            states.append(state)
-        return torch.stack(states, dim=1), state
+    def step(self, x: Tensor, state: Tensor) -> Tensor:
+        return self.keep * state + torch.tanh(self.drive(x) + self.back(state)) * (1 - 0.5 * self.keep)
 
 
 @torch.no_grad()
