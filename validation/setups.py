@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, call
 from validation.nets import Mover, Players, Rules, SequenceModel, scale_
-from validation.tasks import Task, echo, images, moves, recall
+from validation.tasks import Task, echo, grey, moves, recall
 
 # --- any model
 
@@ -69,8 +69,8 @@ def frozen(model: nn.Module, *paths: str) -> nn.Module:
 
 
 def vision(seed: int, model: nn.Module) -> Setup:
-    """Let a small vision transformer tell six classes of grey pictures apart."""
-    return pair(model, images(seed, 1, 8, 6, 20, 1.5))
+    """Let a small vision transformer tell grey pictures apart."""
+    return pair(model, grey(seed))
 
 
 def lagged(model: nn.Module, seed: int, lag: int, classes: int = 4, dim: int = 8, batch: int = 48) -> Setup:

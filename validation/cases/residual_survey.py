@@ -24,7 +24,7 @@ from validation.evidence import (
 )
 from validation.labels import DEADENS, RUNS_AWAY
 from validation.nets import Lambda, Mixer, ResidualBlock, ResidualNet, Staged, dense_branch, he_, xavier_
-from validation.setups import pair, partly_dead, rated
+from validation.setups import biased, pair, partly_dead, rated
 from validation.tasks import blobs, images, patches
 
 zoo = Zoo("residual", half="holdout", proof=trains(lr=3e-3, steps=40))
@@ -62,16 +62,9 @@ zoo.sick(
 # --- a dead, cut or narrow place
 
 
-def shifted(seed: int) -> Setup:
-    """The third branch's first layer is pushed down, so the branch adds a constant only."""
-    model = stack(5)
-    nn.init.constant_(model.blocks[2].branch[1].bias, -30)
-    return pair(model, blobs(seed, 26, 13, 110, 0.8))
-
-
 zoo.sick(
     "5-pre-norm-blocks-third-branch-dead",
-    shifted,
+    lambda s: biased(stack(5), "blocks.2.branch.1", -30, blobs(s, 26, 13, 110, 0.8)),
     both(dead("blocks.2.branch.2", 0.99), no_gradient("blocks.2.branch.1")),
     "DEAD",
     layer=("blocks.2.branch.1", "blocks.2.branch.3"),

@@ -27,8 +27,8 @@ from validation.evidence import (
 )
 from validation.labels import JUMPS, LOST, RUNS_AWAY
 from validation.nets import Attention, Block, LanguageModel, SetClassifier, Vision, block_encoder, torch_encoder
-from validation.setups import pair, partly_dead, rated, vision
-from validation.tasks import Task, ciphers, markov, patches, token_loss
+from validation.setups import biased, pair, partly_dead, rated, vision
+from validation.tasks import Task, ciphers, grey, markov, patches, token_loss
 
 FAST = trains(lr=3e-3, steps=30)
 zoo = Zoo("transformer", half="tune", analyzer="transformer", proof=FAST)
@@ -37,15 +37,9 @@ zoo = Zoo("transformer", half="tune", analyzer="transformer", proof=FAST)
 # --- dead, equal, cut
 
 
-def dead_feed_forward(seed: int) -> Setup:
-    model = block_encoder(4, 40, 4, 10, act=nn.ReLU)
-    nn.init.constant_(model.layers[1].up.bias, -15)
-    return pair(model, patches(seed))
-
-
 zoo.sick(
     "patches-4x40-second-feed-forward-dead",
-    dead_feed_forward,
+    lambda s: biased(block_encoder(4, 40, 4, 10, act=nn.ReLU), "layers.1.up", -15, patches(s)),
     both(dead("layers.1.act", 0.99), no_gradient("layers.1.up")),
     "DEAD",
     layer="layers.1.up",
@@ -88,15 +82,10 @@ zoo.sick(
 )
 
 
-def with_bias(model: nn.Module, path: str, value: float, seed: int) -> Setup:
-    nn.init.constant_(model.get_submodule(path).bias, value)
-    return vision(seed, model)
-
-
 relu_picture = zoo.healthy("vision-relu-4x28", lambda s: vision(s, Vision(28, 4, 4, act=nn.ReLU)))
 zoo.sick(
     "vision-relu-4x28-last-feed-forward-dead",
-    lambda s: with_bias(Vision(28, 4, 4, act=nn.ReLU), "blocks.3.up", -25, s),
+    lambda s: biased(Vision(28, 4, 4, act=nn.ReLU), "blocks.3.up", -25, grey(s)),
     both(dead("blocks.3.act", 0.99), no_gradient("blocks.3.up")),
     "DEAD",
     layer="blocks.3.up",

@@ -39,7 +39,7 @@ from validation.nets import (
     tie_heads,
     torch_encoder,
 )
-from validation.setups import pair, rated, vision
+from validation.setups import biased, pair, rated, vision
 from validation.tasks import markov, patches
 
 FAST = trains(lr=3e-3, steps=30)
@@ -158,16 +158,10 @@ zoo.sick(
 # --- the faults of any network
 
 
-def with_bias(seed: int, path: str) -> Setup:
-    setup = words(seed, 3, act=nn.ReLU)
-    nn.init.constant_(setup.model.get_submodule(path).bias, -28)
-    return setup
-
-
 relu = zoo.healthy("language-model-relu-3x36", lambda s: words(s, act=nn.ReLU))
 zoo.sick(
     "language-model-relu-3x36-second-feed-forward-dead",
-    lambda s: with_bias(s, "blocks.1.up"),
+    lambda s: biased(LanguageModel(17, 36, 3, 3, act=nn.ReLU), "blocks.1.up", -28, markov(s, 17, 12, 20)),
     both(dead("blocks.1.act", 0.99), no_gradient("blocks.1.up")),
     "DEAD",
     layer="blocks.1.up",

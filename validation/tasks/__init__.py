@@ -2,7 +2,7 @@
 
 from validation.tasks.rewards import bandit, chain, choices, moves, reach
 from validation.tasks.sequences import ciphers, echo, markov, recall, token_loss
-from validation.tasks.signals import images, pictures, series, waves
+from validation.tasks.signals import grey, images, pictures, series, waves
 from validation.tasks.task import Task, drawn_once, every
 from validation.tasks.vectors import blobs, manifold, patches, regression, table, views
 
@@ -16,6 +16,7 @@ __all__ = [
     "drawn_once",
     "echo",
     "every",
+    "grey",
     "images",
     "manifold",
     "markov",

@@ -26,6 +26,11 @@ def images(
     return Task(seed, draw, F.cross_entropy)
 
 
+def grey(seed: int) -> Task:
+    """Six classes of small pictures in one channel."""
+    return images(seed, 1, 8, 6, 20, 1.5)
+
+
 def pictures(seed: int, factors: int = 6, size: int = 8, channels: int = 1, batch: int = 32) -> Task:
     """Sums of smooth templates with random weights, to be reconstructed."""
     coarse = torch.randn(factors, channels, 4, 4, generator=drawn_once(seed, 700))
