@@ -102,26 +102,26 @@ def costly(proof: Proof) -> Proof:
 
 
 class Zoo:
-    """Collects the cases of one family; `analyzer` and `proof` stand for those that do not name their own."""
+    """Collects the cases of one family and one half; `analyzer` and `proof` stand for those that do not name theirs."""
 
-    def __init__(self, family: str, analyzer: str = "general", proof: Proof | None = None) -> None:
-        self.family, self.analyzer, self.proof = family, analyzer, proof
+    def __init__(self, family: str, half: str, analyzer: str = "general", proof: Proof | None = None) -> None:
         self.cases: list[Case] = []
+        self.proof = proof
+        self._shared = {"family": family, "half": half, "analyzer": analyzer}
 
-    def healthy(self, name: str, half: str, build: Build, proof: Proof | None = None, **more: Any) -> Case:
+    def healthy(self, name: str, build: Build, proof: Proof | None = None, **more: Any) -> Case:
         """Add a case that must raise no alarm."""
-        return self._add(name=name, half=half, build=build, proof=proof or self.proof, **more)
+        return self._add(name, build=build, proof=proof or self.proof, **more)
 
-    def sick(self, name: str, half: str, build: Build, proof: Proof, *types: str, **more: Any) -> Case:
+    def sick(self, name: str, build: Build, proof: Proof, *types: str, **more: Any) -> Case:
         """Add a case with a fault: the first of `types` is its class, the others are as good an answer."""
         layer = more.pop("layer", None)
         more["layer"] = (layer,) if isinstance(layer, str) else layer
         more["also"] = frozenset(more.get("also", ()))
-        return self._add(name=name, half=half, build=build, proof=proof, fault=types[0], label=frozenset(types), **more)
+        return self._add(name, build=build, proof=proof, fault=types[0], label=frozenset(types), **more)
 
-    def _add(self, **fields: Any) -> Case:
-        fields["name"] = f"{self.family}/{fields['name']}"
-        case = Case(**{"family": self.family, "analyzer": self.analyzer, **fields})
+    def _add(self, name: str, **fields: Any) -> Case:
+        case = Case(**{**self._shared, "name": f"{self._shared['family']}/{name}", **fields})
         self.cases.append(case)
         return case
 

@@ -1,14 +1,17 @@
-"""Puts models and tasks together, with the changes that several zoos make to them."""
+"""Puts models and tasks together, with the changes that several files of cases make to them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from validation.case import Setup, call
-from validation.tasks import Task
+from validation.nets import Mover, Players, Rules, SequenceModel, scale_
+from validation.tasks import Task, echo, grey, moves, recall
+
+# --- any model
 
 
 def pair(model: nn.Module, task: Task, **more: Any) -> Setup:
@@ -41,6 +44,12 @@ def biased(model: nn.Module, path: str, value: float, task: Task, sign: bool = F
     return pair(model, task)
 
 
+def scaled(model: nn.Module, path: str, factor: float, task: Task) -> Setup:
+    """Multiply the weight of one layer."""
+    scale_(model.get_submodule(path), factor)
+    return pair(model, task)
+
+
 def partly_dead(model: nn.Module, path: str, share: float, task: Task) -> Setup:
     """Push a share of the units of one layer so far down that they never fire."""
     layer = model.get_submodule(path)
@@ -54,3 +63,82 @@ def frozen(model: nn.Module, *paths: str) -> nn.Module:
     for path in paths:
         model.get_submodule(path).requires_grad_(False)
     return model
+
+
+# --- pictures and sequences
+
+
+def vision(seed: int, model: nn.Module) -> Setup:
+    """Let a small vision transformer tell grey pictures apart."""
+    return pair(model, grey(seed))
+
+
+def lagged(model: nn.Module, seed: int, lag: int, classes: int = 4, dim: int = 8, batch: int = 48) -> Setup:
+    """A task whose answer lies `lag` steps back, and a user who knows it."""
+    return pair(model, recall(seed, lag, classes, dim, batch), hints={"required_lag": lag})
+
+
+def recent(rnn: nn.Module, seed: int, length: int, back: int, classes: int = 4) -> Setup:
+    """A long sequence whose answer lies near its end, and a user who knows that."""
+    task = recall(seed, length, classes, where=length - back)
+    return pair(SequenceModel(rnn, classes), task, hints={"required_lag": back})
+
+
+def every_step(
+    rnn: nn.Module, seed: int, length: int = 12, classes: int = 6, lag: int = 1, batch: int = 32, **more: Any
+) -> Setup:
+    """Ask at every step for what was shown `lag` steps before."""
+    return pair(SequenceModel(rnn, classes, every_step=True, **more), echo(seed, length, classes, 8, batch, lag))
+
+
+# --- policies and games
+
+
+def of_logits(output: tuple[Tensor, Tensor]) -> tuple[Tensor, None, None, Tensor]:
+    """Logits, no deviation, no mean, value."""
+    return output[0], None, None, output[1]
+
+
+def of_moves(output: tuple[Tensor, Tensor]) -> tuple[None, Tensor, Tensor, None]:
+    """No logits, deviation, mean, no value."""
+    return None, output[1], output[0], None
+
+
+def discrete(model: nn.Module, task: Task, **more: Any) -> Setup:
+    """A policy that chooses among actions."""
+    return pair(model, task, kwargs={"action_extractor": of_logits}, **more)
+
+
+def rated_policy(model: nn.Module, task: Task, kind: str, lr: float, steps: int = 20) -> Setup:
+    """The same with an optimizer of torch."""
+    return discrete(model, task, optimizer=getattr(torch.optim, kind)(model.parameters(), lr=lr), steps=steps)
+
+
+def continuous(model: nn.Module, task: Task, reach: float = 1.0) -> Setup:
+    """A policy that moves within ± `reach`, which every user of an environment knows."""
+    return pair(model, task, kwargs={"action_extractor": of_moves}, hints={"action_range": (-reach, reach)})
+
+
+def mover(seed: int, reach: float, share: float, factor: float = 1.0, dim: int = 11, count: int = 4) -> Setup:
+    """Move within `reach` by a deviation of `share` of it; `factor` multiplies the weights of the mean."""
+    model = Mover(dim, count, reach, share * reach)
+    scale_(model.mean, factor)
+    return continuous(model, moves(seed, dim, count, reach), reach)
+
+
+def played(model: nn.Module, random: torch.Generator, batch: int) -> Setup:
+    """A game in which each parameter of the model is a player, and the output holds the loss of each."""
+    turns = list(model.parameters())
+    players = [(lambda out, i=i: out[i], [move]) for i, move in enumerate(turns)]
+    return Setup(
+        model=model,
+        input_fn=lambda: torch.randn(batch, len(turns[-1]), generator=random),
+        loss_fn=lambda out: out[0],
+        kwargs={"players": players},
+    )
+
+
+def play(seed: int, dims: tuple[int, ...], rules: Rules, spread: float = 1.0) -> Setup:
+    """Seat as many players as there are `dims`, each at a random move."""
+    random = torch.Generator().manual_seed(seed + 20)
+    return played(Players(rules, [spread * torch.randn(dim, generator=random) for dim in dims]), random, 48)

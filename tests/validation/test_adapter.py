@@ -8,7 +8,7 @@ from validation.score import Finding
 from validation.zoo import CASES
 
 import gradient_flow
-from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow import Issue, IssueSeverity, IssueType
 from validation import runner
 
 ISSUE = Issue(

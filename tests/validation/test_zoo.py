@@ -3,8 +3,10 @@
 One seed, and the costly measurements for a part of the cases; `python -m validation --verify` does all of them.
 """
 
+import importlib
 import zlib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ from validation.case import FAMILIES, HALVES, Case, Evidence, Setup, Zoo, call, 
 from validation.tasks import blobs
 from validation.zoo import CASES
 
-from gradient_flow.diagnosis.issue import IssueType
+from gradient_flow import IssueType
+from validation import cases as folder
 
 SICK = [case for case in CASES.values() if case.sick]
 HEALTHY = [case for case in CASES.values() if not case.sick]
@@ -43,6 +46,15 @@ def test_every_class_is_in_both_halves():
 
 def test_every_family_has_sick_and_healthy_cases_in_both_halves():
     assert len({(case.family, case.half, case.sick) for case in CASES.values()}) == len(FAMILIES) * len(HALVES) * 2
+
+
+def test_a_file_holds_one_half_and_says_which():
+    for path in sorted(Path(folder.__file__).parent.glob("[!_]*.py")):
+        module = importlib.import_module(f"validation.cases.{path.stem}")
+        (half,) = {case.half for case in module.zoo.cases}
+        (family,) = {case.family for case in module.zoo.cases}
+        assert f"\nHalf: {half}.\n" in module.__doc__, path.name
+        assert path.stem.startswith(family), path.name
 
 
 def test_there_are_enough_bottlenecks_to_speak_of_a_rate():
@@ -117,7 +129,20 @@ def test_a_fault_outside_its_labels_is_refused():
             name="x", family="mlp", half="tune", fault="DEAD", label=frozenset({"SLOW"}), build=_nothing, proof=_nothing
         )
     with pytest.raises(ValueError, match="is none of"):
-        Zoo("mlp").healthy("x", "both", _nothing, _nothing)
+        Zoo("mlp", half="both").healthy("x", _nothing, _nothing)
+
+
+def test_a_case_takes_from_its_zoo_what_it_does_not_name():
+    zoo = Zoo("rl", half="holdout", analyzer="policy", proof=_nothing)
+    plain = zoo.healthy("x", _nothing)
+    own = zoo.sick("y", _nothing, _other, "SLOW", half="tune", analyzer="general", layer="head", control=plain)
+    assert (plain.name, plain.half, plain.analyzer, plain.proof) == ("rl/x", "holdout", "policy", _nothing)
+    assert (own.half, own.analyzer, own.proof, own.layer) == ("tune", "general", _other, ("head",))
+    assert zoo.cases == [plain, own]
+
+
+def _other(*_):
+    return Evidence(False, "")
 
 
 def _nothing(*_):

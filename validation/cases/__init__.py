@@ -1,0 +1,1 @@
+"""The cases, by family and subject; each file holds one half."""
