@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import numbers
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,6 +59,22 @@ class MissingExtraError(GradientFlowError, ImportError):
 
 class GradientFlowWarning(UserWarning):
     """Something was noticed that does not stop the work."""
+
+
+def warn(message: str, stacklevel: int = 2) -> None:
+    """Warn with `GradientFlowWarning`; where a filter turns warnings into errors, log the message instead.
+
+    With `python -W error` a remark of ours would otherwise end somebody's training. `stacklevel` counts as in
+    `warnings.warn`: 1 is the line of this call, 2 its caller.
+
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error")
+    ...     warn("Inf gradients were replaced.")
+    """
+    try:
+        warnings.warn(message, GradientFlowWarning, stacklevel=stacklevel + 1)
+    except GradientFlowWarning:
+        logging.getLogger("gradient_flow").warning("%s", message)
 
 
 def check_whole(name: str, value: Any, at_least: int) -> None:

@@ -204,6 +204,32 @@ def test_the_warning_about_large_replacements_comes_once_and_only_for_inf(recwar
     assert not recwarn.list
 
 
+def test_warnings_as_errors_do_not_end_a_training(caplog):
+    model = make_model()
+    manager = create_gradient_manager()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def broken():
+        raise ZeroDivisionError("no replay")
+
+    loss_of(model).backward()
+    poison(model, math.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        manager.step(model, optimizer, torch.tensor(1.0), backward=False, closure=broken)
+    assert "The step could not be replayed: no replay" in caplog.text
+    assert "Inf gradients were replaced by replace_inf_with=1e+06" in caplog.text
+
+
+def test_a_warning_names_the_line_of_the_user():
+    model = make_model()
+    loss_of(model).backward()
+    poison(model, math.inf)
+    with pytest.warns(GradientFlowWarning) as caught:
+        create_gradient_manager().step(model, None, None)
+    assert caught[0].filename == __file__
+
+
 def test_a_replacement_is_never_more_than_the_dtype_can_hold():
     model = nn.Linear(2, 1, bias=False).to(torch.float16)
     model.weight.grad = torch.tensor([[math.inf, -math.inf]], dtype=torch.float16)

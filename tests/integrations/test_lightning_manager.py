@@ -1,6 +1,7 @@
 """The manager in a real Lightning Trainer."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -81,6 +82,16 @@ def test_a_bad_batch_is_skipped_with_its_schedule_and_the_operation_is_named(tmp
     assert model.rates[2] == model.rates[3] == 2 * model.rates[4]
     assert not vars(model).keys() & {"log", "log_dict"}
     assert not model.trainer.optimizers[0]._optimizer_step_pre_hooks
+
+
+def test_the_cause_is_logged_where_warnings_are_errors(tmp_path, caplog):
+    model = Regression(bad=3)
+    callback = GradientManagerCallback(GradientConfig(nonfinite="skip", max_grad_norm=1e9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GradientFlowWarning)
+        fit(model, callback, tmp_path)
+    assert callback.manager.total_steps == 6
+    assert "`div` made Inf" in caplog.text
 
 
 def test_without_explain_nothing_is_replayed(tmp_path):

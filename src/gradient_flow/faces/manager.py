@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.capture.random_state import RandomState
 from gradient_flow.config import GradientConfig
 from gradient_flow.diagnosis.step_health import report
-from gradient_flow.errors import ConfigError, GradientFlowWarning, InputError, MonitorStateError
+from gradient_flow.errors import ConfigError, InputError, MonitorStateError, warn
 from gradient_flow.faces.monitor import GradientMonitor, describe_gradients
 from gradient_flow.record.export import write_json
 from gradient_flow.record.step import plain_value
@@ -431,7 +430,7 @@ class GradientManager:
         try:
             origin = find_nonfinite(closure, model, rng_state=self._random)
         except Exception as problem:  # the search for the cause must not become a second fault
-            warnings.warn(f"The step could not be replayed: {problem}", GradientFlowWarning, stacklevel=4)
+            warn(f"The step could not be replayed: {problem}", stacklevel=4)
             return None
         self.origins.append(origin)
         return origin
@@ -466,12 +465,11 @@ class GradientManager:
         if self._warned or not event.inf or abs(self.config.replace_inf_with) <= _STALLING_INF:
             return
         self._warned = True
-        warnings.warn(
+        warn(
             f"Step {event.step}: Inf gradients were replaced by replace_inf_with={self.config.replace_inf_with:g}, "
             "then clipped. Adam keeps the square of such a gradient for thousands of steps (about 37,000 for 1e6 at "
             "beta2=0.999) and hardly moves that weight meanwhile; clipping afterwards shrinks every other gradient of "
             "the step with it. nonfinite='skip' leaves such steps out, nonfinite='zero' drops only their bad elements.",
-            GradientFlowWarning,
             stacklevel=4,
         )
 
