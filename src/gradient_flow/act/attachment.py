@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradient_flow.act.in_place import ScaleInStep
-from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.act.schedule_hold import ScheduleHold, check_schedulers
 from gradient_flow.capture.optimizer_steps import pending_scale, stepping_optimizer
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.errors import InputError
@@ -35,6 +35,7 @@ class Attachment:
         group: Any = None,
         trace_ranks: bool = False,
     ) -> None:
+        check_schedulers(scheduler)
         self.manager, self.model, self.scaler, self.scheduler = manager, model, scaler, scheduler
         self.group = group if group is not None else manager.group
         self._ranks: dict[int, RankNames] = {}

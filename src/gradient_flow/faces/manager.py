@@ -17,7 +17,7 @@ from gradient_flow.act.attachment import Attachment, as_optimizers
 from gradient_flow.act.clip_advice import ClipAdvice, advise_on_clipping
 from gradient_flow.act.guard import WITHHELD, GuardEvent, event_of
 from gradient_flow.act.in_place import ScaleInStep
-from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.act.schedule_hold import ScheduleHold, check_schedulers
 from gradient_flow.capture.optimizer_steps import (
     ScaleWatch,
     after_each_step,
@@ -145,6 +145,7 @@ class GradientManager:
         scaled = scaler is not None and scaler.is_enabled()
         if scaled and optimizer is None:
             raise InputError("`scaler` needs `optimizer`: gradients are unscaled for the optimizer that steps them.")
+        check_schedulers(scheduler)
         if loss is None and closure is not None:
             self.mark_step_start()
             loss = closure()
