@@ -39,7 +39,7 @@ class NonFiniteGradientError(GradientFlowError, ArithmeticError):
 
 
 class MonitorStateError(GradientFlowError, RuntimeError):
-    """A monitor was used in a state that does not allow it: closed, without records, or a second backward."""
+    """A monitor was used in a state that does not allow it: closed, attached already, or a second backward."""
 
 
 class RunFileError(GradientFlowError, ValueError):
