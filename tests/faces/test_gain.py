@@ -524,7 +524,6 @@ def test_a_backward_outside_the_with_is_not_recorded_and_not_disturbed(blocks, x
     assert blocks[0][0].weight.grad is not None
     assert monitor.norms() == [None] * 4
     assert "inside the `with`" in " ".join(monitor.report().split())
-    assert "inside the `with`" in " ".join(monitor.report().split())
 
 
 def test_only_a_row_is_kept_of_a_gradient(blocks, x):
