@@ -7,7 +7,7 @@ at convergence all norms are nearly equal, and without it the next breath of noi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -245,6 +245,19 @@ def _dead_layers(now: StepNumbers) -> Finding | None:
         f"Unusual pattern: {now.zero_layers} of {now.layers} gradients are exactly zero; step {now.step}",
         "Check for dead units, a detached part of the model, or parameters that this batch does not use.",
     )
+
+
+def bad_buffers_finding(step: int, bad: Mapping[str, int], done: str) -> Finding:
+    """Buffers that hold NaN or Inf, such as running statistics: training may not notice, evaluation does."""
+    shown = ", ".join(f"`{name}` ({count} elements)" for name, count in list(bad.items())[:3])
+    more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+    advice = (
+        "Evaluation uses these buffers. Give them good values again (`reset_running_stats()` for batch norm); with "
+        "nonfinite='skip' a bad step is undone for buffers too."
+        if done.startswith("left")
+        else "Check the batch: the buffers are again what they were after the last good step."
+    )
+    return Finding("nonfinite", f"Non-finite buffers: {shown}{more}, {done}; step {step}", advice)
 
 
 def blame(names: Sequence[str], sum_sq: NDArray[np.float64], usual: NDArray[np.float64] | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +50,17 @@ class GradientMonitor:
         self._usual: tuple[tuple[str, ...], NDArray[np.float64]] | None = None
 
     def check_gradient_health(
-        self, gradients: Any, *, loss: float | None = None, step: int | None = None
+        self,
+        gradients: Any,
+        *,
+        loss: float | None = None,
+        step: int | None = None,
+        more: Sequence[health.Finding] = (),
     ) -> dict[str, Any]:
         """Whether these gradients are healthy, with warnings and recommendations that name the evidence.
 
-        `gradients` is anything that `measure` takes, or its table. Nothing is remembered; `update_statistics` does.
+        `gradients` is anything that `measure` takes, or its table; `more` was found elsewhere. Nothing is remembered;
+        `update_statistics` does.
         """
         table = gradients if isinstance(gradients, GradientTable) else measure(gradients)
         total = table.total
@@ -76,7 +82,7 @@ class GradientMonitor:
         findings = health.judge_step(
             now, self._past, losses, loss_so_far=self._loss_so_far, widespread=self.config.nan_inf_threshold
         )
-        result = health.report(findings)
+        result = health.report([*findings, *more])
         if loss is not None and not math.isfinite(loss):
             result["healthy"] = False
             result["issues"].append("nonfinite")
