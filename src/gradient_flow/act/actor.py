@@ -48,6 +48,7 @@ class Actor:
         return {name: value for name, value in vars(self).items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        Actor.__init__(self, state["config"])  # what an older version did not have
         vars(self).update(state)
         self._forget_state_of_models()
 

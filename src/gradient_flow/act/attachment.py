@@ -12,6 +12,7 @@ from gradient_flow.act.schedule_hold import ScheduleHold, check_schedulers
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.optimizer_steps import pending_scale, stepping_optimizer
 from gradient_flow.capture.parameters import parameters_to_manage
+from gradient_flow.config import GradientConfig
 from gradient_flow.errors import InputError
 from gradient_flow.table import GradientTable
 from gradient_flow.table.rank_names import RankNames
@@ -21,13 +22,17 @@ from gradient_flow.table.row_parameters import Parameters, parameters_of_rows
 class StepManager(Protocol):
     """What an attachment asks of a `GradientManager`."""
 
-    @property
-    def process_group(self) -> Any:
-        """Ranks with different parameters that are managed as one model."""
+    process_group: Any
+    """Ranks with different parameters that are managed as one model."""
+    last_step: dict[str, Any] | None
+    """What the last step returned."""
 
     @property
-    def last_step(self) -> dict[str, Any] | None:
-        """What the last step returned."""
+    def config(self) -> GradientConfig:
+        """The settings in force."""
+
+    def see_buffers(self, model: torch.nn.Module) -> None:
+        """Take note of the buffers as they are now, to go back to."""
 
     def has_managed(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the coming step was managed already."""
@@ -38,7 +43,7 @@ class StepManager(Protocol):
     def manage_step(self, *parts: Any, **further: Any) -> dict[str, Any]:
         """Guard, clip and record the coming step."""
 
-    def count_overflows(self, scaler: Any) -> None:
+    def count_overflows(self, scaler: Any, *, before_forward_of: torch.nn.Module | None = None) -> int:
         """Count what the scaler skipped since."""
 
 

@@ -113,6 +113,10 @@ class GradientManager:
         # Which model and optimizers were seen is of this process only.
         return {**vars(self), "_model": None, "_attached": [], "_served": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        GradientManager.__init__(self, state["_config"])  # what an older version did not have
+        vars(self).update(state)
+
     # ---- acting ---------------------------------------------------------------------------------------------------
 
     def step(

@@ -49,6 +49,10 @@ class GradientMonitor:
         self._loss_so_far = health.LossSoFar()
         self._usual: tuple[tuple[str, ...], NDArray[np.float64]] | None = None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        GradientMonitor.__init__(self, state["config"])  # what an older version did not have
+        vars(self).update(state)
+
     def check_gradient_health(
         self,
         gradients: Any,
