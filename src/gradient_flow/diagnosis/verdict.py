@@ -65,7 +65,22 @@ def _seen_inside(record: RunRecord) -> list[Issue] | None:
         network = None  # damaged: what else was seen still counts
     if network is None:
         return consolidate(special, AnalysisRecord(steps=record.steps))
-    return consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
+    found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
+    return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))
+
+
+def _in_steps_of_the_run(issues: Sequence[Issue], network: AnalysisRecord, looked_at: int | None) -> list[Issue]:
+    """A look counts its own steps from 1. Those that trained are the last of the run; others all fell into one step."""
+    if looked_at is None:
+        return list(issues)
+    before = max(0, looked_at - network.steps)
+
+    def step_of(issue: Issue) -> int | None:
+        if issue.step is None:
+            return None
+        return issue.step + before if network.trained else looked_at
+
+    return [replace(issue, step=step_of(issue)) for issue in issues]
 
 
 def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue]:

@@ -32,7 +32,7 @@ from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
 from gradient_flow.flow.step_tables import StepMeasure
-from gradient_flow.record.event import END, FORENSICS, RESUMED, Event
+from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, Event
 from gradient_flow.record.evidence import NonFinite
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
@@ -235,13 +235,18 @@ class Flow:
         ]
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
-        """Record something that happened, with plain values: `flow.add_event("augmentation", kind="mixup")`."""
+        """Record something that happened, with plain values: `flow.add_event("augmentation", strength=0.3)`."""
+        if not isinstance(kind, str) or kind in RESERVED_KINDS:
+            raise InputError(f"`kind` must be a text of your own, none of {sorted(RESERVED_KINDS)}; got {kind!r}.")
         event = Event(kind=kind, step=self.steps if step is None else step, data=to_plain(data))
         self._guarded(lambda: self._recorder.add_event(event))
 
     def add_origin(self, origin: Any, step: int | None = None) -> None:
         """Record what `gf.find_nonfinite` found: the verdict and the page then name the operation and its line."""
-        self.add_event(FORENSICS, step, origin=origin)
+        plain = to_plain(origin)
+        if isinstance(plain.get("file"), str):  # no home folder, no user name
+            plain["file"] = os.path.basename(plain["file"])
+        self.add_event(FORENSICS, step, origin=plain)
 
     def add_look(self, seen: Mapping[str, Any], step: int | None = None) -> None:
         """Record what probes saw at a step, by the name of each probe: `flow.add_look(analyzer.seen)`."""

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 RESUMED: Final = "resumed"
 END: Final = "end"
+RESERVED_KINDS: Final = frozenset(("header", "parameters", "step", "look", "layers", "seen", RESUMED, END))
+"""Kinds of lines that a user's own event must not take."""
 FORENSICS: Final = "forensics"
 """What `find_nonfinite` found; `data["origin"]` is a `NonFiniteOrigin` as plain values."""
 

@@ -82,6 +82,8 @@ class RunRecord:
     events: list[Event] = field(default_factory=list)
     seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Name of a probe → the newest of what it saw."""
+    seen_at: dict[str, int] = field(default_factory=dict)
+    """Name of a probe → the step of that look."""
     source: str = "training"
     """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
     recorded_steps: int | None = None
@@ -109,7 +111,9 @@ def evidence_of(run: Run) -> RunRecord:
     record.learning_rate = last_finite(steps.get("lr"))
     record.layers = _layers(run)
     record.nonfinite = _first_nonfinite(steps, record.layers)
-    record.seen = {probe: found[-1][1] for probe in run.seen if (found := run.found(probe))}
+    newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
+    record.seen = {probe: found for probe, (_, found) in newest.items()}
+    record.seen_at = {probe: step for probe, (step, _) in newest.items()}
     return record
 
 

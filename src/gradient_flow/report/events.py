@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.record.event import FORENSICS, RESUMED
+from gradient_flow.record.event import END, FORENSICS, RESUMED
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.step_columns import StepColumns
@@ -69,6 +69,9 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
             yield _event(step, "resumed", f"Resumed after step {step:,}.")
         elif event.kind == FORENSICS and isinstance(event.data.get("origin"), Mapping):
             yield _event(step, "forensics", str(event.data["origin"].get("message") or "A step was replayed."))
+        elif event.kind != END:
+            values = ", ".join(f"{name} {value}" for name, value in list(event.data.items())[:8])
+            yield _event(step, "noted", f"{event.kind}{': ' if values else ''}{values}.")
 
 
 def _clips(steps: StepColumns) -> Iterator[dict[str, Any]]:
