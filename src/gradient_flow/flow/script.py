@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-import runpy
-import signal
-import sys
 import textwrap
-import traceback
+import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.errors import GradientFlowWarning
+from gradient_flow.flow.main_module import Ending, run_as_main
 from gradient_flow.flow.watch import Flow
 
 
@@ -39,6 +37,11 @@ class ScriptWatch:
         self._forward_handle: Any = register_module_forward_pre_hook(self._on_forward)
         self._step_handle = register_optimizer_step_pre_hook(self._on_step)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that started, not one that the script forked."""
+        return os.getpid() == self._pid
+
     def close(self) -> None:
         """Take the global hooks away and finish the files."""
         self._step_handle.remove()
@@ -52,22 +55,25 @@ class ScriptWatch:
             self._seen[id(module)] = weakref.ref(module)
 
     def _on_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if optimizer in self._known or os.getpid() != self._pid:
+        if optimizer not in self._known:
+            self._meet(optimizer)
+
+    def _meet(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self.is_here:
             return
         self._known.add(optimizer)
         try:
             self._adopt(optimizer)
         except Exception as problem:  # nothing that fails here may stop the script
-            warnings.warn(f"This optimizer is not watched ({problem}).", GradientFlowWarning, stacklevel=3)
+            warnings.warn(f"This optimizer is not watched ({problem}).", GradientFlowWarning, stacklevel=4)
 
     def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         alive = [module for reference in self._seen.values() if (module := reference()) is not None]
         named, roles = _names_and_roles(_roots(alive))
         if self.flow is None:
-            inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            mine = [(name, parameter) for name, parameter in named if id(parameter) in inside] or named
+            inside = _parameter_ids(optimizer)
             self.flow = Flow(
-                mine,
+                [(name, parameter) for name, parameter in named if id(parameter) in inside],
                 roles,
                 run=self.folder,
                 every=self._every,
@@ -81,6 +87,10 @@ class ScriptWatch:
             )
         # The hooks this puts on the optimizer are the next to be called, for this very step.
         self.flow.add_optimizer(optimizer, {id(parameter): name for name, parameter in named})
+
+
+def _parameter_ids(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _roots(modules: list[nn.Module]) -> list[nn.Module]:
@@ -103,83 +113,44 @@ def _names_and_roles(roots: list[nn.Module]) -> tuple[list[tuple[str, nn.Paramet
 
 def default_folder(target: str) -> Path:
     """`runs/2026-01-31_12-00-00_train`: where a run goes that was not told where to."""
-    name = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
+    name = Path(target).stem if os.path.exists(target) else target.rpartition(".")[2]
     return Path("runs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
 
 
 def run_script(
     target: str, arguments: list[str], *, as_module: bool, folder: Path, every: int, tell: Callable[[str], None]
-) -> int:
-    """Run a script or module as `python` would, under watch; say what was seen; return its exit status."""
+) -> Ending:
+    """Run a script or module as `python` would, under watch; say what was seen; return how it ended."""
     watched = ScriptWatch(folder, every)
-    try:
-        status = _execute(target, arguments, as_module)
-    except BaseException:
-        watched.close()
-        tell(summary(watched))
-        raise
-    watched.close()
-    tell(summary(watched))
-    return status
+    ending = run_as_main(target, arguments, as_module=as_module)
+    if not watched.is_here:
+        return ending  # a process that the script forked: the run is its parent's
 
-
-def _execute(target: str, arguments: list[str], as_module: bool) -> int:
-    with _as_main(target, arguments, as_module):
+    def finish() -> None:
         try:
-            if as_module:
-                runpy.run_module(target, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(target, run_name="__main__")
-        except SystemExit as leaving:
-            if leaving.code is None or isinstance(leaving.code, int):
-                return leaving.code or 0
-            sys.stderr.write(f"{leaving.code}\n")  # as the interpreter does
-            return 1
-        except KeyboardInterrupt:
-            raise  # ends the process by signal, after the summary
-        except BaseException:
-            _print_traceback()
-            return 1
-    return 0
+            watched.close()
+            tell(summary(watched))
+        except Exception as problem:  # the status is the script's, whatever happens to us
+            warnings.warn(f"The run could not be summed up ({problem}).", GradientFlowWarning, stacklevel=2)
 
-
-@contextmanager
-def _as_main(target: str, arguments: list[str], as_module: bool) -> Iterator[None]:
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [target, *arguments]
-    sys.path[0] = os.getcwd() if as_module else str(Path(target).resolve().parent)
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = argv, path
-
-
-def _print_traceback() -> None:
-    """The traceback as the script alone would have given it, without the frames of the runner."""
-    kind, error, trace = sys.exc_info()
-    own = {__file__, runpy.__file__, "<frozen runpy>"}
-    while trace is not None and trace.tb_frame.f_code.co_filename in own:
-        trace = trace.tb_next
-    traceback.print_exception(kind, error, trace)
-
-
-def end_by_interrupt() -> None:
-    """End as Python ends after an unhandled Ctrl-C: by the signal itself."""
-    _print_traceback()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if any(not thread.daemon for thread in others):
+        atexit.register(finish)  # they may be training: Python waits for them first
+    else:
+        finish()
+    return ending
 
 
 def summary(watched: ScriptWatch) -> str:
     """One screen: the verdict, the first bad layer and step, and where the record lies."""
     flow = watched.flow
-    if flow is None:
+    if flow is None or not flow.steps:
         return "gradient-flow: no optimizer took a step, so there is nothing to report."
     verdict = flow.diagnose()
     norms = flow.history["norm"].tolist() if len(flow.history) else []
     words = f"verdict: {verdict.status}: {verdict.message}"
     told = textwrap.fill(words, 78, initial_indent="  ", subsequent_indent="    ")
-    lines = [f"gradient-flow: {flow.steps} steps watched", told]
+    lines = [f"gradient-flow: {flow.steps} {'step' if flow.steps == 1 else 'steps'} watched", told]
     if verdict.layer is not None and not verdict.healthy:
         lines.append(f"  first bad layer: {verdict.layer}, at step {verdict.step}")
     if len(norms):
