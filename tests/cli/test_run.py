@@ -162,6 +162,24 @@ def test_torch_is_as_it_was_when_the_script_has_failed(folder):
     assert ours.returncode == alone.returncode == 1
 
 
+# ---- where the run goes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [("--out", "out"), ()], ids=["named", "default"])
+def test_a_script_that_changes_directory_keeps_its_run_and_finds_itself(folder, options):
+    text = "import os\nos.makedirs('elsewhere'); os.chdir('elsewhere')\n"
+    script(
+        folder, text + TRAIN + "train(4)\nprint(open(__file__).read().count('ValueError'))\nraise ValueError('seen')"
+    )
+    ours = watched(folder, "train.py", options=options)
+    assert ours.stdout == "2\n"
+    assert "raise ValueError('seen')" in ours.stderr  # the source line in the traceback
+    (run,) = [path.parent for path in folder.rglob("run.jsonl")]
+    assert "elsewhere" not in str(run)
+    assert len(gf.load_run(run)) == 4
+    assert f"run folder: {run.relative_to(folder)}" in ours.stderr  # as seen from the shell
+
+
 # ---- where it trains ---------------------------------------------------------------------------------------------
 
 

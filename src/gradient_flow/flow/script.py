@@ -28,7 +28,9 @@ class ScriptWatch:
     """Watches every optimizer that steps in this process, with the names of the modules whose forward ran."""
 
     def __init__(self, folder: Path, every: int) -> None:
-        self.folder = folder
+        self.shown_folder = folder
+        """As the user named it: the shell is still where it was when the script has changed directory."""
+        self.folder = folder.absolute()
         self.flow: Flow | None = None
         self._every = every
         self._seen: dict[int, weakref.ref[nn.Module]] = {}
@@ -156,5 +158,6 @@ def summary(watched: ScriptWatch) -> str:
     if len(norms):
         lines.append(f"  gradient norm: first {norms[0]:.3g}, last {norms[-1]:.3g}")
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
-        lines.append(f"  run folder: {flow.path.parent}")
+        folder = flow.path.parent
+        lines.append(f"  run folder: {watched.shown_folder if folder == watched.folder else folder}")
     return "\n".join(lines)
