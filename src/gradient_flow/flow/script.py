@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import textwrap
 import threading
@@ -18,6 +19,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from gradient_flow.capture import foreign_clipping as clipping
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.errors import GradientFlowWarning
 from gradient_flow.flow.main_module import Ending, run_as_main
@@ -34,10 +36,13 @@ class ScriptWatch:
         self.flow: Flow | None = None
         self._every = every
         self._seen: dict[int, weakref.ref[nn.Module]] = {}
+        self._made: list[weakref.ref[torch.optim.Optimizer]] = []
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._pid = os.getpid()
         self._forward_handle: Any = register_module_forward_pre_hook(self._on_forward)
         self._step_handle = register_optimizer_step_pre_hook(self._on_step)
+        self._stop_listening = clipping.listen(self._on_clip)
+        self._forget_construction = _tell_of_optimizers(self._on_construction)
 
     @property
     def is_here(self) -> bool:
@@ -46,6 +51,8 @@ class ScriptWatch:
 
     def close(self) -> None:
         """Take the global hooks away and finish the files."""
+        self._forget_construction()
+        self._stop_listening()
         self._step_handle.remove()
         self._forward_handle.remove()
         if self.flow is not None:
@@ -55,6 +62,20 @@ class ScriptWatch:
         seen = self._seen.get(id(module))
         if seen is None or seen() is None:  # an address that a dead module left is free for another
             self._seen[id(module)] = weakref.ref(module)
+
+    def _on_construction(self, optimizer: torch.optim.Optimizer) -> None:
+        if all(made() is not optimizer for made in self._made):  # it tells again when a checkpoint is loaded
+            self._made.append(weakref.ref(optimizer))
+
+    def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
+        """Meet the optimizer of these parameters before their first clip: at its first step it would be too late."""
+        waiting = [optimizer for optimizer in self._living() if optimizer not in self._known]
+        if waiting:
+            clipped = set(map(id, parameters))
+            for optimizer in waiting:
+                if not clipped.isdisjoint(_parameter_ids(optimizer)):
+                    self._meet(optimizer)
+        return lambda: None
 
     def _on_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if optimizer not in self._known:
@@ -87,8 +108,39 @@ class ScriptWatch:
                 near_zero=1e-7,
                 very_large=1e3,
             )
+        self.flow.name_optimizers = len(self._living()) > 1
         # The hooks this puts on the optimizer are the next to be called, for this very step.
         self.flow.add_optimizer(optimizer, {id(parameter): name for name, parameter in named})
+
+    def _living(self) -> list[torch.optim.Optimizer]:
+        """Optimizers that were constructed to the end and are still there."""
+        self._made = [made for made in self._made if made() is not None]
+        return [found for made in self._made if (found := made()) is not None and getattr(found, "param_groups", None)]
+
+
+def _tell_of_optimizers(tell: Callable[[torch.optim.Optimizer], None]) -> Callable[[], None]:
+    """Call `tell(optimizer)` when one is constructed, copied or unpickled. Returns a function that ends it.
+
+    All three go through this method. Unlike the constructor it does not fail, so no traceback shows the wrapper. In a
+    torch without it an optimizer is met at its first step.
+    """
+    owner: Any = torch.optim.Optimizer
+    name = "_patch_step_function"
+    original = vars(owner).get(name)
+    if original is None:
+        return lambda: None
+
+    @functools.wraps(original)
+    def telling(optimizer: torch.optim.Optimizer) -> None:
+        original(optimizer)
+        tell(optimizer)
+
+    def end() -> None:
+        if vars(owner).get(name) is telling:  # else the script has put something of its own there
+            setattr(owner, name, original)
+
+    setattr(owner, name, telling)
+    return end
 
 
 def _parameter_ids(optimizer: torch.optim.Optimizer) -> set[int]:
