@@ -197,3 +197,43 @@ def test_a_forked_child_leaves_the_run_to_its_parent(folder):
     assert ours.stderr.count("steps watched") == 1
     assert len(gf.load_run(folder / "out")) == 5
     assert (folder / "out" / "run.jsonl").read_text().count('"kind":"end"') == 1
+
+
+SPAWNED = TRAIN.replace("import torch", "import torch, torch.multiprocessing as mp", 1) + (
+    "def child(rank):\n"
+    "    train(3)\n"
+    "    print('child', rank, 'trained', flush=True)\n"
+    "if __name__ == '__main__':\n"
+    "    mp.spawn(child, nprocs=2)\n"
+)
+
+UNWATCHED = {
+    "children": (
+        SPAWNED,
+        ["It started child processes", "torchrun --nproc-per-node 2 -m gradient_flow run", "gf.watch(model, opt"],
+    ),
+    "nothing": (
+        "print('evaluated')",
+        ["It trains in child processes", "torch.optim.Optimizer", "flow.step()", "only evaluates"],
+    ),
+    "exception": ("{}['lr']", ["ended with KeyError before the first step"]),
+    "usage": ("import argparse\nargparse.ArgumentParser().parse_args(['--lr'])", ["ended with status 2 before"]),
+    "clipped, not stepped": (
+        TRAIN + "model(torch.ones(1, 3)).sum().backward()\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\nraise RuntimeError('early')\n",
+        ["ended with RuntimeError before the first step"],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", UNWATCHED)
+def test_without_a_step_the_message_names_the_reason_and_the_way_out(folder, how):
+    text, expected = UNWATCHED[how]
+    ours = watched(script(folder, text), "train.py")
+    message = ours.stderr[ours.stderr.index("gradient-flow: no optimizer took a step") :]
+    for part in expected:
+        assert part in message
+    assert max(map(len, message.splitlines())) <= 80
+    if how == "children":
+        assert sorted(ours.stdout.splitlines()) == ["child 0 trained", "child 1 trained"]
+    assert ("one of these is the reason" in message) == (how in ("children", "nothing"))

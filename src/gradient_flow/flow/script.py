@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from datetime import datetime
+from multiprocessing import process
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class ScriptWatch:
         self._made: list[weakref.ref[torch.optim.Optimizer]] = []
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._pid = os.getpid()
+        self._children_before = _processes_made()
         self._forward_handle: Any = register_module_forward_pre_hook(self._on_forward)
         self._step_handle = register_optimizer_step_pre_hook(self._on_step)
         self._stop_listening = clipping.listen(self._on_clip)
@@ -48,6 +50,11 @@ class ScriptWatch:
     def is_here(self) -> bool:
         """Whether this is the process that started, not one that the script forked."""
         return os.getpid() == self._pid
+
+    @property
+    def started_children(self) -> bool:
+        """Whether the script started other processes: `torch.multiprocessing`, workers of a `DataLoader`."""
+        return _processes_made() != self._children_before
 
     def close(self) -> None:
         """Take the global hooks away and finish the files."""
@@ -147,6 +154,11 @@ def _parameter_ids(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
+def _processes_made() -> str:
+    """The counter that numbers child processes, read without counting: they may be gone when we ask."""
+    return repr(getattr(process, "_process_counter", None))
+
+
 def _roots(modules: list[nn.Module]) -> list[nn.Module]:
     """Modules that are not part of another one."""
     children = {id(child) for module in modules for child in module.modules() if child is not module}
@@ -183,7 +195,7 @@ def run_script(
     def finish() -> None:
         try:
             watched.close()
-            tell(summary(watched))
+            tell(summary(watched, ending))
         except Exception as problem:  # the status is the script's, whatever happens to us
             warnings.warn(f"The run could not be summed up ({problem}).", GradientFlowWarning, stacklevel=2)
 
@@ -195,11 +207,11 @@ def run_script(
     return ending
 
 
-def summary(watched: ScriptWatch) -> str:
+def summary(watched: ScriptWatch, ending: Ending) -> str:
     """One screen: the verdict, the first bad layer and step, and where the record lies."""
     flow = watched.flow
     if flow is None or not flow.steps:
-        return "gradient-flow: no optimizer took a step, so there is nothing to report."
+        return _no_step(watched, ending)
     verdict = flow.diagnose()
     norms = flow.history["norm"].tolist() if len(flow.history) else []
     words = f"verdict: {verdict.status}: {verdict.message}"
@@ -213,3 +225,34 @@ def summary(watched: ScriptWatch) -> str:
         folder = flow.path.parent
         lines.append(f"  run folder: {watched.shown_folder if folder == watched.folder else folder}")
     return "\n".join(lines)
+
+
+_NOTHING = "gradient-flow: no optimizer took a step, so there is nothing to report."
+_IN_CHILDREN = """\
+    start one watched process per rank,
+      torchrun --nproc-per-node 2 -m gradient_flow run train.py
+    or call gf.watch(model, optimizer, run="runs/name") in the child."""
+_SEEN_CHILDREN = f"""\
+  - It started child processes, which are not watched. If they train,
+{_IN_CHILDREN}"""
+_ANY_CHILDREN = f"""\
+  - It trains in child processes, which are not watched:
+{_IN_CHILDREN}"""
+_REASONS = """\
+  - Its optimizer is not a torch.optim.Optimizer: call
+      flow = gf.watch(model, run="runs/name")
+    and flow.step() before each update.
+  - It only evaluates: then there is nothing to watch."""
+
+
+def _no_step(watched: ScriptWatch, ending: Ending) -> str:
+    """Why there is nothing to report, as far as we know, and what to do."""
+    lines = [_NOTHING]
+    if ending.error is not None:
+        lines.append(f"  The script ended with {ending.error} before the first step.")
+    elif ending.status:
+        lines.append(f"  The script ended with status {ending.status} before the first step.")
+    else:
+        children = _SEEN_CHILDREN if watched.started_children else _ANY_CHILDREN
+        return "\n".join([*lines, "  If the script trains, one of these is the reason:", children, _REASONS])
+    return "\n".join([*lines, _SEEN_CHILDREN] if watched.started_children else lines)
