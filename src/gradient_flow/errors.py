@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import numbers
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +19,7 @@ __all__ = [
     "MonitorStateError",
     "NonFiniteGradientError",
     "RunFileError",
+    "warn",
 ]
 
 
@@ -57,6 +60,18 @@ class MissingExtraError(GradientFlowError, ImportError):
 
 class GradientFlowWarning(UserWarning):
     """Something was noticed that does not stop the work."""
+
+
+def warn(message: str, stacklevel: int) -> None:
+    """Warn with `GradientFlowWarning`; `stacklevel` counts from the caller, as in `warnings.warn`.
+
+    Where the user's filter turns warnings into exceptions (`-W error`) the message is logged instead: what we notice
+    must not end a training.
+    """
+    try:
+        warnings.warn(message, GradientFlowWarning, stacklevel=stacklevel + 1)
+    except GradientFlowWarning:
+        logging.getLogger("gradient_flow").warning(message)
 
 
 def check_whole(name: str, value: Any, at_least: int) -> None:

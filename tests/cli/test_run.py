@@ -237,3 +237,16 @@ def test_without_a_step_the_message_names_the_reason_and_the_way_out(folder, how
     if how == "children":
         assert sorted(ours.stdout.splitlines()) == ["child 0 trained", "child 1 trained"]
     assert ("one of these is the reason" in message) == (how in ("children", "nothing"))
+
+
+def test_warnings_as_errors_do_not_end_the_training(folder):
+    """What cannot be watched is said in a warning, which the script's filter would turn into an exception."""
+    text = TRAIN + "import warnings\nwarnings.simplefilter('error')\n"
+    text += (
+        "class Secret(torch.nn.Linear):\n    def named_parameters(self, *_, **__):\n        raise KeyError('secret')\n"
+    )
+    text += "model = Secret(3, 1)\noptimizer = torch.optim.SGD([model.weight], lr=0.1)\ntrain(3)\nprint('trained')"
+    ours = watched(script(folder, text), "train.py")
+    assert ours.stdout == "trained\n"
+    assert ours.returncode == 0
+    assert ours.stderr.startswith("This optimizer is not watched (KeyError: 'secret').")

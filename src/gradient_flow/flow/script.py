@@ -7,7 +7,6 @@ import functools
 import os
 import textwrap
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from datetime import datetime
@@ -22,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradient_flow.capture import foreign_clipping as clipping
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
-from gradient_flow.errors import GradientFlowWarning
+from gradient_flow.errors import warn
 from gradient_flow.flow.main_module import Ending, run_as_main
 from gradient_flow.flow.watch import Flow
 
@@ -95,7 +94,7 @@ class ScriptWatch:
         try:
             self._adopt(optimizer)
         except Exception as problem:  # nothing that fails here may stop the script
-            warnings.warn(f"This optimizer is not watched ({problem}).", GradientFlowWarning, stacklevel=4)
+            warn(f"This optimizer is not watched ({type(problem).__name__}: {problem}).", stacklevel=4)
 
     def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         alive = [module for reference in self._seen.values() if (module := reference()) is not None]
@@ -197,7 +196,7 @@ def run_script(
             watched.close()
             tell(summary(watched, ending))
         except Exception as problem:  # the status is the script's, whatever happens to us
-            warnings.warn(f"The run could not be summed up ({problem}).", GradientFlowWarning, stacklevel=2)
+            warn(f"The run could not be summed up ({type(problem).__name__}: {problem}).", stacklevel=2)
 
     others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     if any(not thread.daemon for thread in others):
