@@ -19,6 +19,7 @@ __all__ = [
     "MonitorStateError",
     "NonFiniteGradientError",
     "RunFileError",
+    "warn",
 ]
 
 

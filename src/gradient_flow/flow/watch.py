@@ -182,6 +182,8 @@ class Flow:
         self.first_nonfinite: NonFinite | None = None
         self._scale = ScaleWatch()
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self.name_optimizers = False
+        """Whether a record says whose step it is although one optimizer is known: others are to come."""
         self._own_steps: dict[int, int] = {}
         self._pid = os.getpid()
         self._handles: list[Any] = []
@@ -473,7 +475,7 @@ class Flow:
             record.clipped_norm = self.clipped_table.total.norm
         if optimizer is not None:
             record.lr = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-            if len(self._optimizers) > 1:
+            if self.name_optimizers or len(self._optimizers) > 1:
                 record.optimizer = next(i for i, each in enumerate(self._optimizers) if each() is optimizer)
         if self._scaler is not None:
             record.amp_scale, record.skipped_steps = self._scale.scale, self.skipped_steps
