@@ -1,1 +1,1 @@
-"""Where numbers come from: parameters, optimizer steps, module calls, shards; hooks hand what they see to a function."""
+"""Where numbers come from: parameters, optimizer steps, module calls, shards. Hooks hand on what they see."""

@@ -1,1 +1,1 @@
-"""A training loop under watch: measure each optimizer step, complete its record, and hand it to window, file and loggers."""
+"""A training loop under watch: each step is measured, its record completed and handed to window, file and loggers."""

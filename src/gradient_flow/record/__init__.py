@@ -1,1 +1,1 @@
-"""What is remembered of a run: records of steps and looks, events, a bounded window, the run file and its one reader."""
+"""What is remembered of a run: records of steps and looks, events, a bounded window, the run file, one reader."""

@@ -1,1 +1,1 @@
-"""Where attention looks: entropy, sparsity, differences between heads, spread of tokens, and what is wrong with them."""
+"""Where attention looks: entropy, sparsity, differences between heads, spread of tokens, and rules on them."""

@@ -1,1 +1,1 @@
-"""How a policy explores: entropy and spread of its actions over the states it met, and what is wrong with them."""
+"""How a policy explores: entropy and spread of its actions over the states it met, and rules on them."""

@@ -1,1 +1,1 @@
-"""How a recurrent network moves through time: Jacobians of its state, memory length, rank, and what is wrong with them."""
+"""How a recurrent network moves through time: Jacobians of its state, memory, rank, and rules on them."""
