@@ -235,7 +235,7 @@ class Flow:
         ]
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
-        """Record something that happened, with plain values: `flow.add_event("augmentation", kind="mixup")`."""
+        """Record something that happened, with plain values: `flow.add_event("augmentation", name="mixup")`."""
         event = Event(kind=kind, step=self.steps if step is None else step, data=to_plain(data))
         self._guarded(lambda: self._recorder.add_event(event))
 
