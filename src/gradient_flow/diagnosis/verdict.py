@@ -18,31 +18,34 @@ from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, reg
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
 from gradient_flow.record.event import FORENSICS, Event
-from gradient_flow.record.evidence import RunRecord, evidence_of
+from gradient_flow.record.evidence import ANALYSIS, RunRecord, evidence_of
 from gradient_flow.record.plain import from_plain
 from gradient_flow.record.run import Run
 
 NETWORK: Final = "network"
 """The name under which a look keeps what was seen inside the network: an `AnalysisRecord`."""
-ANALYSIS: Final = "analysis"
-"""`source` in the header of an analysis. Its norms are partly estimates, so rules on steps do not apply to it."""
 
 
 def verdict(run: Run) -> Diagnosis:
     """What is wrong with a run, since when, where, and what to do."""
-    record = evidence_of(run)
-    analysed = run.header.get("source") == ANALYSIS
-    over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
-    seen = _seen_inside(record)
-    issues = beside(seen, over_time) if seen is not None else over_time
-    issues = _with_origin(issues, record.events)
-    found = Diagnosis(
-        [*issues, *_of_rules_elsewhere(run)], steps=record.steps, enough=analysed or record.steps >= ENOUGH
-    )
+    found = judge(evidence_of(run))
+    elsewhere = _of_rules_elsewhere(run)
+    if elsewhere:
+        found = Diagnosis([*found, *elsewhere], steps=found.steps)
     stored = _stored(run)
     if stored is not None and stored.get("rule_set") != RULE_SET:
         found.stored = stored
     return found
+
+
+def judge(record: RunRecord) -> Diagnosis:
+    """What the rules in force here make of what was recorded."""
+    analysed = record.source == ANALYSIS
+    over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
+    seen = _seen_inside(record)
+    issues = beside(seen, over_time) if seen is not None else over_time
+    issues = _with_origin(issues, record.events)
+    return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH)
 
 
 def network_of(record: RunRecord) -> AnalysisRecord | None:

@@ -24,6 +24,8 @@ MOST_TABLES: Final = 64
 _LAST_TABLES: Final = 3
 """Always among them: whether a layer is silent now is seen in the last ones."""
 MOST_STEPS: Final = 1 << 17
+ANALYSIS: Final = "analysis"
+"""`source` in the header of an analysis."""
 CLIP_TOLERANCE: Final = 1e-6
 """A norm that is lower by less than this share is rounding, not clipping."""
 
@@ -80,15 +82,24 @@ class RunRecord:
     events: list[Event] = field(default_factory=list)
     seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Name of a probe → the newest of what it saw."""
-    steps: int = 0
-    """Steps that were recorded, over all optimizers."""
+    source: str = "training"
+    """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
+    recorded_steps: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps that were recorded, over all optimizers."""
+        if self.recorded_steps is not None:
+            return self.recorded_steps
+        return sum(len(series.steps) for series in self.totals)
 
 
 def evidence_of(run: Run) -> RunRecord:
     """What the rules are given of a run."""
     steps = run.columns
     kept = _kept_steps(steps)
-    record = RunRecord(steps=len(steps), events=list(run.events))
+    source = ANALYSIS if run.header.get("source") == ANALYSIS else "training"
+    record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source)
     record.totals = _totals(steps, kept)
     if "loss" in steps.names:
         record.losses = steps["loss"][kept].tolist()
