@@ -202,7 +202,7 @@ def test_all_is_the_real_surface():
     assert len(set(gradient_flow.__all__)) == len(gradient_flow.__all__)
     code = "import gradient_flow as g; print(*[n for n in vars(g) if not n.startswith('_')])"
     eager = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
-    assert eager <= {"annotations", "importlib", "TYPE_CHECKING", "Any"}
+    assert eager <= {"annotations", "importlib", "sys", "TYPE_CHECKING", "Any"}
     assert set(gradient_flow.__all__) <= set(dir(gradient_flow))
 
 

@@ -39,7 +39,7 @@ class NonFiniteGradientError(GradientFlowError, ArithmeticError):
 
 
 class MonitorStateError(GradientFlowError, RuntimeError):
-    """A monitor was used in a state that does not allow it: closed, without records, or a second backward."""
+    """A monitor was used in a state that does not allow it: closed, attached already, or a second backward."""
 
 
 class RunFileError(GradientFlowError, ValueError):
@@ -62,11 +62,19 @@ class GradientFlowWarning(UserWarning):
 
 
 def warn(message: str, stacklevel: int = 2) -> None:
-    """Warn the user. Where their filter makes errors of warnings, log it instead: training must not end for it."""
+    """Warn with `GradientFlowWarning`; where a filter turns warnings into errors, log the message instead.
+
+    With `python -W error` a remark of ours would otherwise end somebody's training. `stacklevel` counts as in
+    `warnings.warn`: 1 is the line of this call, 2 its caller.
+
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error")
+    ...     warn("Inf gradients were replaced.")
+    """
     try:
         warnings.warn(message, GradientFlowWarning, stacklevel=stacklevel + 1)
     except GradientFlowWarning:
-        logging.getLogger("gradient_flow").warning(message)
+        logging.getLogger("gradient_flow").warning("%s", message)
 
 
 def check_whole(name: str, value: Any, at_least: int) -> None:

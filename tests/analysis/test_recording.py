@@ -62,7 +62,7 @@ def test_what_is_not_measured_stays_apart_from_what_is_not_finite():
         "units": 1,
         "size": 1,
     }
-    about |= {"samples": 1, "positions": 1, "own_weights": True, "from_data": False}
+    about |= {"units": 1, "size": 1, "samples": 1, "positions": 1, "own_weights": True, "from_data": False}
     back = from_plain(AnalysisRecord, {"steps": 1, "places": [about | place]})
     assert back.places[0].gradient == [None, math.inf, 2.0]
 
