@@ -106,13 +106,7 @@ class ScriptWatch:
                 roles,
                 run=self.folder,
                 every=self._every,
-                layers_every=10,
-                groups=None,
-                log=None,
-                scaler=None,
-                history=10_000,
-                near_zero=1e-7,
-                very_large=1e3,
+                again="number",
             )
         self.flow.name_optimizers = len(self._living()) > 1
         # The hooks this puts on the optimizer are the next to be called, for this very step.
