@@ -13,7 +13,7 @@ from torch import nn
 import gradient_flow as gf
 from gradient_flow.cli.main import main
 from gradient_flow.demo.cases import CASES
-from gradient_flow.demo.training import train
+from gradient_flow.demo.performance import train
 from gradient_flow.report.data import page_data
 from gradient_flow.report.headline import verdict_data
 from gradient_flow.report.serve.app import application

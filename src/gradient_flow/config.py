@@ -123,7 +123,7 @@ class GradientConfig:
             _RULES[setting.name](setting.name, getattr(self, setting.name))
 
 
-Rule = Callable[[str, Any], None]
+Rule = Callable[[str, Any], object]
 
 
 def _whole(at_least: int) -> Rule:

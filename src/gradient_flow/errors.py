@@ -78,28 +78,33 @@ def warn(message: str, stacklevel: int = 2) -> None:
         logging.getLogger("gradient_flow").warning("%s", message)
 
 
-def check_whole(name: str, value: Any, at_least: int) -> None:
-    """Refuse what is not a whole number of at least this."""
+def check_whole(
+    name: str, value: Any, at_least: int = 1, error: type[GradientFlowError] = ConfigError, advice: str = ""
+) -> int:
+    """The value, if it is an integer ≥ `at_least`; raise `error` otherwise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
-        raise ConfigError(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.")
-
-
-def check_count(name: str, value: Any) -> int:
-    """The value, if it is an integer ≥ 1; an `InputError` otherwise."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+        raise error(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.{advice and f' {advice}'}")
     return int(value)
 
 
 def check_number(
-    name: str, value: Any, rule: str, lower: float, upper: float = math.inf, *, open_ends: str = ""
-) -> None:
-    """Refuse what is not a finite number in the range; `open_ends` says which ends (`l`, `u`) are outside of it."""
+    name: str,
+    value: Any,
+    rule: str,
+    lower: float,
+    upper: float = math.inf,
+    *,
+    open_ends: str = "",
+    error: type[GradientFlowError] = ConfigError,
+    advice: str = "",
+) -> float:
+    """The value, if it is a finite number in the range; `open_ends` says which ends (`l`, `u`) are outside of it."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
     above = number > lower if "l" in open_ends else number >= lower
     below = number < upper if "u" in open_ends else number <= upper
     if not (above and below and math.isfinite(number)):
-        raise ConfigError(f"`{name}` must be {rule}, got {value!r}.")
+        raise error(f"`{name}` must be {rule}, got {value!r}.{advice and f' {advice}'}")
+    return number
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:

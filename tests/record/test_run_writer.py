@@ -28,6 +28,11 @@ def write_steps(writer, first, last):
         writer.write({"kind": "step", "step": step, "norm": 1.0 / step})
 
 
+def flushed(writer):
+    write_steps(writer, 4, 9)
+    writer.flush()
+
+
 def a_run(folder, steps=3, **settings):
     writer = RunWriter(folder, {"parameters": [], "settings": {}}, **settings)
     write_steps(writer, 1, steps)
@@ -197,8 +202,7 @@ def test_a_disk_that_fails_behind_our_back_costs_one_warning(tmp_path, monkeypat
 
     monkeypatch.setattr(run_writer.os, "write", full)
     with pytest.warns(gf.GradientFlowWarning, match="cannot write .* any more .*training continues") as caught:
-        write_steps(writer, 4, 9)
-        writer.flush()
+        flushed(writer)
     assert len(caught) == 1
     assert not writer.active
     writer.close()

@@ -34,7 +34,7 @@ from gradient_flow.errors import ConfigError, InputError, MonitorStateError, war
 from gradient_flow.faces.monitor import GradientMonitor, describe_gradients
 from gradient_flow.flow.rank_checks import RankTrace
 from gradient_flow.record.export import write_json
-from gradient_flow.record.step import plain_value
+from gradient_flow.record.step import number_of, plain_value
 from gradient_flow.report.figures import save_figure
 from gradient_flow.report.training_figures import plot_training_curves
 from gradient_flow.table import GradientTable, measure
@@ -366,7 +366,7 @@ class GradientManager:
         self._model = weakref.ref(model)
         hold = ScheduleHold(scheduler)
         hold.release()
-        number = _number(loss)
+        number = number_of(loss)
         checked = self._is_checked(self.total_steps)
         hidden = self.count_overflows(scaler)
         overflow = not table.total.finite and saw_overflow(scaler, optimizer)
@@ -561,13 +561,3 @@ def _marks(optimizer: torch.optim.Optimizer) -> list[Any]:
     """Which gradients these are, and in which state."""
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
     return [None if gradient is None else (id(gradient), gradient._version) for gradient in gradients]
-
-
-def _number(loss: Any) -> float | None:
-    """The loss as a number, where it is one. This waits for the device, once."""
-    if loss is None or (isinstance(loss, torch.Tensor) and loss.numel() != 1):
-        return None
-    try:
-        return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-    except (TypeError, ValueError):
-        return None

@@ -26,7 +26,7 @@ from gradient_flow.capture.sharding import is_first_rank
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
-from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_count, warn
+from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
@@ -157,7 +157,8 @@ class Flow:
         again: str = "append",
     ) -> None:
         check_choice("again", again, ("append", "number"))
-        self.every, self.layers_every = check_count("every", every), check_count("layers_every", layers_every)
+        self.every = check_whole("every", every, error=InputError)
+        self.layers_every = check_whole("layers_every", layers_every, error=InputError)
         thresholds = Thresholds(near_zero, very_large)
         self._known = KnownParameters(parameters)
         self._roles = dict(roles)
@@ -170,7 +171,7 @@ class Flow:
         self._measure = StepMeasure(self._known, thresholds, process_group)
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
-        self.history = History(check_count("history", history))
+        self.history = History(check_whole("history", history, error=InputError))
         self.table: GradientTable | None = None
         """The gradients of the last recorded step, as backward left them."""
         self.clipped_table: GradientTable | None = None
