@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Final
@@ -23,9 +23,14 @@ _QUIET: Final = 3
 
 def update_ratios(record: RunRecord) -> Iterator[Issue]:
     """How far steps move the weights, relative to their size."""
+    for optimizer, layers in record.layers_by_optimizer().items():
+        yield from _update_ratios(layers, record.losses_of(optimizer), record.learning_rate_of(optimizer))
+
+
+def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate: float | None) -> Iterator[Issue]:
     seen = {
         layer.name: [ratio for ratio in layer.update_ratios if not math.isnan(ratio)]
-        for layer in record.layers
+        for layer in layers
         if layer.is_weight
     }
     seen = {name: ratios for name, ratios in seen.items() if ratios}
@@ -33,7 +38,7 @@ def update_ratios(record: RunRecord) -> Iterator[Issue]:
         return
     where = max(seen, key=lambda name: median(seen[name]))
     ratio = median(seen[where])
-    change = loss_change(record.losses, LEAST_LOSSES)
+    change = loss_change(losses, LEAST_LOSSES)
     stuck = not change < 0.9
     if ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9):
         yield Issue(
@@ -41,9 +46,9 @@ def update_ratios(record: RunRecord) -> Iterator[Issue]:
             severity=IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM,
             layer=where,
             message=f"a step moves its weights by {ratio:.2g} of their size (1e-3 is usual).",
-            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": change},
+            evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is too large for this optimizer.",
-            advice=[advice.learning_rate_at_most(record.learning_rate, ratio)],
+            advice=[advice.learning_rate_at_most(rate, ratio)],
         )
     elif ratio < TOO_SMALL and stuck:
         known = not math.isnan(change)
@@ -53,9 +58,9 @@ def update_ratios(record: RunRecord) -> Iterator[Issue]:
             layer=where,
             message=f"no step moves a weight matrix by more than {ratio:.2g} of its size (1e-3 is usual)"
             + (", and the loss does not fall." if known else "."),
-            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": change},
+            evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is far too small, or the run has converged.",
-            advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],
+            advice=[advice.learning_rate_up_to(rate, ratio)],
         )
 
 
@@ -86,7 +91,12 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
 
 def lost_over_depth(record: RunRecord) -> Iterator[Issue]:
     """Gradients of the first weights are a ten-thousandth of those of the last."""
-    weights = [layer for layer in record.layers if layer.is_weight and layer.elements and layer.norms]
+    for layers in record.layers_by_optimizer().values():
+        yield from _lost_over_depth(layers)
+
+
+def _lost_over_depth(layers: Sequence[LayerSeries]) -> Iterator[Issue]:
+    weights = [layer for layer in layers if layer.is_weight and layer.elements and layer.norms]
     sizes = [_per_element(layer) for layer in weights]
     known = [(layer, size) for layer, size in zip(weights, sizes, strict=True) if size > 0]
     if len(known) < 4:

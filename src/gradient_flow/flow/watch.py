@@ -7,7 +7,8 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -20,18 +21,26 @@ from torch import nn
 from gradient_flow._version import __version__
 from gradient_flow.act.attachment import Attachment, StepManager, as_optimizers
 from gradient_flow.capture import foreign_clipping
-from gradient_flow.capture.optimizer_steps import ScaleWatch, after_each_step, before_each_step
+from gradient_flow.capture.optimizer_steps import (
+    ScaleWatch,
+    after_backward,
+    after_each_step,
+    backward_depth,
+    before_each_step,
+    running_backward,
+)
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.capture.sharding import is_first_rank
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
+from gradient_flow.flow.backward_steps import BackwardStep
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
-from gradient_flow.flow.step_tables import StepMeasure
+from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, Event
 from gradient_flow.record.evidence import NonFinite
 from gradient_flow.record.export import logged_metrics
@@ -183,8 +192,10 @@ class Flow:
         self.first_nonfinite: NonFinite | None = None
         self._scale = ScaleWatch()
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
-        self.name_optimizers = False
-        """Whether a record says whose step it is although one optimizer is known: others are to come."""
+        self._numbers: dict[int, int] = {}
+        self._backward: BackwardStep | None = None
+        self._backward_steps = 0
+        self._together: dict[int, int] = {}
         self._own_steps: dict[int, int] = {}
         self._pid = os.getpid()
         self._handles: list[Any] = []
@@ -227,7 +238,7 @@ class Flow:
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
         """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
-        self._optimizers.append(weakref.ref(optimizer))
+        self._number_of(optimizer)
         self._own_steps.setdefault(id(optimizer), 0)
         self._learn_from(optimizer, names or {})
         if self._off and self._attachment is None:
@@ -264,6 +275,7 @@ class Flow:
     @property
     def run(self) -> Run:
         """The run so far, as `gf.load_run` would read it."""
+        self._settle()
         return self._recorder.run
 
     def diagnose(self) -> Diagnosis:
@@ -283,6 +295,7 @@ class Flow:
             self._stop_listening()
             if self._attachment is not None:
                 self._attachment.close()
+            self._guarded(self._end_backward, together=True)
             self._guarded(self._finish)
             self._guarded(self._complete)
             for watcher in (self._check, self._trace):
@@ -293,10 +306,12 @@ class Flow:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to go on counting and remembering."""
+        self._settle()
         self._guarded(lambda: self._recorder.move_on(all_of_them=True))
         return {
             "steps": self.steps,
             "own_steps": list(self._own_steps.values()),
+            "backward_steps": self._backward_steps,
             "skipped_steps": self.skipped_steps,
             "last_scale": self._scale.scale,
             "history": self.history.state_dict(),
@@ -308,6 +323,7 @@ class Flow:
         self.steps, self.skipped_steps = state["steps"], state["skipped_steps"]
         keys = list(self._own_steps) or [id(None)]  # without an optimizer, steps are counted by hand
         self._own_steps |= dict(zip(keys, state["own_steps"], strict=False))
+        self._backward_steps = state.get("backward_steps", 0)
         self._scale.scale = state["last_scale"]
         self.history.load_state_dict(state["history"])
         first = state["first_nonfinite"]
@@ -340,11 +356,17 @@ class Flow:
         if loss is not None:
             self._logged.setdefault("loss", loss)
         logged = self._logged.get("loss")
-        before = self.table
-        self._guarded(lambda: self._before_step(optimizer), together=True)
+        task = running_backward()
+        measured: list[StepTables] = []
+
+        def measure_it() -> None:
+            found = self._before_step(optimizer) if task is None else self._inside_backward(optimizer, task)
+            measured.extend([] if found is None else [found])
+
+        self._guarded(measure_it, together=True)
         if self._attachment is not None:
-            measured = self.table if self.table is not before and self.clipped_table is None else None
-            self._act(self._attachment, optimizer, logged, measured)
+            table = measured[0].table if measured and measured[0].clipped is None else None
+            self._act(self._attachment, optimizer, logged, table)
 
     def _act(
         self, attachment: Attachment, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None
@@ -354,6 +376,8 @@ class Flow:
         ranks = None if steps is None or table is None else steps.ranks
         bad_ranks = None if self._trace is None else tuple(bad.rank for bad in self._bad_ranks)
         done = attachment.before_step(optimizer, loss, table, ranks=ranks, bad_ranks=bad_ranks)
+        if self._backward is not None and running_backward() is not None:
+            self._backward.add_action(done["clipping"], done["nan_inf"]["action"])
         if self._open is None:
             return
         record, clipping = self._open.record, done["clipping"]
@@ -371,15 +395,24 @@ class Flow:
             self._guarded(steps.step_is_done)
         if self._open is not None:
             self._guarded(self._finish)
-        if self._check is not None:
+        if self._check is not None and running_backward() is None:
             self._check.step_is_done()
 
     def _is_recorded(self, own_step: int) -> bool:
         """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
         return own_step % self.every == 0
 
+    def _is_look(self, own_step: int) -> bool:
+        return (own_step // self.every) % self.layers_every == 0 or own_step == self.every
+
+    def _may_be_recorded(self) -> bool:
+        """Whether the coming step may be, whoever takes it."""
+        if running_backward() is not None:
+            return self._is_recorded(self._backward_steps + (self._backward is None))
+        return any(self._is_recorded(own + 1) for own in self._own_steps.values())
+
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
-        if self._closed or not any(self._is_recorded(own + 1) for own in self._own_steps.values()):
+        if self._closed or not self._may_be_recorded():
             return _nothing
         done: list[Callable[[], None]] = []
 
@@ -390,26 +423,23 @@ class Flow:
         self._guarded(measure_before)
         return lambda: self._guarded(done[0]) if done else None
 
-    def _before_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer | None) -> StepTables | None:
+        self._end_backward()
         self.steps += 1
         own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
         logged, self._logged = self._logged, {}
         self._count_skipped()
         recorded = self._is_recorded(own)
-        if self._trace is not None:
-            # The manager needs it with every step. What is not asked for now must not be blamed on a later step.
-            asked = recorded or self._attachment is not None
-            self._bad_ranks = self._trace.bad_ranks() if asked else self._trace.forget()
+        # The manager needs it with every step.
+        self._ask_ranks(asked=recorded or self._attachment is not None)
         if not recorded:
-            return
+            return None
         ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
-        looks = (own // self.every) % self.layers_every == 0 or own == self.every
-        try:
-            table, clipped, owed = self._measure.measure(optimizer, ours)
+        looks = self._is_look(own)
+        with self._or_end():
+            measured = self._measure.measure(optimizer, ours)
+            table, clipped, owed = measured
             self._compare_ranks(clipped if clipped is not None else table, looks)
-        except BaseException:
-            self._ended = True  # on every other rank too: nobody is left waiting
-            raise
         self.table, self.clipped_table = table, clipped
         look = LookRecord(step=self.steps, table=table) if looks else None
         over_ranks = self._measure.rank_steps.get(id(optimizer))
@@ -417,13 +447,99 @@ class Flow:
             over_ranks.remember(look, ours)
             look = None  # it is completed by the ranks together, with their next recorded step
         if self._failed:
-            return  # nothing is recorded any more, but the other ranks count on this one
+            return measured  # nothing is recorded any more, but the other ranks count on this one
         if owed is not None:
             self._recorder.add_look(owed)
         record = self._record(table, logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
         self._open = self._recorder.open(record, look)
+        return measured
+
+    def _inside_backward(self, optimizer: torch.optim.Optimizer, task: int) -> StepTables | None:
+        """A step that is one of many in the backward pass `task`, and is recorded together with them."""
+        if self._backward is not None and not self._backward.takes(optimizer, task):
+            self._end_backward()
+        if self._backward is None:
+            self.steps += 1
+            self._backward_steps += 1
+            own = self._backward_steps
+            self._backward = BackwardStep(recorded=self._is_recorded(own), looks=self._is_look(own))
+        step = self._backward
+        if step.add_step(optimizer, task):
+            ended = _weakly(self, "_on_backward_ended")
+            after_backward(lambda: ended(step))
+        if self._attachment is not None:
+            self._ask_ranks(asked=True)
+        if not step.recorded:
+            return None
+        ours = self._parameters_of(optimizer)
+        with self._or_end():
+            measured = self._measure.measure(optimizer, ours)
+        over_ranks = id(optimizer) in self._measure.rank_steps
+        sample = WeightSample([(name, p) for name, p in ours if p.grad is not None]) if step.looks else None
+        step.add_tables(measured, None if over_ranks else sample)
+        return measured
+
+    def _on_backward_ended(self, step: BackwardStep) -> None:
+        if self._backward is step and backward_depth() <= 1:
+            self._guarded(self._end_backward, together=True)
+
+    def _settle(self) -> None:
+        """Record a backward pass whose end nobody told, such as one that failed on its way."""
+        if self._backward is not None and running_backward() is None:
+            self._guarded(self._end_backward, together=True)
+
+    def _end_backward(self) -> None:
+        """Record the steps that were taken inside a backward pass as one."""
+        step, self._backward = self._backward, None
+        if step is None:
+            return
+        logged, self._logged = self._logged, {}
+        self._count_skipped()
+        if self._attachment is None:
+            self._ask_ranks(asked=step.recorded)
+        if self._check is not None:
+            self._check.step_is_done()
+        if not step.recorded or not step.measured:
+            return
+        with self._or_end():
+            table, clipped = step.tables(self._known.places)
+            self._compare_ranks(clipped if clipped is not None else table, step.looks)
+        self.table, self.clipped_table = table, clipped
+        if self._failed:
+            return
+        record = self._record(table, logged, None)
+        record.lr, record.guard, record.optimizer = step.rates, step.guard, self._first_of(step)
+        if (managed := step.managed_norm()) is not None:
+            record.clipped_norm = managed
+        look = LookRecord(step=self.steps, table=table) if step.looks else None
+        if look is not None and (ratios := step.ratios()):
+            look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
+        self._recorder.open(record, look).finished = True
+        self._recorder.move_on()
+
+    def _first_of(self, step: BackwardStep) -> int:
+        """The number for optimizers that step together: that of the first, also when it has a step off."""
+        numbers = [self._numbers[each] for each in step.optimizers]
+        first = min((self._together[number] for number in numbers if number in self._together), default=min(numbers))
+        for number in numbers:
+            self._together.setdefault(number, first)
+        return first
+
+    def _ask_ranks(self, *, asked: bool) -> None:
+        if self._trace is not None:
+            # What is not asked for now must not be blamed on a later step.
+            self._bad_ranks = self._trace.bad_ranks() if asked else self._trace.forget()
+
+    @contextmanager
+    def _or_end(self) -> Iterator[None]:
+        """What fails in here fails on every rank: nobody is left waiting, and nothing further is recorded."""
+        try:
+            yield
+        except BaseException:
+            self._ended = True
+            raise
 
     def _finish(self) -> None:
         """The step is over: what was open is complete, as far as it is here already."""
@@ -476,8 +592,7 @@ class Flow:
             record.clipped_norm = self.clipped_table.total.norm
         if optimizer is not None:
             record.lr = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-            if self.name_optimizers or len(self._optimizers) > 1:
-                record.optimizer = next(i for i, each in enumerate(self._optimizers) if each() is optimizer)
+            record.optimizer = self._number_of(optimizer)
         if self._scaler is not None:
             record.amp_scale, record.skipped_steps = self._scale.scale, self.skipped_steps
         if self._bad_ranks:
@@ -499,14 +614,23 @@ class Flow:
         if self._scaler is not None:
             self.skipped_steps += self._scale.skipped_since(self._scaler)
 
+    def _number_of(self, optimizer: torch.optim.Optimizer) -> int:
+        """Which of the optimizers it is, in the order in which they became known."""
+        number = self._numbers.get(id(optimizer))
+        if number is None or self._optimizers[number]() is not optimizer:  # the id may be that of one that is gone
+            number = self._numbers[id(optimizer)] = len(self._optimizers)
+            self._optimizers.append(weakref.ref(optimizer))
+        return number
+
     def _parameters_of(self, optimizer: torch.optim.Optimizer) -> Named:
-        inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if not self._known.names_all(inside):
+        found = self._known.of(optimizer)
+        if found is None:
             self._learn_from(optimizer, {})  # a parameter group was added meanwhile
-        return [(name, parameter) for name, parameter in self._known.live() if id(parameter) in inside]
+            found = self._known.of(optimizer)
+        return found or []
 
     def _learn_from(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
-        self._recorder.list_parameters(self._known.add_from(optimizer, len(self._optimizers) - 1, names))
+        self._recorder.list_parameters(self._known.add_from(optimizer, self._number_of(optimizer), names))
 
     def _header(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         names = self._known.names
