@@ -31,6 +31,7 @@ from gradient_flow.capture.optimizer_steps import (
 )
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.capture.sharding import is_first_rank
+from gradient_flow.capture.unsupported import why_elsewhere, why_unsupported
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
@@ -41,7 +42,7 @@ from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
-from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, Event
+from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, UNSUPPORTED, Event
 from gradient_flow.record.evidence import NonFinite
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
@@ -132,10 +133,15 @@ def watch(
         check=RankCheck(model) if check_ranks and not off else None,
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
+        by_hand=optimizer is None,
     )
     try:
-        for each in as_optimizers([] if optimizer is None else optimizer):
-            flow.add_optimizer(each)
+        reason = None if off else why_unsupported(model, process_group=process_group)
+        if reason is not None:
+            flow.give_up(reason)
+        if reason is None or attachment is not None:
+            for each in as_optimizers([] if optimizer is None else optimizer):
+                flow.add_optimizer(each)
     except BaseException:
         flow.close()
         raise
@@ -164,6 +170,7 @@ class Flow:
         check: RankCheck | None = None,
         trace: RankTrace | None = None,
         again: str = "append",
+        by_hand: bool = False,
     ) -> None:
         check_choice("again", again, ("append", "number"))
         self.every = check_whole("every", every, error=InputError)
@@ -196,6 +203,7 @@ class Flow:
         self._backward: BackwardStep | None = None
         self._backward_steps = 0
         self._together: dict[int, int] = {}
+        self._by_hand, self._gave_up = by_hand, False
         self._own_steps: dict[int, int] = {}
         self._pid = os.getpid()
         self._handles: list[Any] = []
@@ -209,7 +217,7 @@ class Flow:
         self._closing = threading.RLock()
         self._off = disabled()
         settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
-        header = self._header(settings)
+        header = self._header(settings) | ({"by_hand": True} if by_hand else {})
         first = is_first_rank() and not self._off
         writer = RunWriter(run, header, again=again) if first and run is not None else None
         self._recorder = Recorder(self._known, self.history, writer, header)
@@ -232,6 +240,8 @@ class Flow:
         """Record a step by hand, before the weights change: for loops without a torch optimizer."""
         if self._closed:
             raise MonitorStateError("Cannot record a step after close(). Create a new watch().")
+        if self._gave_up:
+            return
         self._logged.update(values)
         self._guarded(lambda: self._before_step(optimizer), together=True)
         self._guarded(self._finish)
@@ -281,6 +291,15 @@ class Flow:
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose(flow)` and `gf.diagnose(folder)`."""
         return verdict(self.run)
+
+    def give_up(self, reason: str) -> None:
+        """Record nothing further, because the gradients are not where they could be read; the verdict says why."""
+        if self._gave_up:
+            return
+        self.add_event(UNSUPPORTED, reason=reason)
+        self._gave_up = True
+        if is_first_rank():
+            warn(f"gradient_flow records nothing of this training. {reason}", stacklevel=3)
 
     def close(self) -> None:
         """Stop watching at once, also from another thread or a signal handler: hooks go, files are finished."""
@@ -345,7 +364,14 @@ class Flow:
         self.close()
 
     def __repr__(self) -> str:
-        state = ", closed" if self._closed else ", switched off" if self._off else ""
+        waits = self._by_hand and not self._optimizers and not self.steps
+        states = {
+            "closed": self._closed,
+            "switched off": self._off,
+            "not supported": self._gave_up,
+            "waiting for flow.step()": waits,
+        }
+        state = next((f", {name}" for name, holds in states.items() if holds), "")
         return f"Flow({self.steps} steps, {len(self._known.described)} tensors{state})"
 
     # ---- one step -------------------------------------------------------------------------------------------------
@@ -412,7 +438,7 @@ class Flow:
         return any(self._is_recorded(own + 1) for own in self._own_steps.values())
 
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
-        if self._closed or not self._may_be_recorded():
+        if self._closed or self._gave_up or not self._may_be_recorded():
             return _nothing
         done: list[Callable[[], None]] = []
 
@@ -436,6 +462,8 @@ class Flow:
             return None
         ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
         looks = self._is_look(own)
+        if self._gave_up or self._is_elsewhere(ours):
+            return None
         with self._or_end():
             measured = self._measure.measure(optimizer, ours)
             table, clipped, owed = measured
@@ -456,6 +484,15 @@ class Flow:
         self._open = self._recorder.open(record, look)
         return measured
 
+    def _is_elsewhere(self, parameters: Named) -> bool:
+        """Whether no gradient has come because it is kept elsewhere: Megatron says so after the watch has begun."""
+        if any(parameter.grad is not None for _, parameter in parameters):
+            return False
+        reason = why_elsewhere(parameter for _, parameter in parameters)
+        if reason is not None:
+            self.give_up(reason)
+        return reason is not None
+
     def _inside_backward(self, optimizer: torch.optim.Optimizer, task: int) -> StepTables | None:
         """A step that is one of many in the backward pass `task`, and is recorded together with them."""
         if self._backward is not None and not self._backward.takes(optimizer, task):
@@ -466,6 +503,7 @@ class Flow:
             own = self._backward_steps
             self._backward = BackwardStep(recorded=self._is_recorded(own), looks=self._is_look(own))
         step = self._backward
+        step.recorded &= not self._gave_up
         if step.add_step(optimizer, task):
             ended = _weakly(self, "_on_backward_ended")
             after_backward(lambda: ended(step))

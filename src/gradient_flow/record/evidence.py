@@ -92,6 +92,8 @@ class RunRecord:
     source: str = "training"
     """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
     recorded_steps: int | None = None
+    by_hand: bool = False
+    """Whether no optimizer was given to the watch, so that steps have to be told."""
 
     @property
     def steps(self) -> int:
@@ -130,7 +132,8 @@ def evidence_of(run: Run) -> RunRecord:
     owners = _Owners(steps)
     kept = _kept_steps(steps, owners)
     source = ANALYSIS if run.header.get("source") == ANALYSIS else "training"
-    record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source)
+    by_hand = run.header.get("by_hand") is True
+    record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source, by_hand=by_hand)
     record.totals = [_total(steps, name, at) for name, at in zip(owners.names, kept, strict=True) if len(at)]
     if "loss" in steps.names:
         record.losses = steps["loss"][np.sort(np.concatenate(kept))].tolist()
