@@ -119,9 +119,11 @@ def test_a_stage_of_a_pipeline_needs_the_group_of_all_stages(monkeypatch):
     stages = [_PipelineStageBase(model, 2), _PipelineStageBase(alone, 1)]
     with pytest.warns(gf.GradientFlowWarning, match="process_group"):
         flow = gf.watch(nn.ModuleList([model]))
+    flow.close()
     assert "one stage of a pipeline" in flow.diagnose().message
-    assert "not supported" not in repr(gf.watch(alone))
-    assert "not supported" not in repr(gf.watch(net()))
+    for supported in (alone, net()):
+        with gf.watch(supported) as flow:
+            assert "not supported" not in repr(flow)
     assert len(stages) == 2
 
 
@@ -170,4 +172,5 @@ def test_once_a_step_was_told_nobody_waits():
         assert "waiting" not in repr(flow)
         assert "flow.step()" not in flow.diagnose().message
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert "waiting" not in repr(gf.watch(model, optimizer))
+    with gf.watch(model, optimizer) as flow:
+        assert "waiting" not in repr(flow)
