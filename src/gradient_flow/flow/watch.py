@@ -353,7 +353,10 @@ class Flow:
         steps = self._measure.rank_steps.get(id(optimizer))
         ranks = None if steps is None or table is None else steps.ranks
         bad_ranks = None if self._trace is None else tuple(bad.rank for bad in self._bad_ranks)
+        known = len(attachment.manager.origins)
         done = attachment.before_step(optimizer, loss, table, ranks=ranks, bad_ranks=bad_ranks)
+        for origin in attachment.manager.origins[known:]:
+            self.add_origin(origin)
         if self._open is None:
             return
         record, clipping = self._open.record, done["clipping"]
