@@ -280,6 +280,7 @@ def test_what_a_managers_replay_found_is_in_the_run(tmp_path):
     (event,) = [event for event in gf.load_run(tmp_path).events if event.kind == "forensics"]
     assert event.data["origin"]["operator"].startswith("log")
     assert event.data["origin"]["file"] == "test_recorder.py"  # no folder, no user name
-    (issue,) = gf.diagnose(tmp_path)
+    issue = gf.diagnose(tmp_path)[0]
+    assert (issue.issue_type, issue.severity, issue.step) == (gf.IssueType.NUMERICAL, gf.IssueSeverity.HIGH, event.step)
     assert issue.evidence["code"].startswith("return (model(torch.ones(4, 2)).square() * factor).sum().log()")
     assert flow.diagnose()[0].message == issue.message

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate
-from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueType
+from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
@@ -85,11 +85,15 @@ def _in_steps_of_the_run(issues: Sequence[Issue], network: AnalysisRecord, looke
 
 def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue]:
     """What forensics found about the first NaN says more than any rule: operation, line, cause and remedy."""
-    bad = next((issue for issue in issues if issue.issue_type is IssueType.NUMERICAL), None)
-    origins = [event.data.get("origin") for event in events if event.kind == FORENSICS]
-    origin = next((each for each in origins if isinstance(each, Mapping) and each.get("found")), None)
-    if bad is None or origin is None:
+    replayed = [(event.data.get("origin"), event.step) for event in events if event.kind == FORENSICS]
+    found = [(origin, step) for origin, step in replayed if isinstance(origin, Mapping) and origin.get("found")]
+    if not found:
         return list(issues)
+    origin, step = found[0]
+    bad = next((issue for issue in issues if issue.issue_type is IssueType.NUMERICAL), None)
+    if bad is None:  # it was kept from the record: a manager skipped the step, or replaced what was bad
+        bad = Issue(issue_type=IssueType.NUMERICAL, severity=IssueSeverity.HIGH, layer="model", message="", step=step)
+        issues = [bad, *issues]
     where = {
         "operation": origin.get("operator"),
         "line": _line_of(origin),
