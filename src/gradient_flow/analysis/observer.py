@@ -48,7 +48,7 @@ class Observer:
         self._without = {name for name, _ in self._parameters}
         """Parameters that had no gradient in any step without hooks."""
         self._ratios: dict[str, list[float]] = {}
-        self._last_gradient: list[torch.Tensor] | None = None
+        self._last_gradient: dict[str, torch.Tensor] | None = None
         self._input_rows: torch.Tensor | None = None
         self._sample_rows: torch.Tensor | None = None
         self._before: WeightSample | None = None
@@ -118,9 +118,13 @@ class Observer:
         if index == 0:
             self._compare_units()
         if self._optimizer is not None:
-            now = sample_weights([g for g in gradients.values() if g is not None and g.layout is torch.strided])
-            if self._last_gradient is not None and len(self._last_gradient) == len(now):
-                self._record.cosines.append(samples.cosine(self._last_gradient, now))
+            dense = {name: g for name, g in gradients.items() if g is not None and g.layout is torch.strided}
+            now = dict(zip(dense, sample_weights(list(dense.values())), strict=True))
+            before = self._last_gradient or {}
+            both = [name for name in now if name in before]  # another step may have used other parts
+            if both:
+                left, right = [before[name] for name in both], [now[name] for name in both]
+                self._record.cosines.append(samples.cosine(left, right))
             self._last_gradient = now
         if self._watched:
             passages = self._calls.passages
