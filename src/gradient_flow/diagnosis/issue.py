@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-RULE_SET: Final = 2
+RULE_SET: Final = 3
 """Goes up with every change of a rule that can change a verdict; a run keeps the number beside its own verdict."""
 _STATUS: Final = {IssueType.NUMERICAL: "nan"}
 """Issue types whose status has another word."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import fmean, median, pstdev
+from statistics import median, pstdev
 from typing import Final
 
 from gradient_flow.diagnosis import advice
@@ -87,26 +87,6 @@ def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
         advice=[f"Lower the learning rate to {rate / 4:.1g} or less." if rate else "Lower the learning rate."],
         step=1,
     )
-
-
-def coefficient_of_variation(record: AnalysisRecord) -> Iterator[Issue]:
-    """The documented limit: at the user's word where `unstable_cv_threshold` was set."""
-    if "unstable_cv_threshold" not in record.explicit:
-        return
-    limit = record.thresholds["unstable_cv_threshold"]
-    norms = [norm for norm in record.norms if math.isfinite(norm)]
-    ratio = pstdev(norms) / fmean(norms) if len(norms) > 1 and fmean(norms) > 0 else 0.0
-    if ratio > limit:
-        yield Issue(
-            issue_type=IssueType.UNSTABLE,
-            severity=IssueSeverity.HIGH,
-            layer="model",
-            message=f"the coefficient of variation of the gradient norm, {ratio:.2g}, is above {limit:g}.",
-            evidence={"coefficient_of_variation": ratio, "unstable_cv_threshold": limit},
-            cause="the threshold was set by you and is taken at its word.",
-            advice=["Use larger batches, a lower learning rate, or clip by norm."],
-            step=1,
-        )
 
 
 def _is_erratic(norms: Sequence[float]) -> bool:
