@@ -178,6 +178,8 @@ class Diagnosis(Sequence[Issue]):
             return f"Too few steps for a verdict: {self.steps}." if self.steps else "No step has been recorded yet."
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
+        if self.healthy:
+            return f"Healthy, with a remark on `{first.layer}`: {first.message}{also}"
         since = f" since step {first.step}" if first.step is not None else ""
         return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{also}"
 

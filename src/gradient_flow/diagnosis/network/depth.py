@@ -244,7 +244,7 @@ def _layers(count: int) -> str:
 
 def _cause(record: AnalysisRecord, sign: int) -> str:
     kinds = {place.kind for place in record.places}
-    if sign < 0 and kinds & {"Sigmoid", "Tanh"}:
+    if sign < 0 and _squashing(record) & {"Sigmoid", "Tanh"}:
         return "a squashing activation (sigmoid, tanh) in a deep stack: each layer passes on only part of the gradient."
     if sign < 0:
         return "the initial weights are too small for the activation and the depth."
@@ -253,10 +253,17 @@ def _cause(record: AnalysisRecord, sign: int) -> str:
     return "the initial weights are too large for the activation and the depth."
 
 
+def _squashing(record: AnalysisRecord) -> set[str]:
+    """Kinds of activation between layers that squash; the one behind the last layer is the loss's matter."""
+    last = max((place.order for place in record.places if place.own_weights), default=-1)
+    kinds = {place.kind for place in record.places if place.order < last}
+    return kinds | {activation.kind for activation in record.activations if not activation.is_last}
+
+
 def _ways(record: AnalysisRecord, sign: int) -> list[str]:
-    kinds = {place.kind for place in record.places}
     if sign < 0:
-        swap = ["Use ReLU or GELU with He initialisation instead of sigmoid."] if "Sigmoid" in kinds else []
+        sigmoid = "Sigmoid" in _squashing(record)
+        swap = ["Use ReLU or GELU with He initialisation instead of sigmoid."] if sigmoid else []
         return [*swap, "Add normalisation (LayerNorm, BatchNorm) or skip connections: both keep the gradient level."]
     return [
         "Scale residual branches by 1/sqrt(number of blocks), or normalise before each of them.",

@@ -17,9 +17,10 @@ from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 
 T = TypeVar("T")
 _BY_USER: Final = "you set this threshold, and it is taken at its word."
-_BY_SCALE: Final = (
-    "a level alone: a loss that is scaled (a sum in place of a mean, a weight, a loss scale) could explain it."
-)
+_ALONE: Final = {
+    -1: "a level alone: a loss that is scaled down, or has reached its floor, could explain it.",
+    1: "a level alone: a loss that is scaled up (a sum in place of a mean, a weight, a loss scale) could explain it.",
+}
 
 
 def gradient_levels(record: AnalysisRecord) -> Iterator[Issue]:
@@ -43,7 +44,7 @@ def gradient_levels(record: AnalysisRecord) -> Iterator[Issue]:
             layer=where,
             message=f"its gradient norm, {beyond[where]:.3g}, is {told}{also}.",
             evidence={name: limit, "gradient_norm": beyond[where], "layers": list(beyond)},
-            cause=_BY_USER if explicit else _BY_SCALE,
+            cause=_BY_USER if explicit else _ALONE[sign],
             advice=["Compare the layers with each other: ratios do not depend on the scale of the loss."]
             if explicit
             else [

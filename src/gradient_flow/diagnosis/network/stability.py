@@ -11,7 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
-from gradient_flow.diagnosis.network.updates import change_of_loss
+from gradient_flow.diagnosis.network.updates import change_of_loss, largest_update
 from gradient_flow.diagnosis.robust import middle_and_spread, spikes
 
 LARGE: Final = 10.0
@@ -75,7 +75,7 @@ def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
     change = change_of_loss(record)
     if not record.trained or len(cosines) < _LEAST_STEPS or median(cosines) > OVERSHOOT or change < 0.9:
         return
-    rate = record.learning_rate
+    rate, ratio = record.learning_rate, largest_update(record)
     yield Issue(
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.HIGH if change > 2 or math.isnan(change) else IssueSeverity.MEDIUM,
@@ -84,7 +84,7 @@ def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
         f"and the loss is {change:.3g} times the first.",
         evidence={"cosine": median(cosines), "loss_change": change, "learning_rate": rate},
         cause="the learning rate is beyond the edge of stability.",
-        advice=[f"Lower the learning rate to {rate / 4:.1g} or less." if rate else "Lower the learning rate."],
+        advice=[advice.lower_learning_rate(rate, ratio)],
         step=1,
     )
 

@@ -31,10 +31,12 @@ def unused(record: AnalysisRecord) -> Iterator[Issue]:
     never = [layer for layer in record.layers if layer.trainable and layer.order is None and not layer.gradient_seen]
     forgotten = [layer for layer in never if not layer.used_by_sibling]
     if forgotten and record.loss_needs_grad:
-        first, *rest = forgotten
+        # A head for later harms nothing; positions or words that are never looked up are missing from what is learnt.
+        lookups = [layer for layer in forgotten if layer.is_embedding]
+        first, *rest = [*lookups, *(layer for layer in forgotten if not layer.is_embedding)]
         yield Issue(
             issue_type=IssueType.DISCONNECTED,
-            severity=IssueSeverity.MEDIUM,
+            severity=IssueSeverity.MEDIUM if lookups else IssueSeverity.LOW,
             layer=first.name,
             message=f"it was never called in {record.steps} steps, so its weights are never trained.",
             evidence={"layers": [layer.name for layer in forgotten], "steps": record.steps},
@@ -180,7 +182,7 @@ def _also_lost(layer: Layer) -> Issue:
 def _also_unused(layer: Layer) -> Issue:
     return Issue(
         issue_type=IssueType.DISCONNECTED,
-        severity=IssueSeverity.MEDIUM,
+        severity=IssueSeverity.MEDIUM if layer.is_embedding else IssueSeverity.LOW,
         layer=layer.name,
         message="it was never called.",
     )

@@ -10,7 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
-from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.diagnosis.robust import is_converged, loss_change
 
 TOO_LARGE: Final = 1.0
 """Update-to-weight ratio; healthy runs stay below 0.05, every diverging one is above 3."""
@@ -18,6 +18,8 @@ SUSPICIOUS: Final = 0.2
 """From here on it counts if the loss does not fall."""
 TOO_SMALL: Final = 1e-5
 _COHERENT: Final = 0.2
+_SOLVED: Final = 0.1
+"""A loss that fell to less than this share of the first speaks for the steps, however large."""
 
 
 def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
@@ -28,7 +30,7 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     where = max(ratios, key=lambda name: ratios[name])
     ratio, change = ratios[where], change_of_loss(record)
     diverged = change > 10 or not math.isfinite(change)
-    if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)):
+    if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)) or change < _SOLVED:
         return
     rate = record.learning_rate
     told = "the loss is no longer finite" if not math.isfinite(change) else f"the loss is {change:.3g} times the first"
@@ -55,7 +57,7 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
         return
     agree = [value for value in record.cosines if math.isfinite(value)]
     # Once converged, gradients are noise and point anywhere: then small updates are no fault of the rate.
-    if len(agree) < 2 or median(agree) < _COHERENT:
+    if len(agree) < 2 or median(agree) < _COHERENT or has_converged(record):
         return
     where = max(ratios, key=lambda name: ratios[name])
     ratio = ratios[where]
@@ -72,6 +74,20 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
+def largest_update(record: AnalysisRecord) -> float | None:
+    """The largest update ratio of any layer and step; None without an optimizer."""
+    return max((_largest(layer) for layer in _judged(record)), default=None)
+
+
+def has_converged(record: AnalysisRecord) -> bool:
+    """Whether the loss is at its floor: a classifier that has learnt, or a slope of next to nothing, or no loss."""
+    if record.learnt or all(loss == 0 for loss in record.losses):
+        return True
+    gradients = [norm for layer in record.layers if (norm := _typical(layer)) > 0]
+    weights = [layer.weight_norm for layer in record.layers if layer.trainable and math.isfinite(layer.weight_norm)]
+    return is_converged(record.losses, math.hypot(*gradients), math.hypot(*weights))
+
+
 def change_of_loss(record: AnalysisRecord) -> float:
     """The loss at the end over that at the start; NaN where it stopped being finite, 1 where there is none."""
     if not all(map(math.isfinite, record.losses)):
@@ -83,6 +99,11 @@ def _judged(record: AnalysisRecord) -> list[Layer]:
     """Layers whose relative change means something: not those that start at (or next to) zero, nor embeddings."""
     layers = [layer for layer in record.layers if layer.update_ratio and not layer.zero_weights]
     return [layer for layer in layers if layer.matrix is not None] if record.trained else []
+
+
+def _typical(layer: Layer) -> float:
+    norms = [norm for norm in layer.gradient if norm is not None and math.isfinite(norm)]
+    return median(norms) if norms else 0.0
 
 
 def _finite(layer: Layer) -> list[float]:
