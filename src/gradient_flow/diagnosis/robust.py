@@ -131,13 +131,13 @@ def is_converged(losses: Sequence[float], gradient: float, weights: float) -> bo
     return slope < AT_FLOOR or slope > NEAR_ZERO_LOSS
 
 
-def fell_from_first(losses: Sequence[float]) -> bool:
-    """Whether the loss at the end is less than half of the first: a solver may be done before a fifth of the run."""
+def is_solved(losses: Sequence[float]) -> bool:
+    """Whether the last losses are all below a tenth of the very first: whatever the steps were, they did it.
+
+    Of the first alone, since a solver may be done before a fifth of the run, and a run that broke was worse since.
+    """
     finite = [loss for loss in losses if math.isfinite(loss)]
-    if len(finite) < 2:
-        return False
-    last = median(finite[-max(1, len(finite) // 5) :])
-    return last < finite[0] - 0.5 * abs(finite[0])
+    return len(finite) > 1 and 0 <= max(finite[-3:]) < 0.1 * finite[0]
 
 
 class Slope(NamedTuple):

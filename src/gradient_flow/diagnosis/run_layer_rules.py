@@ -11,7 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.updates import SUSPICIOUS, TOO_LARGE, TOO_SMALL
-from gradient_flow.diagnosis.robust import fell_from_first, is_converged, loss_change
+from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
 from gradient_flow.record.evidence import LayerSeries, RunRecord
 
 LOST: Final = -4.0
@@ -35,7 +35,7 @@ def update_ratios(record: RunRecord) -> Iterator[Issue]:
     where = max(seen, key=lambda name: median(seen[name]))
     ratio = median(seen[where])
     change = loss_change(record.losses, LEAST_LOSSES)
-    solved = fell_from_first(record.losses)
+    solved = is_solved(record.losses)
     if (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)) and not solved:
         yield Issue(
             issue_type=IssueType.EXPLODING,

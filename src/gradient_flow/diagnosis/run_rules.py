@@ -10,7 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.registry import Rule
-from gradient_flow.diagnosis.robust import heights, loss_change, spikes
+from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import norm_trend
 from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord
@@ -23,8 +23,6 @@ TALL: Final = 10.0
 LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
-_SOLVED: Final = 0.1
-"""A loss that ends below this share of the first is solved: no rise of the norm broke that run."""
 KEEP_OUT: Final = "Until then keep such steps from the weights: gf.create_gradient_manager(nonfinite='skip')."
 ENOUGH: Final = 2
 """Steps without which there is no verdict."""
@@ -70,7 +68,7 @@ def trends(record: RunRecord) -> Iterator[Issue]:
             continue
         falls = found.status == "vanishing"
         change = loss_change(record.losses, LEAST_LOSSES)
-        if change < (0.5 if falls else _SOLVED) or (not falls and _is_solved(record.losses)):
+        if change < 0.5 if falls else is_solved(record.losses):
             continue  # the loss fell as well: that is what training is for
         whole = abs(found.change) >= 2
         yield Issue(
@@ -156,11 +154,6 @@ def _lower_rate(record: RunRecord) -> str:
     """One advice on the rate for all rules, so that a run is not given two."""
     ratios = [median(known) for layer in record.layers if layer.is_weight and (known := _known(layer.update_ratios))]
     return advice.lower_learning_rate(record.learning_rate, max(ratios, default=None))
-
-
-def _is_solved(losses: Sequence[float]) -> bool:
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    return len(finite) > 1 and 0 <= max(finite[-_FEW:]) < _SOLVED * finite[0]
 
 
 def _known(ratios: Sequence[float]) -> list[float]:

@@ -10,7 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
-from gradient_flow.diagnosis.robust import is_converged, loss_change
+from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
 
 TOO_LARGE: Final = 1.0
 """Update-to-weight ratio; healthy runs stay below 0.05, every diverging one is above 3."""
@@ -18,8 +18,6 @@ SUSPICIOUS: Final = 0.2
 """From here on it counts if the loss does not fall."""
 TOO_SMALL: Final = 1e-5
 _COHERENT: Final = 0.2
-_SOLVED: Final = 0.1
-"""A loss that fell to less than this share of the first speaks for the steps, however large."""
 
 
 def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
@@ -30,7 +28,9 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     where = max(ratios, key=lambda name: ratios[name])
     ratio, change = ratios[where], change_of_loss(record)
     diverged = change > 10 or not math.isfinite(change)
-    if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)) or change < _SOLVED:
+    if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)):
+        return
+    if is_solved(record.losses):
         return
     rate = record.learning_rate
     told = "the loss is no longer finite" if not math.isfinite(change) else f"the loss is {change:.3g} times the first"
