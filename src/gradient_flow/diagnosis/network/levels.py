@@ -98,7 +98,8 @@ def _is_sparse_by_design(record: AnalysisRecord, layer: Layer, limit: float) -> 
     # Nothing at all comes: behind a weight that starts at zero that lasts one step, and an expert may have no work.
     kind = _without_numbers(layer.name)
     works = (other for other in record.layers if other is not layer and any(norm for norm in other.gradient))
-    return any(other.zero_weights for other in record.layers) or any(_without_numbers(o.name) == kind for o in works)
+    shut = any(other.zero_weights or other.weight_norm == 0 for other in record.layers)
+    return shut or any(_without_numbers(other.name) == kind for other in works)
 
 
 def coefficient_of_variation(record: AnalysisRecord) -> Iterator[Issue]:
