@@ -72,8 +72,8 @@ def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
     limit = float(np.percentile(norms, 100 * (1 - share)))
     if limit > _HIGHEST_LIMIT:
         return (
-            f"Bring gradients to a usual scale first, then clip: average the loss, standardise targets. Norms around "
-            f"{np.median(norms):.2g} leave no limit to choose."
+            f"Clip the norm at its usual level, but bring that level ({np.median(norms):.2g}) down first: average the "
+            "loss, standardise targets."
         )
     return f"Clip the norm at {limit:.3g}: it would touch {share:.0%} of your steps."
 
