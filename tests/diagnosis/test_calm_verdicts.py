@@ -218,3 +218,42 @@ def test_nobody_is_told_to_use_what_they_use():
     inner = Activation(layer="2", kind="Sigmoid", flat_share=0.1, mean_slope=0.5, is_last=False)
     (issue,) = vanishing_over_depth(relu_net(inner))
     assert any("ReLU" in text for text in issue.advice)
+
+
+# ---- what stays found -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("factor", "learnt", "expected"), [(1.0, True, []), (1e-6, False, ["SLOW"])])
+def test_a_classifier_that_has_learnt_is_not_slow_and_a_loss_that_is_scaled_down_is(factor, learnt, expected):
+    torch.manual_seed(0)
+    labels = INPUTS[:, :4].argmax(dim=1)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    if learnt:
+        fit = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(400):
+            fit.zero_grad()
+            F.cross_entropy(model(INPUTS), labels).backward()
+            fit.step()
+    issues = gf.GradientFlowAnalyzer(model).analyze(
+        lambda: INPUTS,
+        lambda output: factor * F.cross_entropy(output, labels),
+        optimizer=torch.optim.SGD(model.parameters(), lr=1e-3),
+    )
+    assert [issue.issue_type.name for issue in issues if issue.severity > LOW] == expected
+
+
+def test_a_part_of_a_layer_that_ran_under_no_grad_is_more_than_a_remark():
+    class Detached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 1)
+
+        def forward(self, x):
+            with torch.no_grad():
+                x, _ = self.encoder(x, x, x)
+            return self.head(x)
+
+    issues = gf.GradientFlowAnalyzer(Detached()).analyze(
+        lambda: INPUTS.reshape(8, 8, 8), lambda output: output.square().mean()
+    )
+    assert max(issue.severity for issue in issues) == MEDIUM

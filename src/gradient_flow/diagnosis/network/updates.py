@@ -18,6 +18,8 @@ SUSPICIOUS: Final = 0.2
 """From here on it counts if the loss does not fall."""
 TOO_SMALL: Final = 1e-5
 _COHERENT: Final = 0.2
+_GUESS: Final = 0.7
+"""Loss per gradient at the logits over ln(classes): 1 for a guess, about half of that or less for who is right."""
 
 
 def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
@@ -81,7 +83,7 @@ def largest_update(record: AnalysisRecord) -> float | None:
 
 def has_converged(record: AnalysisRecord) -> bool:
     """Whether the loss is at its floor: a classifier that has learnt, or a slope of next to nothing, or no loss."""
-    if record.learnt or all(loss == 0 for loss in record.losses):
+    if all(loss == 0 for loss in record.losses) or (record.learnt and not _guesses(record)):
         return True
     gradients = [norm for layer in record.layers if (norm := _typical(layer)) > 0]
     weights = [layer.weight_norm for layer in record.layers if layer.trainable and math.isfinite(layer.weight_norm)]
@@ -99,6 +101,16 @@ def _judged(record: AnalysisRecord) -> list[Layer]:
     """Layers whose relative change means something: not those that start at (or next to) zero, nor embeddings."""
     layers = [layer for layer in record.layers if layer.update_ratio and not layer.zero_weights]
     return [layer for layer in layers if layer.matrix is not None] if record.trained else []
+
+
+def _guesses(record: AnalysisRecord) -> bool:
+    """Whether a low loss is that of a guess, scaled down: against its gradient at the logits it is as large as ever."""
+    output = record.places[record.chains[0][-1]] if record.chains and record.chains[0] else None
+    gradient = output.typical_gradient if output is not None else None
+    if output is None or not gradient or not record.classes:
+        return False
+    per_sample = math.sqrt(max(output.samples * output.positions, 1)) * gradient
+    return median(record.losses) / per_sample > _GUESS * math.log(max(2, record.classes))
 
 
 def _typical(layer: Layer) -> float:
