@@ -126,7 +126,7 @@ class Issue:
             raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
 
 
-RULE_SET: Final = 2
+RULE_SET: Final = 3
 """Goes up with every change of a rule that can change a verdict; a run keeps the number beside its own verdict."""
 _STATUS: Final = {IssueType.NUMERICAL: "nan"}
 """Issue types whose status has another word."""
@@ -170,6 +170,8 @@ class Diagnosis(Sequence[Issue]):
             return f"Too few steps for a verdict: {self.steps}." if self.steps else "No step has been recorded yet."
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
+        if self.healthy:
+            return f"Healthy, with a remark on `{first.layer}`: {first.message}{also}"
         since = f" since step {first.step}" if first.step is not None else ""
         return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{also}"
 

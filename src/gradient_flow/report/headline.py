@@ -42,8 +42,9 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     first, more = diagnosis[0], len(diagnosis) - 1
     since = "" if first.step is None else f" since step {first.step:,}"
     also = f" ({more} more {'issue' if more == 1 else 'issues'} below.)" if more else ""
-    healthy = "Healthy, with a remark: " if diagnosis.healthy else ""
-    return f"{healthy}{_title(first)}{since}: {first.message}{also}"
+    if diagnosis.healthy:
+        return f"Healthy, with a remark: {first.message}{also}"
+    return f"{_title(first)}{since}: {first.message}{also}"
 
 
 def _title(issue: Issue) -> str:
