@@ -1,6 +1,7 @@
 """The report as a file: every format, replaced as a whole or not at all, and the command that writes it."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -12,8 +13,7 @@ from report_runs import HOSTILE, empty_run, hostile_run, sick_run
 
 from gradient_flow.cli.report import report
 from gradient_flow.errors import InputError, RunFileError
-from gradient_flow.record.run_reader import load_run
-from gradient_flow.report import write as report_module
+from gradient_flow.record.run import load_run
 from gradient_flow.report.data import page_data
 from gradient_flow.report.write import FORMATS, write_report
 
@@ -88,7 +88,7 @@ def test_a_failure_leaves_the_old_report_and_nothing_beside_it(runs, tmp_path, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report_module.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RunFileError, match="No space left"):
         write_report(runs["sick"], target)
     assert target.read_bytes() == before

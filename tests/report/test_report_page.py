@@ -10,11 +10,10 @@ from report_runs import BAD_STEP, HOSTILE, empty_run, hostile_run, sick_run, wid
 from selenium.webdriver import ActionChains, Keys
 
 from browser import browser  # noqa: F401 (a fixture)
-from gradient_flow.record.run_reader import load_run
-from gradient_flow.report.data import page_data
+from gradient_flow.record.run import load_run
+from gradient_flow.report.data import matrix_of, page_data
 from gradient_flow.report.headline import IN_WORK
 from gradient_flow.report.html import render_page
-from gradient_flow.report.page_matrices import matrix_of
 from gradient_flow.report.write import write_report
 
 # ruff: noqa: F811 (the fixture's name is that of its import)

@@ -73,14 +73,14 @@ def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue
     if bad is None or origin is None:
         return list(issues)
     where = {
-        "operation": origin.get("operator"),
+        "operation": _text(origin, "operator"),
         "line": _line_of(origin),
-        "code": origin.get("code"),
-        "function": origin.get("function"),
+        "code": _text(origin, "code"),
+        "function": _text(origin, "function"),
     }
     better = replace(
         bad,
-        layer=str(origin.get("module") or bad.layer),
+        layer=_text(origin, "module") or bad.layer,
         message=f"{_text(origin, 'message')}{_at_line(origin)}",
         evidence={**{name: text for name, text in where.items() if text}, **bad.evidence},
         cause=_text(origin, "why") or bad.cause,
@@ -105,16 +105,25 @@ def _at_line(origin: Mapping[str, Any]) -> str:
 
 
 def _stored(run: Run) -> Mapping[str, Any] | None:
-    told = None if run.end is None else run.end.data.get("verdict")
-    return told if isinstance(told, Mapping) else None
+    """What the run said of itself at its end."""
+    if run.end is None:
+        return None
+    told, message = run.end.data.get("verdict"), run.end.data.get("message")
+    if isinstance(told, Mapping):
+        return told
+    if run.header.get("format") == 1 and isinstance(message, str):
+        return {"rule_set": 1, "message": message}  # files of that format keep the sentence alone
+    return None
 
 
 def _of_rules_elsewhere(run: Run) -> list[Issue]:
     """What rules found that the run's author registered and nobody here did."""
     known = {*registered("run"), *registered("analysis")}
     found = []
-    for plain in (_stored(run) or {}).get("issues") or ():
-        if isinstance(plain, Mapping) and plain.get("origin") and plain["origin"] not in known:
+    issues = (_stored(run) or {}).get("issues")
+    for plain in issues if isinstance(issues, list) else ():
+        origin = plain.get("origin") if isinstance(plain, Mapping) else None
+        if isinstance(origin, str) and origin and origin not in known:
             try:
                 found.append(Issue.from_dict(plain))
             except RunFileError:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gradient_flow.record.event import FORENSICS, RESUMED
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
+from gradient_flow.record.run_lines import is_step
 from gradient_flow.record.step_columns import StepColumns
 
 NEWEST: Final = 1000
@@ -56,7 +57,7 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
     found.sort(key=lambda event: event["step"])
     if run.end is not None:
         told = run.end.data.get("steps")
-        step = told if isinstance(told, int) else run.last_step or 0
+        step = int(told if is_step(told) else run.last_step or 0)
         found.append(_event(step, "end", f"Ended after {step:,} steps: {_sentence(run.end.data.get('message'))}"))
     return found[-NEWEST:], len(found)
 

@@ -19,7 +19,7 @@ from gradient_flow.cli.main import main
 from gradient_flow.cli.serve import serve
 from gradient_flow.errors import ConfigError, RunFileError
 from gradient_flow.record.run_writer import RunWriter
-from gradient_flow.report import digest as run_digest
+from gradient_flow.report import live_run
 from gradient_flow.report.data import page_data
 from gradient_flow.report.serve import live_runs
 from gradient_flow.report.serve.run_ids import RunFolder, id_of, path_of
@@ -51,7 +51,7 @@ def parameter(name):
 
 def layers(step):
     record = {
-        "kind": "layers",
+        "kind": "look",
         "step": step,
         "rows": None,
         "norm": [1.0, 2.0],
@@ -228,7 +228,7 @@ def test_the_list_knows_the_last_step_behind_long_and_torn_lines(tmp_path):
         tmp_path / "runs" / "long", {"started": "2026", "settings": {}, "parameters": [parameter("x" * 200_000)]}
     )
     writer.write({"kind": "step", "step": 41, "time": 4.1, "norm": 1.0})
-    writer.write({"kind": "layers", "step": 41, "rows": None, "norm": [0.123456] * 200_000})
+    writer.write({"kind": "look", "step": 41, "rows": None, "norm": [0.123456] * 200_000})
     writer.close()
     with writer.path.open("ab") as file:
         file.write(b'{"kind":"step","step":42,"ti')
@@ -412,8 +412,8 @@ def test_growth_is_told_while_another_process_writes(tmp_path):
 
 
 def test_a_long_run_is_read_on_in_the_background_and_that_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_digest, "SAMPLE", 5)
-    monkeypatch.setattr(run_digest, "LONG", 10)
+    monkeypatch.setattr(live_run, "SAMPLE", 5)
+    monkeypatch.setattr(live_run, "LONG", 10)
     folder = write_run(tmp_path / "run", 300)
     with served(folder) as server:
         early = get(server, "/api/run/-")

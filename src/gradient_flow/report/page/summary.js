@@ -123,6 +123,9 @@
     );
     title.dataset.level = data.verdict.level;
     GF.fill(GF.el("facts"), facts(data));
+    const then = data.verdict.then; // what other rules said when the run ended
+    GF.el("then").hidden = !then;
+    GF.fill(GF.el("then"), then ? GF.prose(then) : []);
     const issues = data.verdict.issues,
       list = GF.el("issues");
     if (GF.changed(list, [issues, data.run.recorded_steps === 0])) {
