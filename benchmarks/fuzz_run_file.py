@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from damage import mutations, read_by_all, small_run  # noqa: E402 (the path comes first)
+from damage import mutations, read_by_all, small_run
 
 SLOW = 20.0
 """Seconds for all readers together; a few tenths are usual."""
@@ -64,7 +64,8 @@ def main() -> int:
         print(f"{reader:<28}{outcomes[reader, 'read']:>8}{outcomes[reader, 'refused']:>9}")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
     spent = time.monotonic() - start
-    print(f"{misread.total()} misread {dict(misread) or ''}; slowest {slowest:.1f} s, {memory:.0f} MB at most, {spent:.0f} s")
+    print(f"{misread.total()} misread {dict(misread) or ''}")
+    print(f"the slowest took {slowest:.1f} s, all {spent:.0f} s, in at most {memory:.0f} MB")
     return 1 if misread else 0
 
 

@@ -128,7 +128,7 @@ class Run:
 
         Nested values are named `outer/inner`; a list gives `name`, `name/1`, `name/2`.
         """
-        if name not in self.names:
+        if not len(self.columns) or name not in self.columns:
             raise KeyError(
                 f"no series {name!r} in {self._lines.path}: it has {', '.join(self.names) or 'no steps yet'}"
             )

@@ -40,6 +40,9 @@ class StepColumns:
         """Every column that there is."""
         return list(self._columns)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         return self._columns[name][: self._length]
 

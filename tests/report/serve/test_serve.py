@@ -13,6 +13,8 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from click.testing import CliRunner
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from browser import browser  # noqa: F401
 from gradient_flow.cli.main import main
@@ -22,6 +24,8 @@ from gradient_flow.record.run_writer import RunWriter
 from gradient_flow.report import live_run
 from gradient_flow.report.data import page_data
 from gradient_flow.report.serve import live_runs
+from gradient_flow.report.serve.access import Access
+from gradient_flow.report.serve.app import application
 from gradient_flow.report.serve.run_ids import RunFolder, id_of, path_of
 from gradient_flow.report.serve.server import DashboardServer
 
@@ -336,10 +340,33 @@ def test_reading_only(folder, method):
 
 def test_a_foreign_name_for_this_machine_is_refused(folder):
     with served(folder) as server:
-        for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", ""):
+        foreign = ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "")
+        for host in (*foreign, "[::1].evil.com", "[::1].evil.com:80", "[::1]:80.evil.com", "[::1", "localhost:80:80"):
             assert ask(server, "/api/runs", headers={"Host": host})[0] == 403, host
-        for host in ("localhost", f"localhost:{server.port}", "127.0.0.1:1", "[::1]:80"):
+        for host in ("localhost", f"localhost:{server.port}", "127.0.0.1:1", "[::1]:80", "[::1]"):
             assert ask(server, "/api/runs", headers={"Host": host})[0] == 200, host
+
+
+def test_a_websocket_is_refused_without_a_traceback(folder, capfd):
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    with served(folder) as server:
+        for path in ("/", "/api/run/a/events"):
+            assert 400 <= ask(server, path, headers=upgrade)[0] < 500
+        assert get(server, "/api/runs")["runs"]
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_a_websocket_is_refused_also_where_no_library_for_it_is_installed(folder):
+    live = live_runs.LiveRuns(RunFolder(folder))
+    client = TestClient(Access(application(live), host="127.0.0.1", token=None), base_url="http://localhost")
+    assert client.get("/api/runs", headers={"Upgrade": "WebSocket"}).status_code == 400
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/"):
+        pass
 
 
 def test_another_address_needs_the_token(folder):
