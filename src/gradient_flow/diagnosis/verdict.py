@@ -81,7 +81,7 @@ def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue
     better = replace(
         bad,
         layer=_text(origin, "module") or bad.layer,
-        message=f"{_text(origin, 'message')}{_at_line(origin)}",
+        message=origin_sentence(origin),
         evidence={**{name: text for name, text in where.items() if text}, **bad.evidence},
         cause=_text(origin, "why") or bad.cause,
         advice=[text for text in (_text(origin, "advice"), KEEP_OUT) if text],
@@ -99,9 +99,11 @@ def _line_of(origin: Mapping[str, Any]) -> str:
     return f"{file}:{origin.get('line')}" if file else ""
 
 
-def _at_line(origin: Mapping[str, Any]) -> str:
+def origin_sentence(origin: Mapping[str, Any]) -> str:
+    """What forensics found, with the file, line and code where that is known."""
     line, code = _line_of(origin), _text(origin, "code")
-    return f" {line}{f': `{code}`' if code else ''}." if line else ""
+    where = f" {line}{f': `{code}`' if code else ''}." if line else ""
+    return f"{_text(origin, 'message')}{where}"
 
 
 def _stored(run: Run) -> Mapping[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.diagnosis.verdict import origin_sentence
 from gradient_flow.record.event import FORENSICS, RESUMED
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
@@ -69,7 +70,7 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
         if event.kind == RESUMED:
             yield _event(step, "resumed", f"Resumed after step {step:,}.")
         elif event.kind == FORENSICS and isinstance(event.data.get("origin"), Mapping):
-            yield _event(step, "forensics", str(event.data["origin"].get("message") or "A step was replayed."))
+            yield _event(step, "forensics", origin_sentence(event.data["origin"]) or "A step was replayed.")
 
 
 def _clips(steps: StepColumns) -> Iterator[dict[str, Any]]:
