@@ -88,10 +88,10 @@ def write_table(portions: Iterable[list[Row]], columns: list[str], to: str, out:
 def _write_csv(portions: Iterable[list[Row]], columns: list[str], file: BinaryIO) -> int:
     count = 0
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_cell(name) for name in columns])
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writerow({name: _cell(name) for name in columns})
     for rows in portions:
-        writer.writerows([_cell(row[name]) for name in columns] for row in rows)
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
         count += len(rows)
     text.detach()
     return count
