@@ -10,11 +10,31 @@ import pytest
 import gradient_flow
 
 ROOT = Path(gradient_flow.__file__).parent
-STAGES = ("capture", "measurement", "history", "diagnosis", "act", "show")
+ROOMS = (
+    "_version",
+    "errors",
+    "config",
+    "capture",
+    "table",
+    "record",
+    "diagnosis",
+    "act",
+    "probes",
+    "flow",
+    "analysis",
+    "training",
+    "report",
+    "faces",
+    "integrations",
+    "demo",
+    "testing",
+    "cli",
+)
 """Each may import from those before it, and from itself."""
-NOUNS = ("errors", "checks", "config", "_version")
-"""Beside the stages, what every stage may use. Everything else puts stages together and is used by none."""
 OPTIONAL = ("torch", "matplotlib", "pandas", "rich", "click", "wandb", "lightning", "transformers", "tensorboard")
+TORCH_FREE = ("record", "diagnosis", "report")
+"""Rooms whose every module must be usable without torch."""
+PROBES = ("recurrent", "attention", "policy", "field", "nonfinite")
 
 
 def imports_of(path: Path) -> set[str]:
@@ -25,48 +45,137 @@ def imports_of(path: Path) -> set[str]:
             base = (node.module or "").removeprefix("gradient_flow").lstrip(".")
             found |= {f"{base}.{alias.name}".lstrip(".") for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {a.name.removeprefix("gradient_flow.") for a in node.names if a.name.startswith("gradient_flow")}
+            found |= {a.name.removeprefix("gradient_flow.") for a in node.names if a.name.startswith("gradient_flow.")}
     return found
 
 
+def room_of(file: str) -> str:
+    return file.split("/")[0].removesuffix(".py")
+
+
 def wrong_way_imports(files: dict[str, set[str]]) -> list[str]:
-    """Imports from a stage to a later one or to an assembler. `files` maps 'stage/file' to what it imports."""
+    """Imports from a room to a later one. `files` maps 'room/file' to what it imports."""
     wrong = []
     for file, imported in files.items():
-        stage = file.split("/")[0]
-        if stage not in STAGES:
-            continue
-        allowed = STAGES[: STAGES.index(stage) + 1]
-        for module in imported:
-            top = module.split(".")[0]
-            if top not in (*allowed, *NOUNS):
-                wrong.append(f"{file} imports {module}")
+        allowed = ROOMS[: ROOMS.index(room_of(file)) + 1] if room_of(file) in ROOMS else ROOMS
+        wrong += [f"{file} imports {module}" for module in imported if module.split(".")[0] not in allowed]
     return wrong
 
 
-def test_stages_import_only_earlier_stages():
-    files = {str(path.relative_to(ROOT)): imports_of(path) for path in ROOT.rglob("*.py")}
-    assert len(files) > 15
-    assert wrong_way_imports(files) == []
+def every_file() -> dict[str, set[str]]:
+    files = {path.relative_to(ROOT).as_posix(): imports_of(path) for path in ROOT.rglob("*.py")}
+    assert len(files) > 150
+    return files
+
+
+def test_imports_point_only_upwards():
+    assert wrong_way_imports(every_file()) == []
 
 
 def test_the_direction_check_can_fail():
-    assert wrong_way_imports({"capture/x.py": {"measurement.table"}})
-    assert wrong_way_imports({"show/x.py": {"functional"}})
-    assert not wrong_way_imports({"show/x.py": {"measurement.table", "errors"}})
+    assert wrong_way_imports({"capture/x.py": {"table.table"}})
+    assert wrong_way_imports({"config.py": {"capture.parameters"}})
+    assert wrong_way_imports({"report/serve/x.py": {"faces.gain"}})
+    assert not wrong_way_imports({"report/x.py": {"table.table", "errors"}})
 
 
-def test_every_package_folder_is_a_known_stage():
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"}
-    assert folders <= {*STAGES, "integrations", "commands", "demo", "serve"}
+def test_everything_lies_in_a_room():
+    found = {room_of(path.relative_to(ROOT).as_posix()) for path in ROOT.rglob("*.py")}
+    assert found - {"__init__", "__main__"} == set(ROOMS)
+
+
+def test_diagnosis_imports_no_probe():
+    """Rules beside a probe are registered by name, so that a verdict loads only those that a run calls for."""
+    files = every_file()
+    assert [file for file in files if file.startswith("diagnosis/") and any("probes" in m for m in files[file])] == []
+
+
+def test_probes_do_not_import_each_other():
+    wrong = []
+    for file, imported in every_file().items():
+        if file.startswith("probes/") and file.count("/") == 2:
+            mine = file.split("/")[1]
+            wrong += [f"{file} imports {m}" for m in imported if m.startswith("probes.") and m.split(".")[1] != mine]
+    assert wrong == []
+
+
+def test_no_cycles_between_modules():
+    files = every_file()
+    modules = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in files}
+    graph = {
+        module: {known for each in top_level_imports(ROOT / file) if (known := longest_known(each, modules)) != module}
+        for module, file in modules.items()
+    }
+    state: dict[str, int] = {}
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        if state.get(module) == 2:
+            return
+        assert state.get(module) != 1, " → ".join((*path, module))
+        state[module] = 1
+        for other in graph[module]:
+            visit(other, (*path, module))
+        state[module] = 2
+
+    for module in graph:
+        visit(module, ())
+
+
+def top_level_imports(path: Path) -> set[str]:
+    """What is imported when the module is loaded: not inside functions, not for type checkers alone."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gradient_flow."):
+            base = (node.module or "").removeprefix("gradient_flow.")
+            found |= {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def longest_known(name: str, modules: dict[str, str]) -> str:
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    assert name
+    return name
+
+
+def test_tests_mirror_the_rooms():
+    tests = Path(__file__).parent
+    folders = {path.name for path in tests.iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
+    rooms = {room for room in ROOMS if (ROOT / room).is_dir()}
+    assert rooms <= folders, rooms - folders
+    loose = {path.name for path in tests.glob("test_*.py")}
+    assert loose <= {"test_architecture.py", "test_one_verdict.py", "test_old_pickles.py", "test_testing.py"}
+
+
+def test_no_folder_and_module_share_a_name():
+    """`page.py` beside `page/` would be two things under one name."""
+    for path in ROOT.rglob("*.py"):
+        assert not path.with_suffix("").is_dir() or path.stem == "native", path  # the kernel's C beside its module
 
 
 def test_faces_compute_no_statistics_of_their_own():
     formulas = (".norm(", ".std(", ".var(", ".mean(", ".square(", "vector_norm", "sqrt(", "**2", "** 2")
-    for face in [*ROOT.glob("*.py"), *(ROOT / "integrations").glob("*.py")]:
+    for face in [*(ROOT / "faces").glob("*.py"), *(ROOT / "integrations").glob("*.py"), *(ROOT / "cli").glob("*.py")]:
         lines = [line for line in face.read_text().splitlines() if not line.strip().startswith((">>>", "..."))]
         source = "\n".join(lines).replace("of_rows.mean()", "")  # the mean over samples is the face's own definition
         assert [formula for formula in formulas if formula in source] == [], face.name
+
+
+@pytest.mark.parametrize("room", TORCH_FREE)
+def test_these_rooms_need_no_torch(room):
+    modules = [
+        f"gradient_flow.{path.relative_to(ROOT).with_suffix('').as_posix().replace('/', '.')}"
+        for path in (ROOT / room).rglob("*.py")
+        if path.name != "__init__.py" and "serve" not in path.parts
+    ]
+    assert modules
+    assert "torch" not in modules_after(f"import {', '.join(modules)}")
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_rules_of_probes_need_no_torch(probe):
+    module = f"gradient_flow.probes.{probe}.{'origin' if probe == 'nonfinite' else 'rules'}"
+    assert "torch" not in modules_after(f"import {module}")
 
 
 def modules_after(statement: str) -> set[str]:
@@ -93,7 +202,7 @@ def test_all_is_the_real_surface():
     assert len(set(gradient_flow.__all__)) == len(gradient_flow.__all__)
     code = "import gradient_flow as g; print(*[n for n in vars(g) if not n.startswith('_')])"
     eager = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
-    assert eager <= {"annotations", "importlib", "TYPE_CHECKING", "Any"}
+    assert eager <= {"annotations", "importlib", "sys", "TYPE_CHECKING", "Any"}
     assert set(gradient_flow.__all__) <= set(dir(gradient_flow))
 
 

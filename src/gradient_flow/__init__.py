@@ -6,6 +6,8 @@ Names are loaded when first used, so that importing this package imports neither
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gradient_flow._version import __version__
@@ -155,6 +157,52 @@ _HOME = {
 """Public name → module that defines it."""
 
 __all__ = ["__version__", *_HOME]
+
+_MOVED = {
+    "act.early_stopping": "training.early_stopping",
+    "act.nonfinite": "act.guard",
+    "act.schedule_config": "training.config",
+    "capture.loss_scale": "capture.optimizer_steps",
+    "capture.random_states": "capture.random_state",
+    "capture.tensor_ranges": "probes.nonfinite.tensor_range",
+    "diagnosis.clip_advice": "act.clip_advice",
+    "diagnosis.findings": "diagnosis.issue",
+    "diagnosis.nonfinite_origin": "probes.nonfinite.origin",
+    "gain": "faces.gain",
+    "history.epochs": "training.history",
+    "history.running": "record.window",
+    "management_config": "training.config",
+    "manager": "faces.manager",
+    "measurement.columns": "table.columns",
+    "measurement.table": "table.table",
+    "monitor": "faces.monitor",
+}
+"""Modules that pickles of version 0.1 name → where their classes are now."""
+
+
+class _MovedModules:
+    """Finds modules under the names that old pickles have: a pickle knows its class by the module it was in."""
+
+    @staticmethod
+    def find_spec(name: str, _path: Any = None, _target: Any = None) -> Any:
+        old = name.removeprefix("gradient_flow.")
+        package = any(each.startswith(f"{old}.") for each in _MOVED) and old in ("history", "measurement")
+        if old == name or not (old in _MOVED or package):
+            return None
+        return importlib.machinery.ModuleSpec(name, _MovedModules(), is_package=package)  # type: ignore[arg-type]
+
+    def create_module(self, spec: Any) -> None:
+        """The default: an empty module."""
+
+    def exec_module(self, module: Any) -> None:
+        """Whatever is asked of it is asked of the module that took its place."""
+        new = _MOVED.get(module.__name__.removeprefix("gradient_flow."))
+        if new is not None:
+            module.__getattr__ = lambda name: getattr(importlib.import_module(f"gradient_flow.{new}"), name)
+
+
+if not any(isinstance(finder, type) and finder.__name__ == "_MovedModules" for finder in sys.meta_path):
+    sys.meta_path.append(_MovedModules)
 
 
 def __getattr__(name: str) -> Any:

@@ -94,6 +94,9 @@ class GradientConfig:
     """Norms that are collected before spikes are looked for."""
     group_max_norms: Mapping[str, float] = field(default_factory=dict)
     """For `per_group`: pattern of parameter names → own limit. The optimizer's groups may carry `max_grad_norm` too."""
+    buffer_limit_mib: float = 64.0
+    """Most memory for copies of the model's buffers, kept for `skip` and `rollback` to undo what a bad step did to them
+    (running statistics). Above it the largest are left out, with a warning."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = _RULES.get(name)
@@ -109,13 +112,18 @@ class GradientConfig:
         """The strategy in force."""
         return "adaptive" if self.adaptive_clipping else self.clip_type
 
+    @property
+    def undoes_buffers(self) -> bool:
+        """Whether a bad step's changes to buffers are put back."""
+        return self.enable_nan_inf_check and self.nonfinite in ("skip", "rollback")
+
     def check(self) -> None:
         """Raise if any setting is out of its range."""
         for setting in fields(self):
             _RULES[setting.name](setting.name, getattr(self, setting.name))
 
 
-Rule = Callable[[str, Any], None]
+Rule = Callable[[str, Any], object]
 
 
 def _whole(at_least: int) -> Rule:
@@ -189,4 +197,5 @@ _RULES: Final[dict[str, Rule]] = {
     "zclip_threshold": _positive,
     "zclip_warmup": _whole(2),
     "group_max_norms": _group_limits,
+    "buffer_limit_mib": _number("a finite number of at least 0", 0),
 }

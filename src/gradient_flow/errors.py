@@ -19,6 +19,7 @@ __all__ = [
     "MonitorStateError",
     "NonFiniteGradientError",
     "RunFileError",
+    "warn",
 ]
 
 
@@ -39,7 +40,7 @@ class NonFiniteGradientError(GradientFlowError, ArithmeticError):
 
 
 class MonitorStateError(GradientFlowError, RuntimeError):
-    """A monitor was used in a state that does not allow it: closed, without records, or a second backward."""
+    """A monitor was used in a state that does not allow it: closed, attached already, or a second backward."""
 
 
 class RunFileError(GradientFlowError, ValueError):
@@ -62,35 +63,48 @@ class GradientFlowWarning(UserWarning):
 
 
 def warn(message: str, stacklevel: int = 2) -> None:
-    """Warn the user. Where their filter makes errors of warnings, log it instead: training must not end for it."""
+    """Warn with `GradientFlowWarning`; where a filter turns warnings into errors, log the message instead.
+
+    With `python -W error` a remark of ours would otherwise end somebody's training. `stacklevel` counts as in
+    `warnings.warn`: 1 is the line of this call, 2 its caller.
+
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error")
+    ...     warn("Inf gradients were replaced.")
+    """
     try:
         warnings.warn(message, GradientFlowWarning, stacklevel=stacklevel + 1)
     except GradientFlowWarning:
-        logging.getLogger("gradient_flow").warning(message)
+        logging.getLogger("gradient_flow").warning("%s", message)
 
 
-def check_whole(name: str, value: Any, at_least: int) -> None:
-    """Refuse what is not a whole number of at least this."""
+def check_whole(
+    name: str, value: Any, at_least: int = 1, error: type[GradientFlowError] = ConfigError, advice: str = ""
+) -> int:
+    """The value, if it is an integer ≥ `at_least`; raise `error` otherwise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
-        raise ConfigError(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.")
-
-
-def check_count(name: str, value: Any) -> int:
-    """The value, if it is an integer ≥ 1; an `InputError` otherwise."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+        raise error(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.{advice and f' {advice}'}")
     return int(value)
 
 
 def check_number(
-    name: str, value: Any, rule: str, lower: float, upper: float = math.inf, *, open_ends: str = ""
-) -> None:
-    """Refuse what is not a finite number in the range; `open_ends` says which ends (`l`, `u`) are outside of it."""
+    name: str,
+    value: Any,
+    rule: str,
+    lower: float,
+    upper: float = math.inf,
+    *,
+    open_ends: str = "",
+    error: type[GradientFlowError] = ConfigError,
+    advice: str = "",
+) -> float:
+    """The value, if it is a finite number in the range; `open_ends` says which ends (`l`, `u`) are outside of it."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
     above = number > lower if "l" in open_ends else number >= lower
     below = number < upper if "u" in open_ends else number <= upper
     if not (above and below and math.isfinite(number)):
-        raise ConfigError(f"`{name}` must be {rule}, got {value!r}.")
+        raise error(f"`{name}` must be {rule}, got {value!r}.{advice and f' {advice}'}")
+    return number
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:

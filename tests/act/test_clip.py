@@ -1,7 +1,7 @@
 import pytest
 
 import gradient_flow as gf
-from gradient_flow.act.clipper import check_limit, clip_factor_by_norm
+from gradient_flow.act.clip_factors import check_limit, clip_factor_by_norm
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,21 @@ def test_torch_is_as_it_was_when_the_last_one_stops_listening():
     assert all(a is b for a, b in zip(before, after, strict=True))
 
 
+def test_a_listener_that_joins_while_a_clip_is_told_of_hears_that_clip_too():
+    ends, heard = [], []
+
+    def first(told):
+        if not ends:
+            ends.append(clipping.listen(lambda told: lambda: heard.append(len(told))))
+        return lambda: None
+
+    ends_first = clipping.listen(first)
+    clip_grad_norm_(with_gradients(parameters()), 0.5)
+    for end in (*ends, ends_first):
+        end()
+    assert heard == [2]
+
+
 def test_a_watch_has_the_step_before_and_after_a_clip_by_value():
     model = torch.nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 import gradient_flow as gf
 from gradient_flow.cli.main import main
 from gradient_flow.demo.cases import CASES, SHOWN
+from gradient_flow.demo.performance import train
 from gradient_flow.demo.setups import BUILD
-from gradient_flow.demo.training import train
 from gradient_flow.diagnosis.issue import IssueType
 from gradient_flow.record.event import FORENSICS
 from recorded_runs import record

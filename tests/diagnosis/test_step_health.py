@@ -56,11 +56,73 @@ def test_a_slow_rise_of_two_decades_is_an_explosion_and_a_fall_is_vanishing_unle
     assert kinds(falling[-1] * 0.98, falling, falling_loss) == []
 
 
-def test_levels_count_only_before_there_is_a_past():
+def test_a_large_level_counts_only_before_there_is_a_past():
     assert kinds(1e-9, []) == ["vanishing"]
     assert kinds(1e9, []) == ["explosion"]
-    assert kinds(1e-9, [1e-9] * 20) == kinds(1e9, [1e9] * 20) == []
+    assert kinds(1e9, [1e9] * 20) == []
     assert kinds(0.0, [1.0] * 50, layers=3, zero_layers=3) == ["vanishing"]
+
+
+FELL = [*np.linspace(2.0, 0.3, 20), *[0.3] * 60]
+"""Down to a floor that is not 0, and flat there."""
+
+
+@pytest.mark.parametrize("steps", [0, 5, 20, 100])
+@pytest.mark.parametrize(
+    ("losses", "found"),
+    [
+        ([], ["vanishing"]),  # not known
+        ([2.3] * 80, ["vanishing"]),  # never fell
+        ([*FELL[:40], *[1.9] * 40], ["vanishing"]),  # fell, and is stuck far above its lowest
+        ((2.3 + 0.5 * np.sin(np.arange(80))).tolist(), ["vanishing"]),  # noise is no fall
+        (FELL, []),
+        ([-loss for loss in FELL[::-1]], []),  # negative, and still falling
+        ([1e-9] * 80, []),
+    ],
+)
+def test_norms_that_stay_tiny_are_vanishing_unless_the_loss_is_known_to_be_at_its_floor(steps, losses, found):
+    assert kinds(1e-12, [1e-12] * steps, losses) == found
+
+
+def test_one_tiny_norm_after_larger_ones_is_no_vanishing():
+    assert kinds(0.9e-7, [1.1e-7] * 20) == []
+
+
+def test_gradients_of_exactly_zero_are_fine_where_the_loss_is_zero_too():
+    assert kinds(0.0, [1.0] * 50, [0.0] * 20, layers=3, zero_layers=3) == []
+    assert kinds(0.0, [1.0] * 50, FELL, layers=3, zero_layers=3) == ["vanishing"]
+
+
+def test_twenty_steps_of_tiny_norms_say_so_and_advise_a_larger_rate():
+    monitor = GradientMonitor()
+    for _ in range(20):
+        monitor.update_statistics([torch.full((4,), 5e-13)])
+    health = monitor.check_gradient_health([torch.full((4,), 5e-13)])
+    assert not health["healthy"]
+    assert "Vanishing gradients: norm 1e-12" in health["warnings"][0]
+    assert "Increase the learning rate" in health["recommendations"][0]
+
+
+def test_a_model_that_converged_long_ago_stays_healthy_also_from_a_checkpoint():
+    """Full-batch regression with noise: the loss ends at the noise, the norm at rounding."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 3, dtype=torch.float64)
+    y = x.sum(1) + torch.randn(64, dtype=torch.float64)
+    weight = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    monitor = GradientMonitor()
+    for step in range(600):
+        if step == 500:
+            state, monitor = monitor.state_dict(), GradientMonitor()
+            monitor.load_state_dict(state)
+        loss = (x @ weight - y).square().mean()
+        (gradient,) = torch.autograd.grad(loss, weight)
+        health = monitor.check_gradient_health([gradient], loss=loss.item())
+        if step > 200:
+            assert gradient.norm() < 1e-7
+            assert health["healthy"], (step, health)
+        monitor.update_statistics([gradient], loss=loss.item())
+        with torch.no_grad():
+            weight -= 0.1 * gradient
 
 
 def test_mostly_dead_gradients_are_unusual():

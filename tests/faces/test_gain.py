@@ -522,8 +522,7 @@ def test_a_backward_outside_the_with_is_not_recorded_and_not_disturbed(blocks, x
         loss = through(blocks, x).sum()
     loss.backward()
     assert blocks[0][0].weight.grad is not None
-    with pytest.raises(gf.MonitorStateError, match="inside the `with`"):
-        monitor.norms()
+    assert monitor.norms() == [None] * 4
     assert "inside the `with`" in " ".join(monitor.report().split())
 
 
@@ -565,21 +564,62 @@ def test_copies_of_the_blocks_take_no_working_hook_along(blocks, x):
 # ---- states and errors --------------------------------------------------------------------------------------------
 
 
-def test_a_forward_before_the_monitor_is_explained(blocks, x):
+def no_forward(blocks, x, monitor):
+    pass
+
+
+def no_backward(blocks, x, monitor):
+    through(blocks, x)
+
+
+def backward_of_an_earlier_forward(blocks, x, monitor):
+    monitor.earlier.backward()
+
+
+def reset_after_a_backward(blocks, x, monitor):
+    through(blocks, x).sum().backward()
+    monitor.reset()
+
+
+def closed_before_the_backward(blocks, x, monitor):
     loss = through(blocks, x).sum()
-    with GradientGainMonitor(blocks) as monitor:
-        loss.backward()
-        assert "before the forward pass" in " ".join(monitor.report().split())
-        for read in (monitor.norms, monitor.gains, monitor.log_gains, monitor.summary_stats, monitor.gain_over_depth):
-            with pytest.raises(gf.MonitorStateError, match="before the forward pass"):
-                read()
+    monitor.close()
+    loss.backward()
 
 
-def test_no_backward_yet_is_explained(blocks, x):
+@pytest.mark.parametrize(
+    ("use", "what_to_do"),
+    [
+        (no_forward, "Create the monitor before the forward pass"),
+        (no_backward, r"Call backward() on a loss"),
+        (backward_of_an_earlier_forward, "Create the monitor before the forward pass"),
+        (reset_after_a_backward, "no block has run since the monitor was attached (or reset)"),
+        (closed_before_the_backward, "Call backward() inside the `with` block"),
+    ],
+)
+def test_without_a_backward_every_list_holds_none_and_the_report_says_what_to_do(blocks, x, use, what_to_do, tmp_path):
+    earlier = through(blocks, x).sum()
     with GradientGainMonitor(blocks) as monitor:
-        through(blocks, x)
-        with pytest.raises(RuntimeError, match=r"no backward pass has reached them. Call backward\(\)"):
-            monitor.norms()
+        monitor.earlier = earlier
+        use(blocks, x, monitor)
+        assert monitor.norms() == [None] * 4
+        assert monitor.gains() == monitor.log_gains() == [None] * 3
+        assert monitor.summary_stats()["num_missing"] == 3
+        assert math.isnan(monitor.gain_over_depth().total)
+        report = " ".join(monitor.report().split())
+        assert "Block 0: no gradient" in report
+        assert what_to_do in report
+        assert monitor.table.missing == ("0", "1", "2", "3")
+        assert len(monitor.table) == 0
+        monitor.plot(tmp_path / "gains.png")
+        assert "nan" in str(GradientGainMonitor.compare({"this": monitor}))
+
+
+def test_a_monitor_read_too_early_records_the_next_backward(blocks, x):
+    with GradientGainMonitor(blocks) as monitor:
+        monitor.norms()
+        through(blocks, x).sum().backward()
+        assert None not in monitor.norms()
 
 
 def test_records_can_be_read_after_close_but_nothing_else_done(blocks, x):
@@ -731,3 +771,12 @@ def test_the_table_holds_all_statistics_of_the_output_gradients(blocks, x):
         through(blocks, x).sum().backward()
     assert monitor.table["3"].norm == monitor.norms()[3]
     assert monitor.table["3"].mean == 1.0
+
+
+def test_nothing_is_hooked_where_watching_is_switched_off(monkeypatch):
+    monkeypatch.setenv("GRADIENT_FLOW_DISABLE", "1")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    with gf.GradientGainMonitor(list(model)) as monitor:
+        assert not any(module._forward_hooks for module in model.modules())
+        model(torch.ones(1, 2)).sum().backward()
+        assert monitor.norms() == [None, None]

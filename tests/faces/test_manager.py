@@ -204,6 +204,32 @@ def test_the_warning_about_large_replacements_comes_once_and_only_for_inf(recwar
     assert not recwarn.list
 
 
+def test_warnings_as_errors_do_not_end_a_training(caplog):
+    model = make_model()
+    manager = create_gradient_manager()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def broken():
+        raise ZeroDivisionError("no replay")
+
+    loss_of(model).backward()
+    poison(model, math.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        manager.step(model, optimizer, torch.tensor(1.0), backward=False, closure=broken)
+    assert "The step could not be replayed: no replay" in caplog.text
+    assert "Inf gradients were replaced by replace_inf_with=1e+06" in caplog.text
+
+
+def test_a_warning_names_the_line_of_the_user():
+    model = make_model()
+    loss_of(model).backward()
+    poison(model, math.inf)
+    with pytest.warns(GradientFlowWarning) as caught:
+        create_gradient_manager().step(model, None, None)
+    assert caught[0].filename == __file__
+
+
 def test_a_replacement_is_never_more_than_the_dtype_can_hold():
     model = nn.Linear(2, 1, bias=False).to(torch.float16)
     model.weight.grad = torch.tensor([[math.inf, -math.inf]], dtype=torch.float16)
@@ -971,6 +997,63 @@ def test_a_held_schedule_can_be_saved_and_keeps_a_step_of_the_users_own():
     manager.step(model, optimizer, None, scheduler=scheduler)
     scheduler.step()
     assert called == [1]
+
+
+@pytest.mark.parametrize("copied", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy, copy.copy])
+def test_a_held_schedule_can_be_pickled_and_copied_and_is_held_once_again(copied):
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    grads(*model.parameters())
+    create_gradient_manager(nonfinite="skip").step(model, optimizer, None, scheduler=scheduler)
+    other = copied(scheduler)
+    for each in (other, scheduler):
+        each.step()
+        assert each.last_epoch == 0
+        assert type(each) is torch.optim.lr_scheduler.StepLR
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch: the schedule moved before the optimizer
+            each.step()
+        assert each.last_epoch == 1
+
+
+def test_a_step_set_on_the_schedule_itself_is_held_too():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    called = []
+    scheduler.step = lambda: called.append(1)
+    grads(*model.parameters())
+    create_gradient_manager(nonfinite="skip").step(model, optimizer, None, scheduler=scheduler)
+    scheduler.step()
+    assert called == []
+    scheduler.step()
+    assert called == [1]
+
+
+class Slotted:
+    """A schedule that cannot be given another class."""
+
+    __slots__ = ()
+
+    def step(self):
+        """Move."""
+
+
+def test_a_schedule_that_cannot_be_held_is_refused_when_it_is_given():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    manager = create_gradient_manager(nonfinite="skip")
+    schedulers = [torch.optim.lr_scheduler.StepLR(optimizer, 1), Slotted()]
+    loss_of(model).backward()
+    with pytest.raises(InputError, match=r"`scheduler` \(Slotted\) cannot be held.*`__slots__`"):
+        manager.step(model, optimizer, None, scheduler=Slotted())
+    with pytest.raises(InputError, match=r"`scheduler\[1\]`"), manager.attach(model, optimizer, scheduler=schedulers):
+        pass
+    with pytest.raises(InputError, match="must have a `step"), manager.attach(model, optimizer, scheduler=0.1):
+        pass
+    assert manager.total_steps == 0
+    assert not optimizer._optimizer_step_pre_hooks
 
 
 def test_only_the_gradients_that_step_managed_count_as_managed():

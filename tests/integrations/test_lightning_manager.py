@@ -1,6 +1,7 @@
 """The manager in a real Lightning Trainer."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -83,6 +84,16 @@ def test_a_bad_batch_is_skipped_with_its_schedule_and_the_operation_is_named(tmp
     assert not model.trainer.optimizers[0]._optimizer_step_pre_hooks
 
 
+def test_the_cause_is_logged_where_warnings_are_errors(tmp_path, caplog):
+    model = Regression(bad=3)
+    callback = GradientManagerCallback(GradientConfig(nonfinite="skip", max_grad_norm=1e9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GradientFlowWarning)
+        fit(model, callback, tmp_path)
+    assert callback.manager.total_steps == 6
+    assert "`div` made Inf" in caplog.text
+
+
 def test_without_explain_nothing_is_replayed(tmp_path):
     model = Regression(bad=3)
     callback = GradientManagerCallback(GradientConfig(nonfinite="skip"), explain=False)
@@ -115,6 +126,35 @@ def test_statistics_are_of_gradients_before_the_managers_clipping(tmp_path, mana
     assert min(statistics.statistics["grad_norm"]) > 1e-2
     assert manager.manager.last_step["clipping"]["clipped"]
     assert [each for each in trainer.callbacks if each in callbacks] == [statistics, manager]
+
+
+class Normalised(Regression):
+    """A bad batch holds a NaN itself, which spoils the running statistics."""
+
+    def __init__(self, bad):
+        super().__init__(bad=None, schedule=False)
+        self.bad_batch = bad
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch * math.nan if batch_idx == self.bad_batch else batch, batch_idx)
+
+
+@pytest.mark.parametrize("bad", [0, 3])
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_buffers_of_a_skipped_step_are_put_back(tmp_path, bad, accumulate, scaled):
+    from lightning.pytorch.plugins.precision import MixedPrecision
+
+    model = Normalised(bad)
+    callback = GradientManagerCallback(GradientConfig(nonfinite="skip", max_grad_norm=1e9), explain=not scaled)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    plugins = [MixedPrecision("16-mixed", "cpu", scaler=scaler)] if scaled else []
+    fit(model, callback, tmp_path, plugins=plugins, accumulate_grad_batches=accumulate)
+    assert callback.manager.guard.bad_steps == 1
+    assert all(torch.isfinite(buffer).all() for buffer in model.buffers())
+    assert model.body[1].num_batches_tracked == 6 - accumulate
+    assert not model._forward_pre_hooks
 
 
 def test_a_policy_to_raise_stops_the_fit(tmp_path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from gradient_flow.act.buffers import BufferKeeper, BufferReport, bad_buffers
 from gradient_flow.act.clipper import GradientClipper
 from gradient_flow.act.guard import WITHHELD, Guard, GuardEvent, NaNInfHandler, event_of
 from gradient_flow.act.in_place import ScaleInStep
@@ -17,6 +19,7 @@ from gradient_flow.act.schedule_hold import ScheduleHold
 from gradient_flow.capture.optimizer_steps import pending_scale
 from gradient_flow.capture.sharding import several_ranks
 from gradient_flow.config import GradientConfig
+from gradient_flow.errors import warn
 from gradient_flow.table import GradientTable
 from gradient_flow.table.row_parameters import Parameters, rows_now
 
@@ -29,18 +32,111 @@ class Actor:
         self.guard = Guard(config)
         self.nan_inf_handler = NaNInfHandler(config)
         self.clipper = GradientClipper(config)
+        self._buffers_failed = False
+        self._forget_state_of_models()
+
+    def _forget_state_of_models(self) -> None:
         self._snapshots: weakref.WeakKeyDictionary[torch.optim.Optimizer, Snapshot] = weakref.WeakKeyDictionary()
+        self._buffers: weakref.WeakKeyDictionary[torch.nn.Module, BufferKeeper] = weakref.WeakKeyDictionary()
 
     def forget_snapshots(self) -> None:
         """Nothing to go back to any more: another run begins."""
-        self._snapshots.clear()
+        self._forget_state_of_models()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_snapshots"}  # of this process only
+        of_this_process = ("_snapshots", "_buffers")
+        return {name: value for name, value in vars(self).items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        Actor.__init__(self, state["config"])  # what an older version did not have
         vars(self).update(state)
-        self._snapshots = weakref.WeakKeyDictionary()
+        self._forget_state_of_models()
+
+    # ---- buffers --------------------------------------------------------------------------------------------------
+
+    def see_buffers(self, model: torch.nn.Module, *, first: bool = False) -> None:
+        """Take the buffers as they are now for good ones, before any forward of a step; `first`: only if none are."""
+
+        def see() -> None:
+            known = self._buffers.get(model)
+            if known is not None and first:
+                return
+            keeper = self._buffers.setdefault(model, known or BufferKeeper(model, self.config.buffer_limit_mib))
+            if self.config.undoes_buffers:
+                keeper.refresh()
+
+        self._without_harm(see)
+
+    def undo_buffers(self, model: torch.nn.Module) -> None:
+        """A step failed that nobody asked us about: its buffers are put back, where the policy says so."""
+        keeper = self._buffers.get(model)
+        if keeper is not None and self.config.undoes_buffers:
+            self._without_harm(keeper.put_back)
+
+    def has_good_buffers(self, model: torch.nn.Module) -> bool:
+        """Whether every buffer is finite, but for those that hold Inf on purpose."""
+        keeper = self._buffers.get(model)
+        return not bad_buffers(model, meant=() if keeper is None else keeper.meant_infinite)
+
+    def mind_buffers(self, model: torch.nn.Module, event: GuardEvent | None, *, closely: bool) -> BufferReport:
+        """Keep the buffers of a good step, put back those of a bad one, and tell which are not finite."""
+        reports: list[BufferReport] = []
+        if event is not None:
+            self._without_harm(lambda: reports.append(self._after_bad_step(model, event)))
+        elif self.config.enable_nan_inf_check:
+            self._without_harm(lambda: reports.append(self._after_good_step(model, closely)))
+        return reports[0] if reports else BufferReport()
+
+    def _after_good_step(self, model: torch.nn.Module, closely: bool) -> BufferReport:
+        if model not in self._buffers:
+            self._buffers[model] = BufferKeeper(model, self.config.buffer_limit_mib)
+        keeper = self._buffers[model]
+        if not self.config.undoes_buffers:
+            bad = keeper.look(closely=closely)
+            return BufferReport(bad, "left as they are" if bad else "")
+        had_copies = keeper.has_copies
+        bad = keeper.refresh()
+        if bad and had_copies:
+            keeper.put_back(only=bad)
+        return self._what_is_left(model, keeper, bad, "they were never seen finite")
+
+    def _after_bad_step(self, model: torch.nn.Module, event: GuardEvent) -> BufferReport:
+        keeper = self._buffers.get(model)
+        if keeper is None:
+            keeper = self._buffers[model] = BufferKeeper(model, self.config.buffer_limit_mib, trusted=False)
+        bad = keeper.look(closely=True)
+        if not self.config.undoes_buffers:
+            return BufferReport(bad, "left as they are" if bad else "")
+        if not keeper.has_copies:
+            touched = any(True for _ in model.buffers())
+            return BufferReport(bad, "left: no good step was seen before this one" if touched else "")
+        keeper.put_back()
+        return self._what_is_left(model, keeper, bad, "over `buffer_limit_mib`, new, or never seen finite")
+
+    def _what_is_left(
+        self, model: torch.nn.Module, keeper: BufferKeeper, bad: Mapping[str, int], reason: str
+    ) -> BufferReport:
+        left = bad_buffers(model, meant=keeper.meant_infinite, among=bad) if bad else {}
+        if left:
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            return BufferReport(bad, f"left (`{next(iter(left))}`{more}): {reason}")
+        return BufferReport(bad, "put back" if bad else "")
+
+    def _without_harm(self, action: Callable[[], object]) -> None:
+        """Buffers of a kind that cannot be copied or read must not end the training."""
+        if self._buffers_failed:
+            return
+        try:
+            action()
+        except Exception as problem:
+            self._buffers_failed = True
+            warn(
+                f"Buffers are no longer watched ({type(problem).__name__}: {problem}): a skipped step does not undo "
+                "what it did to them. Training continues.",
+                stacklevel=2,
+            )
+
+    # ---- gradients ------------------------------------------------------------------------------------------------
 
     def judge(
         self,
@@ -69,7 +165,7 @@ class Actor:
             return
         last = self._snapshots.get(optimizer)
         due = last is None or step - last.step >= self.config.snapshot_every
-        if due and is_worth_keeping(model, optimizer):
+        if due and is_worth_keeping(optimizer) and self.has_good_buffers(model):
             self._snapshots[optimizer] = Snapshot(step, model, optimizer)
 
     def bad_step(
@@ -78,11 +174,12 @@ class Actor:
         parameters: Parameters,
         table: GradientTable,
         optimizer: torch.optim.Optimizer | None,
+        model: torch.nn.Module,
         hold: ScheduleHold,
     ) -> GuardEvent:
         """Do what was decided, put it on record, and raise if that was the decision."""
         if event.action == "rollback":
-            event = self._roll_back(event, optimizer)
+            event = self._roll_back(event, optimizer, model)
         self.guard.bad_step(event)
         if event.action == "raise":
             raise self.guard.error(event)
@@ -121,9 +218,12 @@ class Actor:
             return self.clipper.describe(decision, [name for name, _ in parameters], total * factor)
         return self.clipper.apply(decision, parameters, table, scale=pending_scale(optimizer))
 
-    def _roll_back(self, event: GuardEvent, optimizer: torch.optim.Optimizer | None) -> GuardEvent:
+    def _roll_back(
+        self, event: GuardEvent, optimizer: torch.optim.Optimizer | None, model: torch.nn.Module
+    ) -> GuardEvent:
         snapshot = None if optimizer is None else self._snapshots.get(optimizer)
         if snapshot is None or optimizer is None:
             return replace(event, action="skip")  # nothing to go back to yet
         snapshot.restore(optimizer)
+        self.see_buffers(model)  # those of the snapshot are the good ones now
         return replace(event, restored_step=snapshot.step)

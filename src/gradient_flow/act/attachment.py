@@ -8,9 +8,11 @@ from typing import Any, Protocol
 import torch
 
 from gradient_flow.act.in_place import ScaleInStep
-from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.act.schedule_hold import ScheduleHold, check_schedulers
+from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.optimizer_steps import pending_scale, stepping_optimizer
 from gradient_flow.capture.parameters import parameters_to_manage
+from gradient_flow.config import GradientConfig
 from gradient_flow.errors import InputError
 from gradient_flow.table import GradientTable
 from gradient_flow.table.rank_names import RankNames
@@ -20,13 +22,19 @@ from gradient_flow.table.row_parameters import Parameters, parameters_of_rows
 class StepManager(Protocol):
     """What an attachment asks of a `GradientManager`."""
 
-    @property
-    def process_group(self) -> Any:
-        """Ranks with different parameters that are managed as one model."""
+    process_group: Any
+    """Ranks with different parameters that are managed as one model."""
+    last_step: dict[str, Any] | None
+    """What the last step returned."""
+    origins: list[Any]
+    """Causes of non-finite gradients that replays found."""
 
     @property
-    def last_step(self) -> dict[str, Any] | None:
-        """What the last step returned."""
+    def config(self) -> GradientConfig:
+        """The settings in force."""
+
+    def see_buffers(self, model: torch.nn.Module) -> None:
+        """Take note of the buffers as they are now, to go back to."""
 
     def has_managed(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the coming step was managed already."""
@@ -37,7 +45,7 @@ class StepManager(Protocol):
     def manage_step(self, *parts: Any, **further: Any) -> dict[str, Any]:
         """Guard, clip and record the coming step."""
 
-    def count_overflows(self, scaler: Any) -> None:
+    def count_overflows(self, scaler: Any, *, before_forward_of: torch.nn.Module | None = None) -> int:
         """Count what the scaler skipped since."""
 
 
@@ -64,11 +72,14 @@ class Attachment:
         process_group: Any = None,
         trace: BadRanks | None = None,
     ) -> None:
+        check_schedulers(scheduler)
         self.manager, self.model, self.scaler, self.scheduler = manager, model, scaler, scheduler
         self.process_group = process_group if process_group is not None else manager.process_group
         self._ranks: dict[int, RankNames] = {}
         self._trace = trace
         self._in_step: dict[int, ScaleInStep] = {}
+        self._forward_hook: Any = None
+        manager.see_buffers(model)
 
     def before_step(
         self,
@@ -87,6 +98,7 @@ class Attachment:
         self.after_step(optimizer)  # a step that failed may have left its scale behind
         if self.manager.has_managed(optimizer) and self.manager.last_step is not None:
             return self.manager.last_step
+        self._watch_for_overflows()
         in_step = self._in_step.setdefault(id(optimizer), ScaleInStep(optimizer))
         parameters = parameters_to_manage(self.model, optimizer, only_optimizer=True)
         of_rows: Parameters
@@ -118,9 +130,28 @@ class Attachment:
         if in_step is not None:
             in_step.end()
 
+    def _watch_for_overflows(self) -> None:
+        """A `GradScaler` that overflows skips the optimizer without a word; the next forward is the first to tell.
+
+        From then on the buffers would hold that forward as well.
+        """
+        if self._forward_hook is None and self.scaler is not None and self.scaler.is_enabled():
+            hook = ModuleHook(self._before_forward)
+            self._forward_hook = self.model.register_forward_pre_hook(hook, with_kwargs=True)
+
+    def _before_forward(self, _module: Any, _args: Any, _kwargs: Any) -> None:
+        # A compiled model runs without; in a CUDA graph the scale must not be read.
+        if torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+            return
+        if self.manager.config.undoes_buffers:
+            self.manager.count_overflows(self.scaler, before_forward_of=self.model)
+
     def close(self) -> None:
         """The same for all optimizers; overflows since the last step are counted."""
-        self.manager.count_overflows(self.scaler)
+        if self._forward_hook is not None:
+            self._forward_hook.remove()
+        # After a last overflow no forward came to tell of it: the buffers are still those of the skipped step.
+        self.manager.count_overflows(self.scaler, before_forward_of=self.model)
         if self._trace is not None:
             self._trace.close()
         ScheduleHold(self.scheduler).release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradient_flow.act.clip_factors import clip_factor_by_norm
 from gradient_flow.act.in_place import clamp_gradients_, scale_gradients_
 from gradient_flow.act.limits import PercentileLimit, SpikeLimit
 from gradient_flow.act.unitwise import clip_by_unit_
 from gradient_flow.capture.parameters import held_parameters
 from gradient_flow.capture.sharding import is_sharded
 from gradient_flow.config import GradientConfig, check_clip_limit
-from gradient_flow.errors import InputError
 from gradient_flow.table import GradientStats, GradientTable
 from gradient_flow.table.columns import INDEX, Rows, merge_rows, norm, scale_rows
 from gradient_flow.table.row_parameters import Parameters, SharedParameters, measure_parameters, rows_now
@@ -240,51 +239,3 @@ def _norm_after(
     # Cut element by element or unit by unit: only a second look tells, and only at what was changed.
     rows[changed] = scale_rows(rows_now(parameters, changed), 1.0 / scale)
     return float(norm(merge_rows(rows)))
-
-
-def check_limit(max_norm: Any, name: str = "max_norm") -> float:
-    """`max_norm` as a float, refused when it is no limit."""
-    try:
-        limit = float(max_norm)
-    except (TypeError, ValueError):
-        limit = math.nan
-    if isinstance(max_norm, (bool, str)) or not limit >= 0:
-        raise InputError(
-            f"`{name}` must be a number of at least 0, got {max_norm!r}. To switch clipping off pass float('inf')."
-        )
-    return limit
-
-
-def clip_factor_by_norm(norm: float, limit: float) -> float:
-    """What to multiply gradients of this norm by so that it does not exceed the limit: exactly limit / norm, or 1.
-
-    >>> clip_factor_by_norm(4.0, 1.0)
-    0.25
-    """
-    return limit / norm if norm > limit else 1.0
-
-
-def scaled(gradient: Any, factor: float) -> Any:
-    """A copy of the gradient times the factor, in its own type and dtype; the product is taken in fp64.
-
-    A factor of 0 gives zeros, also where the gradient is not finite.
-    """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(gradient, torch.Tensor):
-        gradient = gradient.detach()
-        if factor == 1.0:
-            return gradient.clone()
-        if factor == 0.0:
-            return torch.zeros_like(gradient)
-        wide = torch.complex128 if gradient.is_complex() else torch.float64
-        if gradient.device.type == "mps":
-            return gradient * factor
-        return (gradient.to(wide) * factor).to(gradient.dtype)
-    array = np.asarray(gradient)
-    if factor == 1.0:
-        return array.copy()
-    if factor == 0.0:
-        return np.zeros_like(array)
-    kind = array.dtype if array.dtype.kind in "fc" else np.dtype(np.float64)
-    wide_array = array.astype(np.result_type(array.dtype, np.float64))
-    return (wide_array * factor).astype(kind)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import torch
 
+from gradient_flow.act.buffers import bad_buffers
 from gradient_flow.act.in_place import replace_nonfinite_, replace_nonfinite_gradient_
 from gradient_flow.capture.parameters import held_parameters
 from gradient_flow.config import GradientConfig
@@ -42,6 +43,15 @@ class GuardEvent:
     """For a rollback: the step whose weights and optimizer state are in force again."""
     ranks: tuple[int, ...] = ()
     """Ranks whose own gradients were bad before the average was taken, where that was traced."""
+    buffers: tuple[str, ...] = ()
+    """Buffers (running statistics) that the step left with NaN or Inf."""
+    buffer_count: int = 0
+    buffers_done: str = ""
+    """What became of the buffers: `put back`, or `left` and why."""
+
+    def with_buffers(self, bad: tuple[str, ...], done: str) -> GuardEvent:
+        """The same event with what is known of the buffers."""
+        return replace(self, buffers=bad[:MOST_LAYERS], buffer_count=len(bad), buffers_done=done)
 
     def __str__(self) -> str:
         more = f" and {self.layer_count - 1} more" if self.layer_count > 1 else ""
@@ -49,7 +59,11 @@ class GuardEvent:
         loss = "" if self.loss is None or math.isfinite(self.loss) else f", the loss is {self.loss}"
         back = "" if self.restored_step is None else f", back to the state of step {self.restored_step}"
         of_ranks = f", from rank {', '.join(map(str, self.ranks))}" if self.ranks else ""
-        return f"step {self.step}: {self.nan} NaN and {self.inf} Inf{where}{of_ranks}{loss}: {self.action}{back}"
+        text = f"step {self.step}: {self.nan} NaN and {self.inf} Inf{where}{of_ranks}{loss}: {self.action}{back}"
+        if not self.buffers:
+            return text + (f"; buffers {self.buffers_done}" if self.buffers_done.startswith("left") else "")
+        others = f" and {self.buffer_count - 1} more" if self.buffer_count > 1 else ""
+        return f"{text}; buffer `{self.buffers[0]}`{others} not finite, {self.buffers_done}"
 
 
 class Guard:
@@ -147,9 +161,10 @@ class Guard:
         self.consecutive, self.skipped, self.bad_steps = state["consecutive"], state["skipped"], state["bad_steps"]
         self.withheld, self.overflows = state["withheld"], state["overflows"]
         self.by_action = dict(state["by_action"])
-        # A checkpoint in JSON has no tuples, and an older one no ranks.
+        # A checkpoint in JSON has no tuples, and an older one neither ranks nor buffers.
+        tuples = ("layers", "ranks", "buffers")
         events = [
-            GuardEvent(**{**event, "layers": tuple(event["layers"]), "ranks": tuple(event.get("ranks", ()))})
+            GuardEvent(**{**event, **{name: tuple(event.get(name, ())) for name in tuples}})
             for event in state["events"]
         ]
         self.events = deque(events, maxlen=MOST_EVENTS)
@@ -199,7 +214,7 @@ class NaNInfHandler:
                 if not finite:
                     replace_nonfinite_(parameter.detach(), self.config.replace_nan_with, self.config.replace_inf_with)
             self.total_replacements += table.total.nan_count + table.total.inf_count
-        return {**self.report(table, replaced=replace_values), "bad_buffers": _bad_buffers(model)}
+        return {**self.report(table, replaced=replace_values), "bad_buffers": bad_buffers(model)}
 
     def replace(
         self, parameters: Sequence[tuple[str, torch.Tensor]], table: GradientTable, *, by_zero: bool = False
@@ -224,12 +239,3 @@ class NaNInfHandler:
             "replaced": found if replaced else 0,
             "layers": {name: {"nan": nan, "inf": inf} for name, nan, inf in counts if nan or inf},
         }
-
-
-def _bad_buffers(model: Any) -> dict[str, int]:
-    if not isinstance(model, torch.nn.Module):
-        return {}
-    buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point() or b.is_complex()}
-    table = measure(buffers)
-    bad = zip(table.names, (table.nan_count + table.inf_count).tolist(), strict=True)
-    return {name: count for name, count in bad if count}

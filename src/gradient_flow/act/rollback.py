@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
 import torch
 
+from gradient_flow.act.buffers import BufferKeeper
 from gradient_flow.table import measure
 
 
@@ -18,8 +20,10 @@ class Snapshot:
 
     def __init__(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.step = step
-        tensors = _changed_by_steps(model, optimizer)
-        self._tensors = [(weakref.ref(tensor), tensor.detach().clone()) for tensor in tensors]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._tensors = [(weakref.ref(tensor), tensor.detach().clone()) for tensor in parameters]
+        self._buffers = BufferKeeper(model, math.inf)
+        self._buffers.refresh()
         self._state = [(weakref.ref(p), _copy(state)) for p, state in optimizer.state.items()]
 
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
@@ -29,6 +33,7 @@ class Snapshot:
                 tensor = reference()
                 if tensor is not None:
                     tensor.detach().copy_(saved)
+            self._buffers.put_back()
             states = {p: state for reference, state in self._state if (p := reference()) is not None}
             for parameter in [p for p in optimizer.state if p not in states]:
                 del optimizer.state[parameter]
@@ -40,15 +45,10 @@ class Snapshot:
                     now[name] = _restored(now.get(name), saved)
 
 
-def is_worth_keeping(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether weights and buffers are finite. A bad batch may spoil running statistics though its step is skipped."""
-    tensors = _changed_by_steps(model, optimizer)
-    return measure([t.detach() for t in tensors if t.is_floating_point() or t.is_complex()]).total.finite
-
-
-def _changed_by_steps(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    return [*parameters, *model.buffers()]
+def is_worth_keeping(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the weights are finite."""
+    parameters = [p.detach() for group in optimizer.param_groups for p in group["params"]]
+    return measure([p for p in parameters if p.is_floating_point() or p.is_complex()]).total.finite
 
 
 def _copy(value: Any) -> Any:

@@ -13,15 +13,14 @@ from torch import nn
 
 from gradient_flow.capture.main_path import Bend
 from gradient_flow.capture.module_calls import Passage
+from gradient_flow.diagnosis.network.bottleneck import NARROW
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
 from gradient_flow.table import samples
 from gradient_flow.table.sums import Sums
 
 Key = tuple[str, str, int]
-NARROW: Final = 0.5
-"""A place is narrow with at most this share of the units that lie before it, and after it."""
 _MANY: Final = 1 << 30
-"""Words are not numbers: whatever comes first is narrower than they are many."""
+"""Token inputs have no width; treat it as unbounded."""
 _MOST_RANKS: Final = 12
 _QUIET: Final = 0.3
 """Share of silent units from which on it matters whether the others vary."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradient_flow.diagnosis.network.record import AnalysisRecord
-from gradient_flow.diagnosis.verdict import ANALYSIS
+from gradient_flow.record.evidence import ANALYSIS
 from gradient_flow.record.look import seen_line
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.run import Run, run_of_lines

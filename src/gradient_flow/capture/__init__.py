@@ -1,1 +1,1 @@
-"""Where gradients come from."""
+"""Where numbers come from: parameters, optimizer steps, module calls, shards. Hooks hand on what they see."""

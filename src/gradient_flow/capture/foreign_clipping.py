@@ -64,7 +64,7 @@ def _telling(clip: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(clip)
     def tell_then_clip(parameters: Any, *arguments: Any, **settings: Any) -> Any:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        afterwards = [listener(parameters) for listener in list(_listeners)]
+        afterwards = [listener(parameters) for listener in _listeners]  # also one that a listener adds just now
         result = clip(parameters, *arguments, **settings)
         for after in afterwards:
             after()

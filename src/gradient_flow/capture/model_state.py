@@ -79,7 +79,7 @@ def _keep(tensor: torch.Tensor) -> _Contents | None:
 
 
 def _put_contents_back(kept: _Contents) -> None:
-    if not _same_bits(kept.memory, kept.copy):
+    if not same_bits(kept.memory, kept.copy):
         # Through `.data` the version counter stays: a graph that the caller still holds remains usable.
         kept.memory.data.copy_(kept.copy)
     if kept.tensor.is_leaf and kept.tensor.requires_grad != kept.requires_grad:
@@ -88,7 +88,7 @@ def _put_contents_back(kept: _Contents) -> None:
         kept.tensor.data = kept.memory
 
 
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether nothing has changed. When in doubt, as with a sparse tensor, it has."""
     one, other = getattr(one, "_local_tensor", one), getattr(other, "_local_tensor", other)
     bits = _BITS.get(one.dtype)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -23,14 +26,19 @@ import click
 def run(every: int, out: Path | None, quiet: bool, as_module: bool, script: str, arguments: tuple[str, ...]) -> None:
     """Run a training script, unmodified, and watch every optimizer in it.
 
-    The record goes to a run folder; the verdict is printed at the end, after Ctrl-C and after a crash. The exit status
-    is the script's own. Options stand before the script: what follows it belongs to it.
+    SCRIPT is a file, a folder or zip with a __main__.py, or with -m a module. The record goes to a run folder; the
+    verdict is printed at the end, after Ctrl-C and after a crash. The exit status is the script's own. Options stand
+    before the script: what follows it belongs to it.
 
     Example: gradient-flow run --every 10 train.py --lr 0.1
     """
-    from gradient_flow.flow.script import default_folder, end_by_interrupt, run_script
+    # Registered before torch and the script register anything, so it is called after all of that.
+    interrupted: list[bool] = []
+    atexit.register(lambda: _end_by_interrupt() if interrupted else None)
 
-    if not as_module and not Path(script).is_file():
+    from gradient_flow.flow.script import default_folder, run_script
+
+    if not as_module and not Path(script).exists():
         raise click.UsageError(f"there is no script {script!r}. For a module use: gradient-flow run -m {script}")
 
     def tell(text: str) -> None:
@@ -38,9 +46,15 @@ def run(every: int, out: Path | None, quiet: bool, as_module: bool, script: str,
             click.echo(text, err=True)
 
     folder = out if out is not None else default_folder(script)
-    try:
-        status = run_script(script, list(arguments), as_module=as_module, folder=folder, every=every, tell=tell)
-    except KeyboardInterrupt:
-        end_by_interrupt()
-        raise
-    sys.exit(status)
+    ending = run_script(script, list(arguments), as_module=as_module, folder=folder, every=every, tell=tell)
+    interrupted += [True] * ending.interrupted
+    sys.exit(ending.status)
+
+
+def _end_by_interrupt() -> None:
+    """End as Python ends after an unhandled Ctrl-C: by the signal itself, with everything written."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, or nobody reads it any more
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from gradient_flow.demo.cases import CASES, Case
-from gradient_flow.demo.training import Outcome, train
+from gradient_flow.demo.performance import Outcome, train
 from gradient_flow.errors import InputError
 from gradient_flow.record.export import write_json
 from gradient_flow.record.run_lines import FILE_NAME

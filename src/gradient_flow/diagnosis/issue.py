@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, overload
 
 from gradient_flow.errors import RunFileError, check_choice
+from gradient_flow.record.plain import to_json
 
 
 class IssueType(str, Enum):
@@ -97,7 +97,7 @@ class Issue:
             "severity": self.severity.name,
             "layer": self.layer,
             "message": self.message,
-            "evidence": {name: _plain(value) for name, value in self.evidence.items()},
+            "evidence": to_json(self.evidence),
             "cause": self.cause,
             "advice": list(self.advice),
             "step": self.step,
@@ -124,14 +124,6 @@ class Issue:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 RULE_SET: Final = 2

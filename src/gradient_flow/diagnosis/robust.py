@@ -93,6 +93,11 @@ class Slope(NamedTuple):
     value: float
     error: float
 
+    @property
+    def significant(self) -> bool:
+        """Whether it is beyond three of its standard errors."""
+        return self.value != 0 and abs(self.value) > 3 * self.error
+
 
 def median_slope(points: Points) -> float:
     """Theil-Sen: the median slope over all pairs of points, thinned out when there are many."""

@@ -7,14 +7,14 @@ at convergence all norms are nearly equal, and without it the next breath of noi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.diagnosis.robust import FLOOR, SPIKE, median_of, middle_and_spread, percentile_of
+from gradient_flow.diagnosis.robust import FLOOR, SPIKE, loss_change, median_of, middle_and_spread, percentile_of
 from gradient_flow.diagnosis.trend import LARGE_CHANGE
 
 WINDOW: Final = 100
@@ -27,8 +27,13 @@ _SETTLED: Final = 16
 DRIFT: Final = LARGE_CHANGE * math.log(10)
 """A norm that moves this far across the window drifts."""
 TINY_NORM: Final = 1e-7
+"""Norms that stay below this are vanishing, unless the loss has nothing left to give."""
 HUGE_NORM: Final = 1e3
-"""Levels that count only as long as there is no past to compare with."""
+"""A level that counts only as long as there is no past to compare with."""
+NO_LOSS: Final = 1e-6
+"""A loss of this magnitude counts as 0."""
+_LEAST_FALL: Final = 0.05
+"""A loss that lost less of its first value than this has not fallen."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,38 @@ class StepNumbers:
     """The limit in force, if steps are clipped by norm."""
 
 
+@dataclass
+class LossSoFar:
+    """Where the loss of a run began and how far down it came; what a window of the last losses forgets."""
+
+    first: list[float] = field(default_factory=list)
+    lowest: float = math.inf
+
+    def add(self, loss: float) -> None:
+        """One more finite loss."""
+        if len(self.first) < _SETTLED:
+            self.first.append(loss)
+        self.lowest = min(self.lowest, loss)
+
+    def at_its_floor(self, losses: Sequence[float]) -> bool:
+        """Whether the last losses are about 0, or well below the first ones and near the lowest."""
+        last = list(losses)[-_SETTLED:]
+        if _is_nothing(last):
+            return True
+        if len(self.first) < _FEW or len(last) < _FEW:
+            return False
+        # The spread of the last losses is a floor of its own: noise is no fall.
+        start, (level, spread) = median_of(self.first), middle_and_spread(last, 0.0)
+        fell = start - level > max(_LEAST_FALL * abs(start), spread)
+        return fell and median_of(last[-_FEW:]) <= self.lowest + 0.1 * (start - self.lowest)
+
+
+def _is_nothing(losses: Sequence[float]) -> bool:
+    """Whether the loss is known, and about 0."""
+    last = list(losses)[-_SETTLED:]
+    return bool(last) and all(abs(loss) < NO_LOSS for loss in last)
+
+
 def deviations(norm: float, past: Sequence[float]) -> float:
     """Robust deviations of a norm above the past ones, in logarithms; NaN where they cannot be told."""
     positive = [value for value in past if value > 0]
@@ -70,15 +107,25 @@ def deviations(norm: float, past: Sequence[float]) -> float:
 
 
 def judge_step(
-    now: StepNumbers, past: Sequence[float], losses: Sequence[float] = (), *, widespread: float = 1e-6
+    now: StepNumbers,
+    past: Sequence[float],
+    losses: Sequence[float] = (),
+    *,
+    loss_so_far: LossSoFar | None = None,
+    widespread: float = 1e-6,
 ) -> list[Finding]:
     """Everything that is wrong with a step. `past` holds finite norms before it, the newest last; so do `losses`."""
     if now.nan or now.inf:
         return [_nonfinite(now, widespread)]
     past = list(past)[-WINDOW:]
-    spike = _spike(now, past)
-    findings = [spike, _drift(now, past, losses), None if spike else _level(now, past), _dead_layers(now)]
-    return [finding for finding in findings if finding is not None]
+    if loss_so_far is None:
+        loss_so_far = LossSoFar()
+        for loss in losses:
+            loss_so_far.add(loss)
+    converged = now.norm < TINY_NORM and loss_so_far.at_its_floor(losses)
+    spike, drift = _spike(now, past), None if converged else _drift(now, past, losses)
+    level = None if spike or drift else _level(now, past, losses) or (None if converged else _tiny(now, past, losses))
+    return [finding for finding in (spike, drift, level, _dead_layers(now)) if finding is not None]
 
 
 def report(findings: Sequence[Finding]) -> dict[str, Any]:
@@ -148,38 +195,41 @@ def _drift(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> 
 
 def _converging(losses: Sequence[float]) -> bool:
     """Whether the loss fell as well: then a falling norm is success."""
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    if len(finite) < _SETTLED:
-        return False
-    edge = len(finite) // 5
-    first = median_of(finite[:edge])
-    return median_of(finite[-edge:]) < first - 0.5 * abs(first)
+    return loss_change(losses, _SETTLED) < 0.5
 
 
-def _level(now: StepNumbers, past: Sequence[float]) -> Finding | None:
-    """Absolute levels: exactly zero always counts, others only while there is no past to compare with."""
-    if now.layers and now.norm == 0:
+def _level(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> Finding | None:
+    """Absolute levels: zero counts unless the loss is 0 too, a large one only while there is no past."""
+    if now.layers and now.norm == 0 and not _is_nothing(losses):
         return Finding(
             "vanishing",
             f"Vanishing gradients: every gradient is exactly zero; step {now.step}",
             "Check that the loss depends on the parameters (detach, dead units, a mask of zeros): no learning rate "
             "helps.",
         )
-    if len(past) >= _SETTLED:
-        return None
-    if 0 < now.norm < TINY_NORM:
-        return Finding(
-            "vanishing",
-            f"Vanishing gradients: norm {now.norm:.3g} is below {TINY_NORM:g}{_where(now)}",
-            f"Increase the learning rate or the scale of the loss, or check the initialisation: norm {now.norm:.3g}.",
-        )
-    if now.norm > HUGE_NORM * max(now.max_grad_norm or 1.0, 1.0):
+    if len(past) < _SETTLED and now.norm > HUGE_NORM * max(now.max_grad_norm or 1.0, 1.0):
         return Finding(
             "explosion",
             f"Gradient explosion: norm {now.norm:.3g} at step {now.step}, before any other to compare it with",
             f"Reduce the learning rate, or average the loss instead of summing it: norm {now.norm:.3g}{_where(now)}.",
         )
     return None
+
+
+def _tiny(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> Finding | None:
+    """Norms that stay next to nothing, with a loss that is not known to be at its floor."""
+    recent = [*past[-_SETTLED:], now.norm]
+    if not 0 < now.norm < TINY_NORM or (len(past) >= _SETTLED and median_of(recent) >= TINY_NORM):
+        return None
+    steps = f", like most of the last {_SETTLED} steps" if len(past) >= _SETTLED else ""
+    loss = "the loss is not at its floor" if len(losses) >= _FEW else "the loss is not known"
+    advice = "Increase the learning rate or the scale of the loss, or check the initialisation"
+    known = "" if len(losses) >= _FEW else " Hand over the loss: a model that has converged is then told apart."
+    return Finding(
+        "vanishing",
+        f"Vanishing gradients: norm {now.norm:.3g} is below {TINY_NORM:g}{steps}, and {loss}{_where(now)}",
+        f"{advice}: norm {now.norm:.3g}.{known}",
+    )
 
 
 def _dead_layers(now: StepNumbers) -> Finding | None:
@@ -190,6 +240,19 @@ def _dead_layers(now: StepNumbers) -> Finding | None:
         f"Unusual pattern: {now.zero_layers} of {now.layers} gradients are exactly zero; step {now.step}",
         "Check for dead units, a detached part of the model, or parameters that this batch does not use.",
     )
+
+
+def bad_buffers_finding(step: int, bad: Mapping[str, int], done: str) -> Finding:
+    """Buffers that hold NaN or Inf, such as running statistics: training may not notice, evaluation does."""
+    shown = ", ".join(f"`{name}` ({count} elements)" for name, count in list(bad.items())[:3])
+    more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+    advice = (
+        "Evaluation uses these buffers. Give them good values again (`reset_running_stats()` for batch norm); with "
+        "nonfinite='skip' a bad step is undone for buffers too."
+        if done.startswith("left")
+        else "Check the batch: the buffers are again what they were after the last good step."
+    )
+    return Finding("nonfinite", f"Non-finite buffers: {shown}{more}, {done}; step {step}", advice)
 
 
 def blame(names: Sequence[str], sum_sq: NDArray[np.float64], usual: NDArray[np.float64] | None) -> str | None:

@@ -18,31 +18,34 @@ from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, reg
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
 from gradient_flow.record.event import FORENSICS, Event
-from gradient_flow.record.evidence import RunRecord, evidence_of
+from gradient_flow.record.evidence import ANALYSIS, RunRecord, evidence_of
 from gradient_flow.record.plain import from_plain
 from gradient_flow.record.run import Run
 
 NETWORK: Final = "network"
 """The name under which a look keeps what was seen inside the network: an `AnalysisRecord`."""
-ANALYSIS: Final = "analysis"
-"""`source` in the header of an analysis. Its norms are partly estimates, so rules on steps do not apply to it."""
 
 
 def verdict(run: Run) -> Diagnosis:
     """What is wrong with a run, since when, where, and what to do."""
-    record = evidence_of(run)
-    analysed = run.header.get("source") == ANALYSIS
-    over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
-    seen = _seen_inside(record)
-    issues = beside(seen, over_time) if seen is not None else over_time
-    issues = _with_origin(issues, record.events)
-    found = Diagnosis(
-        [*issues, *_of_rules_elsewhere(run)], steps=record.steps, enough=analysed or record.steps >= ENOUGH
-    )
+    found = judge(evidence_of(run))
+    elsewhere = _of_rules_elsewhere(run)
+    if elsewhere:
+        found = Diagnosis([*found, *elsewhere], steps=found.steps)
     stored = _stored(run)
     if stored is not None and stored.get("rule_set") != RULE_SET:
         found.stored = stored
     return found
+
+
+def judge(record: RunRecord) -> Diagnosis:
+    """What the rules in force here make of what was recorded."""
+    analysed = record.source == ANALYSIS
+    over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
+    seen = _seen_inside(record)
+    issues = beside(seen, over_time) if seen is not None else over_time
+    issues = _with_origin(issues, record.events)
+    return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH)
 
 
 def network_of(record: RunRecord) -> AnalysisRecord | None:
@@ -62,7 +65,22 @@ def _seen_inside(record: RunRecord) -> list[Issue] | None:
         network = None  # damaged: what else was seen still counts
     if network is None:
         return consolidate(special, AnalysisRecord(steps=record.steps))
-    return consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
+    found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
+    return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))
+
+
+def _in_steps_of_the_run(issues: Sequence[Issue], network: AnalysisRecord, looked_at: int | None) -> list[Issue]:
+    """A look counts its own steps from 1. Those that trained are the last of the run; others all fell into one step."""
+    if looked_at is None:
+        return list(issues)
+    before = max(0, looked_at - network.steps)
+
+    def step_of(issue: Issue) -> int | None:
+        if issue.step is None:
+            return None
+        return issue.step + before if network.trained else looked_at
+
+    return [replace(issue, step=step_of(issue)) for issue in issues]
 
 
 def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue]:

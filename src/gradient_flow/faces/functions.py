@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gradient_flow.act.clipper import check_limit, clip_factor_by_norm, scaled
+from gradient_flow.act.clip_factors import check_limit, clip_factor_by_norm, scaled
 from gradient_flow.capture.parameters import is_parameter
 from gradient_flow.diagnosis.trend import norm_trend
 from gradient_flow.errors import InputError, NonFiniteGradientError

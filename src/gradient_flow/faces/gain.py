@@ -16,12 +16,13 @@ import torch
 from torch import nn
 
 from gradient_flow.capture.block_outputs import BlockOutputs, repeated_blocks
+from gradient_flow.config import disabled
 from gradient_flow.diagnosis import gains as formulas
 from gradient_flow.diagnosis.gains import GainOverDepth
 from gradient_flow.errors import InputError, MonitorStateError
 from gradient_flow.report.gain_text import comparison_table, gain_report
 from gradient_flow.table import GradientTable
-from gradient_flow.table.columns import NORM_KINDS, Rows, merge_rows
+from gradient_flow.table.columns import COLUMNS, NORM_KINDS, Rows, merge_rows
 from gradient_flow.table.measure import PendingRows, reader_for_hooks
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class GradientGainMonitor:
         self._recorded = False
         self._closed = False
         self._outputs = BlockOutputs(self.blocks, self._record, self._begin_pass)
-        self._outputs.attach()
+        if not disabled():
+            self._outputs.attach()
 
     @classmethod
     def from_model(cls, model: nn.Module, **settings: Any) -> GradientGainMonitor:
@@ -104,10 +106,11 @@ class GradientGainMonitor:
         return monitor
 
     def norms(self, norm_type: str | None = None) -> list[float | None]:
-        """The gradient norm at each block's output; `None` for a block that got no gradient."""
-        kind = _checked_norm_type(norm_type or self.norm_type)
-        self._require_records()
-        return self._norms(kind)
+        """The gradient norm at each block's output; `None` for a block that got no gradient.
+
+        Before a backward pass that is every block; `report()` then says what to do.
+        """
+        return self._norms(_checked_norm_type(norm_type or self.norm_type))
 
     def gains(self, norm_type: str | None = None) -> list[float | None]:
         """Norm of each block over that of the next; `inf` where the next is below `eps`, `None` where one is absent."""
@@ -138,9 +141,8 @@ class GradientGainMonitor:
         """The output gradients as a table: all statistics of each block, undivided by any loss scale."""
         if self.per_sample:
             raise InputError("`table` is about whole output gradients; this monitor was created with per_sample=True.")
-        self._require_records()
         found = [index for index, rows in enumerate(self._rows) if rows]
-        matrix = np.array([merge_rows(self._rows_of(index)) for index in found])
+        matrix = np.array([merge_rows(self._rows_of(index)) for index in found]).reshape(len(found), len(COLUMNS))
         missing = [self.names[index] for index, rows in enumerate(self._rows) if not rows]
         return GradientTable([self.names[index] for index in found], matrix, missing=missing)
 
@@ -174,7 +176,8 @@ class GradientGainMonitor:
     def resume(self) -> None:
         """Put the hooks back."""
         self._require_open("resume")
-        self._outputs.attach()
+        if not disabled():
+            self._outputs.attach()
 
     def close(self) -> None:
         """Remove every hook. What was recorded can still be read."""
@@ -258,10 +261,6 @@ class GradientGainMonitor:
     @property
     def _only_without_grad(self) -> bool:
         return bool(self._outputs.ran) and self._outputs.ran == self._outputs.without_grad
-
-    def _require_records(self) -> None:
-        if not self._recorded and not self._only_without_grad:
-            raise MonitorStateError(f"No gradients were recorded: {self._why_nothing()}")
 
     def _require_open(self, action: str) -> None:
         if self._closed:

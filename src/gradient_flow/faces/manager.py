@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from gradient_flow.act.attachment import Attachment, as_optimizers
 from gradient_flow.act.clip_advice import ClipAdvice, advise_on_clipping
 from gradient_flow.act.guard import WITHHELD, GuardEvent, event_of
 from gradient_flow.act.in_place import ScaleInStep
-from gradient_flow.act.schedule_hold import ScheduleHold
+from gradient_flow.act.schedule_hold import ScheduleHold, check_schedulers
 from gradient_flow.capture.optimizer_steps import (
     ScaleWatch,
     after_each_step,
@@ -30,12 +29,12 @@ from gradient_flow.capture.optimizer_steps import (
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.capture.random_state import RandomState
 from gradient_flow.config import GradientConfig
-from gradient_flow.diagnosis.step_health import report
-from gradient_flow.errors import ConfigError, GradientFlowWarning, InputError, MonitorStateError
+from gradient_flow.diagnosis.step_health import bad_buffers_finding, report
+from gradient_flow.errors import ConfigError, InputError, MonitorStateError, warn
 from gradient_flow.faces.monitor import GradientMonitor, describe_gradients
 from gradient_flow.flow.rank_checks import RankTrace
 from gradient_flow.record.export import write_json
-from gradient_flow.record.step import plain_value
+from gradient_flow.record.step import number_of, plain_value
 from gradient_flow.report.figures import save_figure
 from gradient_flow.report.training_figures import plot_training_curves
 from gradient_flow.table import GradientTable, measure
@@ -114,6 +113,10 @@ class GradientManager:
         # Which model and optimizers were seen is of this process only.
         return {**vars(self), "_model": None, "_attached": [], "_served": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        GradientManager.__init__(self, state["_config"])  # what an older version did not have
+        vars(self).update(state)
+
     # ---- acting ---------------------------------------------------------------------------------------------------
 
     def step(
@@ -147,8 +150,9 @@ class GradientManager:
         scaled = scaler is not None and scaler.is_enabled()
         if scaled and optimizer is None:
             raise InputError("`scaler` needs `optimizer`: gradients are unscaled for the optimizer that steps them.")
+        check_schedulers(scheduler)
         if loss is None and closure is not None:
-            self.mark_step_start()
+            self.mark_step_start(model)
             loss = closure()
         if backward and loss is not None:
             _run_backward(loss, scaler)
@@ -174,9 +178,21 @@ class GradientManager:
         served, self._served = self._served, None
         return served is not None and served[0]() is optimizer and served[1] == _marks(optimizer)
 
-    def mark_step_start(self) -> None:
-        """Remember the random state, so that a replay of the coming step draws what the step drew."""
+    def mark_step_start(self, model: torch.nn.Module | None = None) -> None:
+        """Remember the random state, so that a replay of the coming step draws what the step drew.
+
+        With `model`, before its first forward: its buffers too, so that even a bad first step can be undone.
+        """
         self._random = RandomState.capture()
+        if model is not None:
+            self._actor.see_buffers(model, first=True)
+
+    def see_buffers(self, model: torch.nn.Module) -> None:
+        """Take the model's buffers as they are for good: what `skip` and `rollback` put back after a bad step.
+
+        Call it after you have changed them yourself, as by `model.load_state_dict(...)` in the middle of a run.
+        """
+        self._actor.see_buffers(model)
 
     @contextmanager
     def attach(
@@ -234,8 +250,8 @@ class GradientManager:
             return False
         if model is None:
             return True
-        tensors = [*model.named_parameters(), *model.named_buffers()]
-        return measure({n: t.detach() for n, t in tensors if t.is_floating_point() or t.is_complex()}).total.finite
+        weights = {n: p.detach() for n, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
+        return measure(weights).total.finite and self._actor.has_good_buffers(model)
 
     # ---- telling --------------------------------------------------------------------------------------------------
 
@@ -350,27 +366,34 @@ class GradientManager:
         self._model = weakref.ref(model)
         hold = ScheduleHold(scheduler)
         hold.release()
-        number = _number(loss)
+        number = number_of(loss)
         checked = self._is_checked(self.total_steps)
-        bad = not table.total.finite or not math.isfinite(number or 0.0)
-        # A step that the guard has to act on is never called healthy, whatever the frequency of checks.
-        looked = checked or bad
-        self._health = (
-            self.monitor.check_gradient_health(table, loss=number, step=self.total_steps) if looked else report([])
-        )
-        self.unhealthy_steps += not self._health["healthy"]
-        self.count_overflows(scaler)
-
+        hidden = self.count_overflows(scaler)
         overflow = not table.total.finite and saw_overflow(scaler, optimizer)
         event = self._actor.judge(self.total_steps, table, number, scaler_handles_it=overflow, bad_ranks=bad_ranks)
+        # Before the step is replayed: it ran with the buffers as they were.
+        buffers = self._actor.mind_buffers(model, event, closely=hidden > 0)
+        if event is not None:
+            event = event.with_buffers(tuple(buffers.bad), buffers.done)
+        bad = not table.total.finite or not math.isfinite(number or 0.0)
+        # A step that the guard has to act on is never called healthy, whatever the frequency of checks.
+        findings = [] if not buffers.bad else [bad_buffers_finding(self.total_steps, buffers.bad, buffers.done)]
+        self._health = (
+            self.monitor.check_gradient_health(table, loss=number, step=self.total_steps, more=findings)
+            if checked or bad
+            else report(findings)
+        )
+        self.unhealthy_steps += not self._health["healthy"]
+
         origin = None if event is None else self._find_origin(closure, model, event)
         nan_inf = self.nan_inf_handler.report(table, replaced=event is not None and event.action in ("replace", "zero"))
+        nan_inf |= {"bad_buffers": dict(buffers.bad), "buffers_put_back": buffers.put_back}
         if event is None:
             self._actor.good_step(self.total_steps, model, optimizer)
         else:
             self._seen_overflows += event.action == "left to GradScaler"
             self._tell_of(event, origin)
-            event = self._actor.bad_step(event, parameters, table, optimizer, hold)
+            event = self._actor.bad_step(event, parameters, table, optimizer, model, hold)
         clipping = self._actor.clip(event, parameters, table, optimizer, in_step)
         self.clipped_steps += clipping["clipped"]
         skipped = event is not None and event.action in WITHHELD
@@ -433,19 +456,26 @@ class GradientManager:
         try:
             origin = find_nonfinite(closure, model, rng_state=self._random)
         except Exception as problem:  # the search for the cause must not become a second fault
-            warnings.warn(f"The step could not be replayed: {problem}", GradientFlowWarning, stacklevel=4)
+            warn(f"The step could not be replayed: {problem}", stacklevel=4)
             return None
         self.origins.append(origin)
         return origin
 
-    def count_overflows(self, scaler: Any) -> None:
-        """Put on record what a scaler skipped without calling the optimizer: it shows in its scale."""
+    def count_overflows(self, scaler: Any, *, before_forward_of: torch.nn.Module | None = None) -> int:
+        """Put on record what a scaler skipped without calling the optimizer: it shows in its scale. Returns how many.
+
+        Asked before the next forward of a model, its buffers are still those of the skipped step and are put back.
+        """
         if scaler is None:
-            return
+            return 0
         skipped = self._scale.skipped_since(scaler)
         seen, self._seen_overflows = self._seen_overflows, max(0, self._seen_overflows - skipped)
-        for _ in range(skipped - seen):
+        hidden = max(0, skipped - seen)
+        for _ in range(hidden):
             self.guard.bad_step(event_of(self.total_steps, "left to GradScaler", (), (), (), None))
+        if hidden and before_forward_of is not None:
+            self._actor.undo_buffers(before_forward_of)
+        return hidden
 
     def _tell_of(self, event: GuardEvent, origin: NonFiniteOrigin | None) -> None:
         logger.warning("non-finite gradients at %s", event)
@@ -468,12 +498,11 @@ class GradientManager:
         if self._warned or not event.inf or abs(self.config.replace_inf_with) <= _STALLING_INF:
             return
         self._warned = True
-        warnings.warn(
+        warn(
             f"Step {event.step}: Inf gradients were replaced by replace_inf_with={self.config.replace_inf_with:g}, "
             "then clipped. Adam keeps the square of such a gradient for thousands of steps (about 37,000 for 1e6 at "
             "beta2=0.999) and hardly moves that weight meanwhile; clipping afterwards shrinks every other gradient of "
             "the step with it. nonfinite='skip' leaves such steps out, nonfinite='zero' drops only their bad elements.",
-            GradientFlowWarning,
             stacklevel=4,
         )
 
@@ -532,13 +561,3 @@ def _marks(optimizer: torch.optim.Optimizer) -> list[Any]:
     """Which gradients these are, and in which state."""
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
     return [None if gradient is None else (id(gradient), gradient._version) for gradient in gradients]
-
-
-def _number(loss: Any) -> float | None:
-    """The loss as a number, where it is one. This waits for the device, once."""
-    if loss is None or (isinstance(loss, torch.Tensor) and loss.numel() != 1):
-        return None
-    try:
-        return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-    except (TypeError, ValueError):
-        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,25 @@ class GradientMonitor:
         """Over the whole run."""
         self._past: deque[float] = deque(maxlen=health.WINDOW)
         self._losses: deque[float] = deque(maxlen=health.WINDOW)
+        self._loss_so_far = health.LossSoFar()
         self._usual: tuple[tuple[str, ...], NDArray[np.float64]] | None = None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        GradientMonitor.__init__(self, state["config"])  # what an older version did not have
+        vars(self).update(state)
+
     def check_gradient_health(
-        self, gradients: Any, *, loss: float | None = None, step: int | None = None
+        self,
+        gradients: Any,
+        *,
+        loss: float | None = None,
+        step: int | None = None,
+        more: Sequence[health.Finding] = (),
     ) -> dict[str, Any]:
         """Whether these gradients are healthy, with warnings and recommendations that name the evidence.
 
-        `gradients` is anything that `measure` takes, or its table. Nothing is remembered; `update_statistics` does.
+        `gradients` is anything that `measure` takes, or its table; `more` was found elsewhere. Nothing is remembered;
+        `update_statistics` does.
         """
         table = gradients if isinstance(gradients, GradientTable) else measure(gradients)
         total = table.total
@@ -71,8 +82,11 @@ class GradientMonitor:
             layers=len(table),
             max_grad_norm=self.config.max_grad_norm if by_norm else None,
         )
-        findings = health.judge_step(now, self._past, self._losses, widespread=self.config.nan_inf_threshold)
-        result = health.report(findings)
+        losses = [*self._losses, *([] if loss is None or not math.isfinite(loss) else [loss])]
+        findings = health.judge_step(
+            now, self._past, losses, loss_so_far=self._loss_so_far, widespread=self.config.nan_inf_threshold
+        )
+        result = health.report([*findings, *more])
         if loss is not None and not math.isfinite(loss):
             result["healthy"] = False
             result["issues"].append("nonfinite")
@@ -118,6 +132,7 @@ class GradientMonitor:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
+        so_far = self._loss_so_far
         usual = None if self._usual is None else {"names": list(self._usual[0]), "values": self._usual[1].tolist()}
         return {
             "steps": self.steps,
@@ -125,6 +140,7 @@ class GradientMonitor:
             "norms": self.norms.state_dict(),
             "past": list(self._past),
             "losses": list(self._losses),
+            "loss_so_far": {"first": list(so_far.first), "lowest": so_far.lowest} if so_far.first else {},
             "usual": usual,
         }
 
@@ -135,6 +151,8 @@ class GradientMonitor:
         self.norms.load_state_dict(state["norms"])
         self._past = deque(state["past"], maxlen=health.WINDOW)
         self._losses = deque(state["losses"], maxlen=health.WINDOW)
+        # An older checkpoint does not have it; then the loss begins here.
+        self._loss_so_far = health.LossSoFar(**state.get("loss_so_far", {}))
         usual = state["usual"]
         self._usual = None if usual is None else (tuple(usual["names"]), np.array(usual["values"]))
 
@@ -145,6 +163,7 @@ class GradientMonitor:
         self.norms.add(norm)
         if loss is not None and math.isfinite(loss):
             self._losses.append(loss)
+            self._loss_so_far.add(loss)
         if not math.isfinite(norm):
             return
         self._past.append(norm)

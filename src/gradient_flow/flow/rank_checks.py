@@ -146,7 +146,7 @@ def gathered(numbers: list[float]) -> NDArray[np.float64]:
         return np.array([numbers], dtype=np.float64)
     import torch.distributed as dist
 
-    from gradient_flow.table.across_ranks import device_of
+    from gradient_flow.table.rank_groups import device_of
 
     own = torch.tensor(numbers, dtype=torch.float64, device=device_of(dist.group.WORLD))
     rows = [torch.empty_like(own) for _ in range(dist.get_world_size())]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
-import runpy
-import signal
-import sys
 import textwrap
-import traceback
-import warnings
+import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
+from multiprocessing import process
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,11 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from gradient_flow.capture import foreign_clipping as clipping
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
-from gradient_flow.errors import GradientFlowWarning
+from gradient_flow.config import DISABLE, disabled
+from gradient_flow.errors import warn
+from gradient_flow.flow.main_module import Ending, run_as_main
 from gradient_flow.flow.watch import Flow
 
 
@@ -30,17 +31,35 @@ class ScriptWatch:
     """Watches every optimizer that steps in this process, with the names of the modules whose forward ran."""
 
     def __init__(self, folder: Path, every: int) -> None:
-        self.folder = folder
+        self.shown_folder = folder
+        """As the user named it: the shell is still where it was when the script has changed directory."""
+        self.folder = folder.absolute()
         self.flow: Flow | None = None
         self._every = every
         self._seen: dict[int, weakref.ref[nn.Module]] = {}
+        self._made: list[weakref.ref[torch.optim.Optimizer]] = []
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._pid = os.getpid()
+        self._children_before = _processes_made()
         self._forward_handle: Any = register_module_forward_pre_hook(self._on_forward)
         self._step_handle = register_optimizer_step_pre_hook(self._on_step)
+        self._stop_listening = clipping.listen(self._on_clip)
+        self._forget_construction = _tell_of_optimizers(self._on_construction)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that started, not one that the script forked."""
+        return os.getpid() == self._pid
+
+    @property
+    def started_children(self) -> bool:
+        """Whether the script started other processes: `torch.multiprocessing`, workers of a `DataLoader`."""
+        return _processes_made() != self._children_before
 
     def close(self) -> None:
         """Take the global hooks away and finish the files."""
+        self._forget_construction()
+        self._stop_listening()
         self._step_handle.remove()
         self._forward_handle.remove()
         if self.flow is not None:
@@ -51,36 +70,87 @@ class ScriptWatch:
         if seen is None or seen() is None:  # an address that a dead module left is free for another
             self._seen[id(module)] = weakref.ref(module)
 
+    def _on_construction(self, optimizer: torch.optim.Optimizer) -> None:
+        if all(made() is not optimizer for made in self._made):  # it tells again when a checkpoint is loaded
+            self._made.append(weakref.ref(optimizer))
+
+    def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
+        """Meet the optimizer of these parameters before their first clip: at its first step it would be too late."""
+        waiting = [optimizer for optimizer in self._living() if optimizer not in self._known]
+        if waiting:
+            clipped = set(map(id, parameters))
+            for optimizer in waiting:
+                if not clipped.isdisjoint(_parameter_ids(optimizer)):
+                    self._meet(optimizer)
+        return lambda: None
+
     def _on_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if optimizer in self._known or os.getpid() != self._pid:
+        if optimizer not in self._known:
+            self._meet(optimizer)
+
+    def _meet(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self.is_here:
             return
         self._known.add(optimizer)
         try:
             self._adopt(optimizer)
         except Exception as problem:  # nothing that fails here may stop the script
-            warnings.warn(f"This optimizer is not watched ({problem}).", GradientFlowWarning, stacklevel=3)
+            warn(f"This optimizer is not watched ({type(problem).__name__}: {problem}).", stacklevel=4)
 
     def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         alive = [module for reference in self._seen.values() if (module := reference()) is not None]
         named, roles = _names_and_roles(_roots(alive))
         if self.flow is None:
-            inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            mine = [(name, parameter) for name, parameter in named if id(parameter) in inside] or named
+            inside = _parameter_ids(optimizer)
             self.flow = Flow(
-                mine,
+                [(name, parameter) for name, parameter in named if id(parameter) in inside],
                 roles,
                 run=self.folder,
                 every=self._every,
-                layers_every=10,
-                groups=None,
-                log=None,
-                scaler=None,
-                history=10_000,
-                near_zero=1e-7,
-                very_large=1e3,
+                again="number",
             )
+        self.flow.name_optimizers = len(self._living()) > 1
         # The hooks this puts on the optimizer are the next to be called, for this very step.
         self.flow.add_optimizer(optimizer, {id(parameter): name for name, parameter in named})
+
+    def _living(self) -> list[torch.optim.Optimizer]:
+        """Optimizers that were constructed to the end and are still there."""
+        self._made = [made for made in self._made if made() is not None]
+        return [found for made in self._made if (found := made()) is not None and getattr(found, "param_groups", None)]
+
+
+def _tell_of_optimizers(tell: Callable[[torch.optim.Optimizer], None]) -> Callable[[], None]:
+    """Call `tell(optimizer)` when one is constructed, copied or unpickled. Returns a function that ends it.
+
+    All three go through this method. Unlike the constructor it does not fail, so no traceback shows the wrapper. In a
+    torch without it an optimizer is met at its first step.
+    """
+    owner: Any = torch.optim.Optimizer
+    name = "_patch_step_function"
+    original = vars(owner).get(name)
+    if original is None:
+        return lambda: None
+
+    @functools.wraps(original)
+    def telling(optimizer: torch.optim.Optimizer) -> None:
+        original(optimizer)
+        tell(optimizer)
+
+    def end() -> None:
+        if vars(owner).get(name) is telling:  # else the script has put something of its own there
+            setattr(owner, name, original)
+
+    setattr(owner, name, telling)
+    return end
+
+
+def _parameter_ids(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _processes_made() -> str:
+    """The counter that numbers child processes, read without counting: they may be gone when we ask."""
+    return repr(getattr(process, "_process_counter", None))
 
 
 def _roots(modules: list[nn.Module]) -> list[nn.Module]:
@@ -103,87 +173,84 @@ def _names_and_roles(roots: list[nn.Module]) -> tuple[list[tuple[str, nn.Paramet
 
 def default_folder(target: str) -> Path:
     """`runs/2026-01-31_12-00-00_train`: where a run goes that was not told where to."""
-    name = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
+    name = Path(target).stem if os.path.exists(target) else target.rpartition(".")[2]
     return Path("runs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
 
 
 def run_script(
     target: str, arguments: list[str], *, as_module: bool, folder: Path, every: int, tell: Callable[[str], None]
-) -> int:
-    """Run a script or module as `python` would, under watch; say what was seen; return its exit status."""
+) -> Ending:
+    """Run a script or module as `python` would, under watch; say what was seen; return how it ended."""
+    if disabled():
+        ending = run_as_main(target, arguments, as_module=as_module)
+        tell(f"gradient-flow: {DISABLE} is set, so nothing was watched.")
+        return ending
     watched = ScriptWatch(folder, every)
-    try:
-        status = _execute(target, arguments, as_module)
-    except BaseException:
-        watched.close()
-        tell(summary(watched))
-        raise
-    watched.close()
-    tell(summary(watched))
-    return status
+    ending = run_as_main(target, arguments, as_module=as_module)
+    if not watched.is_here:
+        return ending  # a process that the script forked: the run is its parent's
 
-
-def _execute(target: str, arguments: list[str], as_module: bool) -> int:
-    with _as_main(target, arguments, as_module):
+    def finish() -> None:
         try:
-            if as_module:
-                runpy.run_module(target, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(target, run_name="__main__")
-        except SystemExit as leaving:
-            if leaving.code is None or isinstance(leaving.code, int):
-                return leaving.code or 0
-            sys.stderr.write(f"{leaving.code}\n")  # as the interpreter does
-            return 1
-        except KeyboardInterrupt:
-            raise  # ends the process by signal, after the summary
-        except BaseException:
-            _print_traceback()
-            return 1
-    return 0
+            watched.close()
+            tell(summary(watched, ending))
+        except Exception as problem:  # the status is the script's, whatever happens to us
+            warn(f"The run could not be summed up ({type(problem).__name__}: {problem}).", stacklevel=2)
+
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if any(not thread.daemon for thread in others):
+        atexit.register(finish)  # they may be training: Python waits for them first
+    else:
+        finish()
+    return ending
 
 
-@contextmanager
-def _as_main(target: str, arguments: list[str], as_module: bool) -> Iterator[None]:
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [target, *arguments]
-    sys.path[0] = os.getcwd() if as_module else str(Path(target).resolve().parent)
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = argv, path
-
-
-def _print_traceback() -> None:
-    """The traceback as the script alone would have given it, without the frames of the runner."""
-    kind, error, trace = sys.exc_info()
-    own = {__file__, runpy.__file__, "<frozen runpy>"}
-    while trace is not None and trace.tb_frame.f_code.co_filename in own:
-        trace = trace.tb_next
-    traceback.print_exception(kind, error, trace)
-
-
-def end_by_interrupt() -> None:
-    """End as Python ends after an unhandled Ctrl-C: by the signal itself."""
-    _print_traceback()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def summary(watched: ScriptWatch) -> str:
+def summary(watched: ScriptWatch, ending: Ending) -> str:
     """One screen: the verdict, the first bad layer and step, and where the record lies."""
     flow = watched.flow
-    if flow is None:
-        return "gradient-flow: no optimizer took a step, so there is nothing to report."
+    if flow is None or not flow.steps:
+        return _no_step(watched, ending)
     verdict = flow.diagnose()
     norms = flow.history["norm"].tolist() if len(flow.history) else []
     words = f"verdict: {verdict.status}: {verdict.message}"
     told = textwrap.fill(words, 78, initial_indent="  ", subsequent_indent="    ")
-    lines = [f"gradient-flow: {flow.steps} steps watched", told]
+    lines = [f"gradient-flow: {flow.steps} {'step' if flow.steps == 1 else 'steps'} watched", told]
     if verdict.layer is not None and not verdict.healthy:
         lines.append(f"  first bad layer: {verdict.layer}, at step {verdict.step}")
     if len(norms):
         lines.append(f"  gradient norm: first {norms[0]:.3g}, last {norms[-1]:.3g}")
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
-        lines.append(f"  run folder: {flow.path.parent}")
+        folder = flow.path.parent
+        lines.append(f"  run folder: {watched.shown_folder if folder == watched.folder else folder}")
     return "\n".join(lines)
+
+
+_NOTHING = "gradient-flow: no optimizer took a step, so there is nothing to report."
+_IN_CHILDREN = """\
+    start one watched process per rank,
+      torchrun --nproc-per-node 2 -m gradient_flow run train.py
+    or call gf.watch(model, optimizer, run="runs/name") in the child."""
+_SEEN_CHILDREN = f"""\
+  - It started child processes, which are not watched. If they train,
+{_IN_CHILDREN}"""
+_ANY_CHILDREN = f"""\
+  - It trains in child processes, which are not watched:
+{_IN_CHILDREN}"""
+_REASONS = """\
+  - Its optimizer is not a torch.optim.Optimizer: call
+      flow = gf.watch(model, run="runs/name")
+    and flow.step() before each update.
+  - It only evaluates: then there is nothing to watch."""
+
+
+def _no_step(watched: ScriptWatch, ending: Ending) -> str:
+    """Why there is nothing to report, as far as we know, and what to do."""
+    lines = [_NOTHING]
+    if ending.error is not None:
+        lines.append(f"  The script ended with {ending.error} before the first step.")
+    elif ending.status:
+        lines.append(f"  The script ended with status {ending.status} before the first step.")
+    else:
+        children = _SEEN_CHILDREN if watched.started_children else _ANY_CHILDREN
+        return "\n".join([*lines, "  If the script trains, one of these is the reason:", children, _REASONS])
+    return "\n".join([*lines, _SEEN_CHILDREN] if watched.started_children else lines)

@@ -26,13 +26,13 @@ from gradient_flow.capture.sharding import is_first_rank
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
-from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_count, warn
+from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
 from gradient_flow.flow.step_tables import StepMeasure
-from gradient_flow.record.event import END, FORENSICS, RESUMED, Event
+from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, Event
 from gradient_flow.record.evidence import NonFinite
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
@@ -157,7 +157,8 @@ class Flow:
         again: str = "append",
     ) -> None:
         check_choice("again", again, ("append", "number"))
-        self.every, self.layers_every = check_count("every", every), check_count("layers_every", layers_every)
+        self.every = check_whole("every", every, error=InputError)
+        self.layers_every = check_whole("layers_every", layers_every, error=InputError)
         thresholds = Thresholds(near_zero, very_large)
         self._known = KnownParameters(parameters)
         self._roles = dict(roles)
@@ -170,7 +171,7 @@ class Flow:
         self._measure = StepMeasure(self._known, thresholds, process_group)
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
-        self.history = History(check_count("history", history))
+        self.history = History(check_whole("history", history, error=InputError))
         self.table: GradientTable | None = None
         """The gradients of the last recorded step, as backward left them."""
         self.clipped_table: GradientTable | None = None
@@ -182,6 +183,8 @@ class Flow:
         self.first_nonfinite: NonFinite | None = None
         self._scale = ScaleWatch()
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self.name_optimizers = False
+        """Whether a record says whose step it is although one optimizer is known: others are to come."""
         self._own_steps: dict[int, int] = {}
         self._pid = os.getpid()
         self._handles: list[Any] = []
@@ -235,13 +238,18 @@ class Flow:
         ]
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
-        """Record something that happened, with plain values: `flow.add_event("augmentation", kind="mixup")`."""
+        """Record something that happened, with plain values: `flow.add_event("augmentation", strength=0.3)`."""
+        if not isinstance(kind, str) or kind in RESERVED_KINDS:
+            raise InputError(f"`kind` must be a text of your own, none of {sorted(RESERVED_KINDS)}; got {kind!r}.")
         event = Event(kind=kind, step=self.steps if step is None else step, data=to_plain(data))
         self._guarded(lambda: self._recorder.add_event(event))
 
     def add_origin(self, origin: Any, step: int | None = None) -> None:
         """Record what `gf.find_nonfinite` found: the verdict and the page then name the operation and its line."""
-        self.add_event(FORENSICS, step, origin=origin)
+        plain = to_plain(origin)
+        if isinstance(plain.get("file"), str):  # no home folder, no user name
+            plain["file"] = os.path.basename(plain["file"])
+        self.add_event(FORENSICS, step, origin=plain)
 
     def add_look(self, seen: Mapping[str, Any], step: int | None = None) -> None:
         """Record what probes saw at a step, by the name of each probe: `flow.add_look(analyzer.seen)`."""
@@ -345,7 +353,10 @@ class Flow:
         steps = self._measure.rank_steps.get(id(optimizer))
         ranks = None if steps is None or table is None else steps.ranks
         bad_ranks = None if self._trace is None else tuple(bad.rank for bad in self._bad_ranks)
+        known = len(attachment.manager.origins)
         done = attachment.before_step(optimizer, loss, table, ranks=ranks, bad_ranks=bad_ranks)
+        for origin in attachment.manager.origins[known:]:
+            self.add_origin(origin)
         if self._open is None:
             return
         record, clipping = self._open.record, done["clipping"]
@@ -468,7 +479,7 @@ class Flow:
             record.clipped_norm = self.clipped_table.total.norm
         if optimizer is not None:
             record.lr = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-            if len(self._optimizers) > 1:
+            if self.name_optimizers or len(self._optimizers) > 1:
                 record.optimizer = next(i for i, each in enumerate(self._optimizers) if each() is optimizer)
         if self._scaler is not None:
             record.amp_scale, record.skipped_steps = self._scale.scale, self.skipped_steps

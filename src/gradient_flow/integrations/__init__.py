@@ -1,1 +1,1 @@
-"""Where other people's frameworks and loggers meet this one."""
+"""Callbacks for other people's training loops: Lightning and the Hugging Face Trainer."""

@@ -12,7 +12,7 @@ from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.sources import run_of_statistics
 from gradient_flow.diagnosis.verdict import verdict
-from gradient_flow.errors import InputError, MissingExtraError, check_count, warn
+from gradient_flow.errors import InputError, MissingExtraError, check_whole, warn
 from gradient_flow.record.export import (
     GLOBAL,
     MATRICES_FILE,
@@ -54,7 +54,7 @@ class GradientStatisticsCallback(Callback):
     ) -> None:
         super().__init__()
         track: Any = grad_track_per_weight_matrix
-        self.grad_log_every_n_steps = check_count("grad_log_every_n_steps", grad_log_every_n_steps)
+        self.grad_log_every_n_steps = check_whole("grad_log_every_n_steps", grad_log_every_n_steps, error=InputError)
         if not isinstance(track, bool):
             raise InputError(f"`grad_track_per_weight_matrix` must be True or False, got {track!r}.")
         self.grad_track_per_weight_matrix = track

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gradient_flow.act.attachment import Attachment
 from gradient_flow.config import GradientConfig
-from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
+from gradient_flow.errors import InputError, MissingExtraError, warn
 from gradient_flow.faces.manager import GradientManager
 from gradient_flow.integrations.lightning import GradientStatisticsCallback
 
@@ -79,7 +78,7 @@ class GradientManagerCallback(Callback):
         closure = self._replay(pl_module) if self._batch is not None else None
         self._attachment.before_step(optimizer, self._loss, closure=closure)
         for origin in self.manager.origins[found:]:
-            warnings.warn(str(origin), GradientFlowWarning, stacklevel=2)
+            warn(str(origin), stacklevel=2)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Nothing of ours stays on an optimizer between steps."""

@@ -1,1 +1,1 @@
-"""What is remembered of a run: in memory a bounded window, on disk one line per record."""
+"""What is remembered of a run: records of steps and looks, events, a bounded window, the run file, one reader."""

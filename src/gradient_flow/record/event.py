@@ -10,6 +10,8 @@ from gradient_flow.record.run_lines import is_step
 
 RESUMED: Final = "resumed"
 END: Final = "end"
+RESERVED_KINDS: Final = frozenset(("header", "parameters", "step", "look", "layers", "seen", RESUMED, END))
+"""Kinds of lines that a user's own event must not take."""
 FORENSICS: Final = "forensics"
 """What `find_nonfinite` found; `data["origin"]` is a `NonFiniteOrigin` as plain values."""
 

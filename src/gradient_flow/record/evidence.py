@@ -24,6 +24,8 @@ MOST_TABLES: Final = 64
 _LAST_TABLES: Final = 3
 """Always among them: whether a layer is silent now is seen in the last ones."""
 MOST_STEPS: Final = 1 << 17
+ANALYSIS: Final = "analysis"
+"""`source` in the header of an analysis."""
 CLIP_TOLERANCE: Final = 1e-6
 """A norm that is lower by less than this share is rounding, not clipping."""
 
@@ -80,15 +82,26 @@ class RunRecord:
     events: list[Event] = field(default_factory=list)
     seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Name of a probe → the newest of what it saw."""
-    steps: int = 0
-    """Steps that were recorded, over all optimizers."""
+    seen_at: dict[str, int] = field(default_factory=dict)
+    """Name of a probe → the step of that look."""
+    source: str = "training"
+    """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
+    recorded_steps: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps that were recorded, over all optimizers."""
+        if self.recorded_steps is not None:
+            return self.recorded_steps
+        return sum(len(series.steps) for series in self.totals)
 
 
 def evidence_of(run: Run) -> RunRecord:
     """What the rules are given of a run."""
     steps = run.columns
     kept = _kept_steps(steps)
-    record = RunRecord(steps=len(steps), events=list(run.events))
+    source = ANALYSIS if run.header.get("source") == ANALYSIS else "training"
+    record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source)
     record.totals = _totals(steps, kept)
     if "loss" in steps.names:
         record.losses = steps["loss"][kept].tolist()
@@ -98,7 +111,9 @@ def evidence_of(run: Run) -> RunRecord:
     record.learning_rate = last_finite(steps.get("lr"))
     record.layers = _layers(run)
     record.nonfinite = _first_nonfinite(steps, record.layers)
-    record.seen = {probe: found[-1][1] for probe in run.seen if (found := run.found(probe))}
+    newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
+    record.seen = {probe: found for probe, (_, found) in newest.items()}
+    record.seen_at = {probe: step for probe, (step, _) in newest.items()}
     return record
 
 

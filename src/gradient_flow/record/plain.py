@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,33 +20,41 @@ Kind = TypeVar("Kind")
 _TEXTS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: Any, nonfinite: Callable[[float], Any] | None = None) -> Any:
     """Nested dataclasses, tuples, sets and enums as mappings, lists, numbers and texts.
+
+    `nonfinite` says what NaN and the infinities become: their texts, where nothing is given.
 
     >>> to_plain((1.0, float("nan"), {"a": None}))
     [1.0, 'NaN', {'a': None}]
     """
+    spell = nonfinite or _text
     if value is None or (isinstance(value, (bool, str)) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Enum):
-        return to_plain(value.value)
+        return to_plain(value.value, spell)
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _text(value)
+        return float(value) if math.isfinite(value) else spell(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, complex):
-        return [to_plain(value.real), to_plain(value.imag)]
+        return [to_plain(value.real, spell), to_plain(value.imag, spell)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name), spell) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item, spell) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
+        return [to_plain(item, spell) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(to_plain(item) for item in value)
+        return sorted(to_plain(item, spell) for item in value)
     if hasattr(value, "tolist"):  # numbers and arrays of NumPy
-        return to_plain(value.tolist())
+        return to_plain(value.tolist(), spell)
     return str(value)
+
+
+def to_json(value: Any) -> Any:
+    """The same for people and other programs: what is not finite becomes `None`."""
+    return to_plain(value, lambda _: None)
 
 
 def from_plain(kind: type[Kind], value: Any) -> Kind:

@@ -171,10 +171,12 @@ class Run:
 
     @property
     def records(self) -> Iterator[dict[str, Any]]:
-        """Every line in the order it was written, headers, tables and repeated steps included."""
+        """Every line up to the last `update`, as it was written: headers, tables and repeated steps included."""
         lines = FileLines(self.path)
         lines.restarted()
         for line, span in lines.new():
+            if lines.size > self.size:
+                return  # appended since
             record = run_lines.whole_record(line if len(line) == span.length else lines.read([span])[0])
             if record is not None:
                 yield record

@@ -315,7 +315,10 @@ class FileLines:
                 opened[1].seek(span.start)
                 lines.append(opened[1].read(span.length))
         except OSError as problem:
-            raise cannot_be_read(self._first, problem) from problem
+            raise RunFileError(
+                f"{str(self._first)!r} cannot be read any more ({problem.strerror}). If it was moved or replaced, load "
+                "the run again."
+            ) from problem
         finally:
             if opened is not None:
                 opened[1].close()

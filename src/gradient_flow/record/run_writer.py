@@ -90,13 +90,22 @@ class RunWriter:
                 with suppress(OSError):
                     os.close(handle)
 
+    def __del__(self) -> None:
+        with suppress(Exception):  # a run that was dropped without `close()`: its lock must not outlive it
+            self.close()
+
     def _open(self, again: str) -> None:
         for folder in _numbered(self.wanted):
             folder.mkdir(parents=True, exist_ok=True)
+            # Only the folder that was asked for is continued; one that was numbered belongs to another run.
+            continued = again == "append" and folder == self.wanted
+            if not continued and _holds_a_run(folder):
+                continue
             lock = _locked(folder)
-            if lock is None or (again == "number" and (folder / FILE_NAME).exists()):
-                if lock is not None:
-                    os.close(lock)
+            if lock is None:
+                continue
+            if not continued and _holds_a_run(folder):  # somebody was quicker
+                os.close(lock)
                 continue
             self.folder, self._lock = folder, lock if lock >= 0 else None
             break
@@ -183,6 +192,11 @@ class _Behind:
 
 def _numbered(folder: Path) -> list[Path]:
     return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, MOST_NUMBERED))]
+
+
+def _holds_a_run(folder: Path) -> bool:
+    file = folder / FILE_NAME
+    return file.exists() and file.stat().st_size > 0
 
 
 def _locked(folder: Path) -> int | None:

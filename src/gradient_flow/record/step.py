@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
@@ -129,6 +130,18 @@ def as_float(value: Any) -> float:
         return math.nan if value is None else float(value)
     except OverflowError:
         return math.nan
+
+
+def number_of(value: Any) -> float | None:
+    """A number, or a tensor or array of one element, as a float; `None` for anything else. Waits for a device."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if hasattr(value, "shape") and hasattr(value, "item"):
+        item = value.item() if math.prod(value.shape) == 1 else None
+        return float(item) if isinstance(item, numbers.Real) else None
+    return None
 
 
 def describe_parameter(name: str, parameter: torch.Tensor) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow._version import __version__
-from gradient_flow.errors import InputError
+from gradient_flow.errors import InputError, check_whole
 from gradient_flow.record.event import Event
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
@@ -44,8 +44,7 @@ def page_data(
     then say. A `LiveRun` given again reads only what is new.
     """
     for name, value in (("columns", columns), ("cells", cells)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+        check_whole(name, value, error=InputError)
     digest = run if isinstance(run, LiveRun) else LiveRun(run)
     digest.update()
     verdict = verdict_data(digest.diagnosis(at_once=live))

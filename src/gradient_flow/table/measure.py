@@ -75,7 +75,7 @@ def merge_shares(
     shares: Sequence[Share], found: NamedGradients, thresholds: Thresholds, ranks: RankNames | None = None
 ) -> list[GradientTable]:
     """A table for each share, the same on every rank, from two collectives for all of them."""
-    from gradient_flow.table.across_ranks import device_of, group_of
+    from gradient_flow.table.rank_groups import device_of, group_of
 
     if ranks is None:
         sharded = [tensor for tensor in (*found.gradients, *found.absent.values()) if is_sharded(tensor)]

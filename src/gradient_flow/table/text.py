@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,13 @@ def shorten_list(names: Sequence[str], shown: int = 5) -> str:
 def number(value: float) -> str:
     """Four significant digits at most, never wider than ten columns."""
     return f"{value:.3g}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
+
+
+def known_number(value: float | None, absent: str = "–") -> str:
+    """Three significant digits, or what stands for a number that is not known."""
+    if value is None:
+        return absent
+    return "infinite" if math.isinf(value) else f"{value:.3g}"
 
 
 def _line(name: str, stats: Any) -> tuple[str, ...]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import numbers
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gradient_flow.errors import GradientFlowWarning, InputError
+from gradient_flow.record.step import number_of
 
 OFFERED = ("model", "optimizer", "epoch", "gradient_manager")
 """What a function can ask for, by the names of its parameters."""
@@ -64,7 +63,7 @@ class EpochFunction:
             metrics = dict(answer)
             key = next((key for key in ("loss", self._loss_name) if key in metrics), None)
             loss = None if key is None else metrics.pop(key)
-        number = _number(loss)
+        number = number_of(loss)
         if number is None:
             raise InputError(
                 f"`{self.name}` returned {_described(answer)}. Return the loss as a number, a mapping with 'loss' (or "
@@ -79,7 +78,7 @@ class EpochFunction:
     def _numbers_of(self, metrics: dict[Any, Any]) -> dict[str, float | None]:
         kept: dict[str, float | None] = {}
         for key, value in metrics.items():
-            number = _number(value)
+            number = number_of(value)
             if number is not None or value is None:
                 kept[str(key)] = number
             elif str(key) not in self._left_out:
@@ -121,18 +120,6 @@ def _parameters_to_fill(name: str, function: Callable[..., Any]) -> tuple[list[s
         filled = {*by_name, *bound, *(each for each in by_position if isinstance(each, str))}
         by_name += [each for each in OFFERED if each not in filled]
     return by_position, by_name
-
-
-def _number(value: Any) -> float | None:
-    """A number, or a tensor or array of one element, as a float; `None` for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if hasattr(value, "shape") and hasattr(value, "item"):
-        item = value.item() if math.prod(value.shape) == 1 else None
-        return float(item) if isinstance(item, numbers.Real) else None
-    return None
 
 
 def _described(value: Any) -> str:

@@ -11,10 +11,17 @@ from gradient_flow.diagnosis.consolidation import consolidate
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.profile import depth_profiles
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
-from gradient_flow.diagnosis.network.rules import judge_analysis
 from gradient_flow.diagnosis.network.stability import spikes
 from gradient_flow.diagnosis.registry import register_rule
+from gradient_flow.diagnosis.verdict import NETWORK, judge
 from gradient_flow.errors import InputError
+from gradient_flow.record.evidence import ANALYSIS, RunRecord
+from gradient_flow.record.plain import to_plain
+
+
+def judge_analysis(record):
+    """As an analyzer does: the record goes through the plain form that a look keeps."""
+    return list(judge(RunRecord(source=ANALYSIS, seen={NETWORK: to_plain(record)})))
 
 
 def stack(gradients, rms=None, units=64, **more):

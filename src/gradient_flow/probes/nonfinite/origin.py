@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gradient_flow.probes.nonfinite.tensor_range import TensorRange, number
+from gradient_flow.record.plain import to_plain
 
 WIDTH: Final = 80
 _GLUE: Final = "\0"
@@ -67,7 +67,7 @@ class NonFiniteOrigin:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values. Non-finite numbers are text, because JSON has none."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        plain: dict[str, Any] = to_plain(self, number)
         return plain
 
     def __str__(self) -> str:
@@ -141,13 +141,3 @@ def _wrapped(label: str, text: str, indent: str = "") -> list[str]:
     text = re.sub("`[^`]*`", lambda code: code[0].replace(" ", _GLUE), text)
     lines = textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
     return [line.replace(_GLUE, " ") for line in lines]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return number(value)
-    return value

@@ -19,6 +19,7 @@ from gradient_flow.probes.policy.exploration import (
     worse,
 )
 from gradient_flow.probes.policy.step import PolicyStep
+from gradient_flow.table.text import known_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +96,18 @@ class PolicyStats:
         if self.discrete_entropy_normalized is not None:
             lines.append(
                 f"  discrete    entropy {self.discrete_entropy_normalized:.3f} of 1{_course(self.entropy_trend)}, "
-                f"{_number(self.effective_actions)} of {_number(self.valid_actions)} actions in effect, "
-                f"certain in {_percent(self.certain_share)} of states, I(S;A) {_number(self.mutual_information)} nats"
+                f"{known_number(self.effective_actions)} of {known_number(self.valid_actions)} actions in effect, "
+                f"certain in {_percent(self.certain_share)} of states, "
+                f"I(S;A) {known_number(self.mutual_information)} nats"
             )
         if len(self.factor_entropies) > 1:
-            lines.append(f"              by factor: {', '.join(_number(value) for value in self.factor_entropies)}")
+            lines.append(
+                f"              by factor: {', '.join(known_number(value) for value in self.factor_entropies)}"
+            )
         if self.continuous_std_mean is not None:
             relative = "" if self.std_relative is None else f", {self.std_relative:.3g} of half the action range"
             bound = "" if self.mean_saturation is None else f", mean at a bound {_percent(self.mean_saturation)}"
-            least = _number(self.continuous_std_min)
+            least = known_number(self.continuous_std_min)
             lines.append(f"  continuous  std {self.continuous_std_mean:.3g} (least {least}){relative}{bound}")
         if self.nonfinite_states:
             lines.append(f"  not finite  in {self.nonfinite_states} states")
@@ -178,10 +182,6 @@ def _course(trend: Trend | None) -> str:
     if trend is None or not trend.significant or trend.slope is None:
         return ""
     return f" (was {trend.start:.3f}, {'falling' if trend.slope < 0 else 'rising'})"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def _percent(value: float | None) -> str:

@@ -1,1 +1,1 @@
-"""TODO"""
+"""How a recurrent network moves through time: Jacobians of its state, memory, rank, and rules on them."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
 from gradient_flow.diagnosis.robust import slope_with_error
+from gradient_flow.record.plain import to_json
+from gradient_flow.table.text import known_number
 
 OPTIMAL_RADIUS: Final = 0.9
 CRITICAL_BAND: Final = 0.15
@@ -119,11 +121,11 @@ class ModuleDynamics:
     def __str__(self) -> str:
         memory, exponent = self.effective_memory_length, self.lyapunov_exponent
         parts = [
-            f"radius {_number(self.spectral_radius)}",
-            f"memory {_number(memory)} steps (gradient × {_number(self.temporal_decay_rate)} per step)",
+            f"radius {known_number(self.spectral_radius)}",
+            f"memory {known_number(memory)} steps (gradient × {known_number(self.temporal_decay_rate)} per step)",
             f"Lyapunov {'–' if exponent is None else f'{exponent:+.3f}'}",
-            f"product norm {_number(self.product_norm)}",
-            f"effective rank {_number(self.effective_rank)}",
+            f"product norm {known_number(self.product_norm)}",
+            f"effective rank {known_number(self.effective_rank)}",
         ]
         return f"{self.name}  {self.kind}({self.state_size}): {', '.join(parts)}"
 
@@ -190,15 +192,13 @@ class RecurrentDynamics:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold: what is not finite becomes None."""
-        whole = {name: _plain(getattr(self, name)) for name in _DOCUMENTED}
+        whole = {name: to_json(getattr(self, name)) for name in _DOCUMENTED}
         level = None if self.criticality is None else str(self.criticality)
-        parts = {
-            name: {key: _plain(value) for key, value in asdict(unit).items()} for name, unit in self.modules.items()
-        }
+        parts = {name: to_json(unit) for name, unit in self.modules.items()}
         return {
             **whole,
             "criticality": level,
-            "course": _plain(self.course),
+            "course": to_json(self.course),
             "notes": list(self.notes),
             "modules": parts,
         }
@@ -208,15 +208,15 @@ class RecurrentDynamics:
         lines = [f"Recurrent dynamics over {self.sequence_length} steps"]
         if radius is not None:
             band = f"optimal {self.optimal_radius:g} ± {self.critical_band:g}"
-            lines.append(f"  spectral radius          {_number(radius)} ({level}; {band})")
+            lines.append(f"  spectral radius          {known_number(radius)} ({level}; {band})")
         if self.temporal_decay_rate is not None:
-            lines.append(f"  temporal decay rate      {_number(self.temporal_decay_rate)} per step")
-            lines.append(f"  effective memory length  {_number(self.effective_memory_length)} steps")
+            lines.append(f"  temporal decay rate      {known_number(self.temporal_decay_rate)} per step")
+            lines.append(f"  effective memory length  {known_number(self.effective_memory_length)} steps")
         if self.lyapunov_exponent is not None:
             lines.append(f"  Lyapunov exponent        {self.lyapunov_exponent:+.3f} per step")
-            lines.append(f"  largest product norm     {_number(self.product_norm)}")
+            lines.append(f"  largest product norm     {known_number(self.product_norm)}")
         if self.effective_rank is not None:
-            lines.append(f"  effective rank           {_number(self.effective_rank)}")
+            lines.append(f"  effective rank           {known_number(self.effective_rank)}")
         if len(self.modules) > 1:
             lines += [f"  {module}" for module in self.modules.values()]
         return "\n".join([*lines, *(f"  Note: {note}" for note in self.notes)])
@@ -235,18 +235,6 @@ _DOCUMENTED: Final = (
 )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
 def _largest(values: Iterable[float | None]) -> float | None:
     found = [value for value in values if value is not None]
     return max(found, default=None)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else "infinite" if math.isinf(value) else f"{value:.3g}"

@@ -7,7 +7,7 @@
 
 enum gf_kind { GF_FLOAT32, GF_FLOAT64, GF_BFLOAT16, GF_FLOAT16, GF_KINDS };
 
-/* The order is that of COLUMNS in measurement/columns.py; a test holds the two together. */
+/* The order is that of COLUMNS in table/columns.py; a test holds the two together. */
 enum gf_column {
     GF_COUNT, GF_PARTS, GF_SUM, GF_SUM_SQ, GF_SUM_ABS, GF_MIN, GF_MAX, GF_MAX_ABS,
     GF_ZEROS, GF_NEAR_ZERO, GF_VERY_LARGE, GF_NAN, GF_INF, GF_NEG_INF, GF_COLUMNS

@@ -1,0 +1,59 @@
+"""Clip factors from norms, and gradients scaled by them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from gradient_flow.errors import InputError
+
+
+def check_limit(max_norm: Any, name: str = "max_norm") -> float:
+    """`max_norm` as a float, refused when it is no limit."""
+    try:
+        limit = float(max_norm)
+    except (TypeError, ValueError):
+        limit = math.nan
+    if isinstance(max_norm, (bool, str)) or not limit >= 0:
+        raise InputError(
+            f"`{name}` must be a number of at least 0, got {max_norm!r}. To switch clipping off pass float('inf')."
+        )
+    return limit
+
+
+def clip_factor_by_norm(norm: float, limit: float) -> float:
+    """What to multiply gradients of this norm by so that it does not exceed the limit: exactly limit / norm, or 1.
+
+    >>> clip_factor_by_norm(4.0, 1.0)
+    0.25
+    """
+    return limit / norm if norm > limit else 1.0
+
+
+def scaled(gradient: Any, factor: float) -> Any:
+    """A copy of the gradient times the factor, in its own type and dtype; the product is taken in fp64.
+
+    A factor of 0 gives zeros, also where the gradient is not finite.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(gradient, torch.Tensor):
+        gradient = gradient.detach()
+        if factor == 1.0:
+            return gradient.clone()
+        if factor == 0.0:
+            return torch.zeros_like(gradient)
+        wide = torch.complex128 if gradient.is_complex() else torch.float64
+        if gradient.device.type == "mps":
+            return gradient * factor
+        return (gradient.to(wide) * factor).to(gradient.dtype)
+    array = np.asarray(gradient)
+    if factor == 1.0:
+        return array.copy()
+    if factor == 0.0:
+        return np.zeros_like(array)
+    kind = array.dtype if array.dtype.kind in "fc" else np.dtype(np.float64)
+    wide_array = array.astype(np.result_type(array.dtype, np.float64))
+    return (wide_array * factor).astype(kind)
