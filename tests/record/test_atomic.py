@@ -45,7 +45,7 @@ def test_what_a_crash_left_behind_is_removed(tmp_path, write):
 
 def test_what_is_not_ours_is_left_alone(tmp_path):
     others = [
-        f".report.html.{os.getppid()}.unfinished",  # of a process that is at work
+        f".report.html.{os.getppid()}.0.unfinished",  # of a process that is at work
         ".report.html.swp",  # an editor has it open
         ".report.html.backup.old",
         ".report.md.unfinished",

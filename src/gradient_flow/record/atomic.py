@@ -6,10 +6,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
 
 _ENDING: Final = "unfinished"
+_NUMBERS: Final = count()
+"""Two threads may write the same file."""
 _EARLIER_NAME: Final = re.compile(r"[a-z0-9_]{8}")
 """How earlier versions named some of these files: as `tempfile` does."""
 
@@ -23,7 +26,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{_ENDING}")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{next(_NUMBERS)}.{_ENDING}")
     try:
         with unfinished.open("wb") as file:
             yield file
@@ -42,18 +45,18 @@ def write_whole(path: Path, content: bytes) -> None:
 def _remove_leftovers(path: Path) -> None:
     beginning = f".{path.name}."
     with suppress(OSError):  # a folder that may not be listed may still be written to
-        for entry in os.scandir(path.parent):
-            if entry.name.startswith(beginning) and _is_leftover(entry.name.removeprefix(beginning)):
+        for name in os.listdir(path.parent):
+            if name.startswith(beginning) and _is_leftover(name.removeprefix(beginning)):
                 with suppress(OSError):
-                    os.unlink(entry.path)
+                    os.unlink(path.with_name(name))
 
 
 def _is_leftover(rest: str) -> bool:
-    writer, dot, ending = rest.rpartition(".")
-    if ending == _ENDING:
-        return not dot or not writer.isdigit() or not _is_alive(int(writer))
+    if rest.endswith(_ENDING):
+        writer = rest.partition(".")[0]
+        return not (writer.isdecimal() and _is_alive(int(writer)))
     # Eight letters, no more: `.report.html.swp` is what an editor has open.
-    return not dot and _EARLIER_NAME.fullmatch(rest) is not None
+    return _EARLIER_NAME.fullmatch(rest) is not None
 
 
 def _is_alive(process: int) -> bool:

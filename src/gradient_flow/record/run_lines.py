@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import orjson
@@ -165,7 +165,7 @@ def _is_shallow(record: Any) -> bool:
     return False
 
 
-def is_step(value: Any) -> bool:
+def is_step(value: Any) -> TypeGuard[int]:
     """Whether it can be the number of a step."""
     return type(value) is int and 0 <= value < 1 << 53
 

@@ -61,7 +61,7 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
     found.sort(key=lambda event: event["step"])
     if run.end is not None:
         told = run.end.data.get("steps")
-        step = int(told if is_step(told) else run.last_step or 0)
+        step = told if is_step(told) else run.last_step or 0
         found.append(_event(step, "end", f"Ended after {step:,} steps: {_sentence(run.end.data.get('message'))}"))
     return found[-NEWEST:], len(found)
 
