@@ -54,7 +54,7 @@ def main() -> int:
                 if options.only is not None:
                     traceback.print_exc()
             took = time.process_time() - began
-            if number % 1000 == 999:
+            if number % 500 == 499:
                 print(f"{number + 1:,} files", file=sys.stderr, flush=True)
             slowest = max(slowest, took)
             if took > SLOW:

@@ -335,10 +335,9 @@ def _page(folder: Path, _other: Path) -> None:
 
 
 def _compared(folder: Path, other: Path) -> None:
-    for pair in ((folder, other), (other, folder)):
-        found = gf.compare(*pair)
-        json.dumps(found.to_dict(), allow_nan=False)
-        list(comparison_tables(found, 80, 8))
+    found = gf.compare(folder, other)
+    json.dumps(found.to_dict(), allow_nan=False)
+    list(comparison_tables(found, 80, 8))
 
 
 def _command(*arguments: str, statuses: tuple[int, ...] = (0,)) -> Callable[[Path, Path], None]:
@@ -369,10 +368,11 @@ def _diagnose_command(folder: Path, other: Path) -> None:
 def _server(folder: Path, _other: Path) -> None:
     live = LiveRuns(RunFolder(folder))
     live._start = lambda work: work()  # type: ignore[method-assign]  # what goes wrong beside a request counts too
-    client = TestClient(Access(application(live), host="127.0.0.1", token=None), base_url="http://localhost")
+    app = Access(application(live), host="127.0.0.1", token=None)
     refused = False
     live.prepare()
-    for path in ("/api/runs", "/api/run/-", "/api/run/-/layer?name=0.weight", "/api/run/-?columns=3&cells=9"):
+    client = TestClient(app, base_url="http://localhost")
+    for path in ("/api/runs", "/api/run/-?columns=3&cells=9", "/api/run/-/layer?name=0.weight"):
         answer = client.get(path)
         assert answer.status_code in (200, 404, 422), f"{path}: {answer.status_code} {answer.text}"
         json.loads(answer.text)
@@ -388,7 +388,7 @@ READERS: dict[str, Callable[[Path, Path], None]] = {
     "compare": _compared,
     "gradient-flow diagnose": _diagnose_command,
     "gradient-flow report": _command("report", "RUN", "--format", "json", "--out", "OUT"),
-    "gradient-flow compare": _command("compare", "RUN", "OTHER"),
+    "gradient-flow compare": _command("compare", "OTHER", "RUN"),
     "gradient-flow export": _command("export", "RUN", "--to", "csv", "--out", "OUT"),
     "gradient-flow export layers": _command("export", "RUN", "--to", "json", "--what", "layers", "--out", "OUT"),
     "gradient-flow tail": _command("tail", "--once", "RUN"),

@@ -234,7 +234,7 @@ def test_no_run_folder_is_named_where_nothing_could_be_written(project, tmp_path
     )
     with pytest.warns(gf.GradientFlowWarning, match="cannot write"):
         result = command("run", "--out", tmp_path / "file" / "run", "train.py")
-    assert "1 steps watched" in result.stderr
+    assert "1 step watched" in result.stderr
     assert "run folder" not in result.stderr
 
 
