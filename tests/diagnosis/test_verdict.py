@@ -99,10 +99,15 @@ def test_gradients_lost_over_depth():
 
 
 def test_clipping_most_steps_is_a_remark():
-    diagnosis = judge(record(noisy(40), clipped=[(2.0, 1.0)] * 30))
-    assert diagnosis.healthy
-    assert kinds(diagnosis) == ["UNSTABLE"]
-    assert kinds(judge(record(noisy(40), clipped=[(1.0, 1.0)] * 30))) == []
+    def clipped(*after):
+        series = Series(name="model", steps=list(range(40)), norms=[2.0] * 40, clipped_norms=list(after))
+        return judge(RunRecord(totals=[series]))
+
+    assert clipped(*[1.0] * 40).healthy
+    assert kinds(clipped(*[1.0] * 40)) == ["UNSTABLE"]
+    assert kinds(clipped(*[2.0] * 40)) == []
+    assert kinds(clipped(*[1.0, math.nan] * 20)) == []  # a step without a clip is one that was not clipped
+    assert "55% of the steps" in clipped(*[1.0] * 22, *[math.nan] * 18)[0].message
 
 
 def test_rules_of_ones_own_over_time():

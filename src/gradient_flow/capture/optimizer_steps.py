@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -77,6 +79,30 @@ def _once_ready(optimizer: torch.optim.Optimizer, closure: Callable[..., Any], r
         return loss
 
     return telling
+
+
+def running_backward() -> int | None:
+    """The number of the backward pass that this code runs inside of, as a hook does; None outside of one."""
+    task = int(torch._C._current_graph_task_id())
+    return None if task < 0 else task
+
+
+def backward_depth() -> int:
+    """How many backward passes are under way in this thread, one inside the other."""
+    run = getattr(torch.autograd.graph, "_engine_run_backward", None)
+    code = getattr(run, "__code__", None)
+    frame: FrameType | None = sys._getframe()
+    depth = 0
+    while frame is not None:
+        depth += frame.f_code is code
+        frame = frame.f_back
+    return depth
+
+
+def after_backward(done: Callable[[], object]) -> None:
+    """Call `done()` once the backward pass that is running is over, before it returns to whoever started it."""
+    engine: Any = torch.autograd.Variable._execution_engine  # torch gives it no types
+    engine.queue_callback(done)
 
 
 def pending_scale(optimizer: torch.optim.Optimizer | None) -> float:

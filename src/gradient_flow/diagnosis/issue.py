@@ -139,10 +139,12 @@ class Diagnosis(Sequence[Issue]):
     Healthy: no issue found in 200 steps.
     """
 
-    def __init__(self, issues: Iterable[Issue], *, steps: int = 0, enough: bool = True) -> None:
+    def __init__(self, issues: Iterable[Issue], *, steps: int = 0, enough: bool = True, reason: str = "") -> None:
         self.issues = tuple(sorted(issues, key=lambda issue: -issue.severity))
         self.steps = steps
         self._enough = enough
+        self.reason = reason
+        """Why there is no verdict, where more is known than that there are too few steps."""
         self.rule_set = RULE_SET
         """Version of the rules that gave this verdict."""
         self.stored: Mapping[str, Any] | None = None
@@ -167,6 +169,8 @@ class Diagnosis(Sequence[Issue]):
         if not self.issues:
             if self._enough:
                 return f"Healthy: no issue found in {self.steps} steps."
+            if self.reason:
+                return self.reason
             return f"Too few steps for a verdict: {self.steps}." if self.steps else "No step has been recorded yet."
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
@@ -215,7 +219,7 @@ class Diagnosis(Sequence[Issue]):
             and (issue_type is None or issue.issue_type == issue_type)
             and (layer is None or layer.lower() in issue.layer.lower())
         ]
-        return Diagnosis(kept, steps=self.steps, enough=self._enough)
+        return Diagnosis(kept, steps=self.steps, enough=self._enough, reason=self.reason)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold."""

@@ -24,9 +24,14 @@ _QUIET: Final = 3
 
 def update_ratios(record: RunRecord) -> Iterator[Issue]:
     """How far steps move the weights, relative to their size."""
+    for optimizer, layers in record.layers_by_optimizer().items():
+        yield from _update_ratios(layers, record.losses_of(optimizer), record.learning_rate_of(optimizer))
+
+
+def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate: float | None) -> Iterator[Issue]:
     seen = {
         layer.name: [ratio for ratio in layer.update_ratios if not math.isnan(ratio)]
-        for layer in record.layers
+        for layer in layers
         if layer.is_weight
     }
     seen = {name: ratios for name, ratios in seen.items() if ratios}
@@ -34,40 +39,40 @@ def update_ratios(record: RunRecord) -> Iterator[Issue]:
         return
     where = max(seen, key=lambda name: median(seen[name]))
     ratio = median(seen[where])
-    change = loss_change(record.losses, LEAST_LOSSES)
-    solved = is_solved(record.losses)
+    change = loss_change(losses, LEAST_LOSSES)
+    solved = is_solved(losses)
     if (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)) and not solved:
         yield Issue(
             issue_type=IssueType.EXPLODING,
             severity=IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM,
             layer=where,
             message=f"a step moves its weights by {ratio:.2g} of their size (1e-3 is usual).",
-            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": change},
+            evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is too large for this optimizer.",
-            advice=[advice.learning_rate_at_most(record.learning_rate, ratio)],
+            advice=[advice.learning_rate_at_most(rate, ratio)],
         )
-    elif ratio < TOO_SMALL and not change < 0.9 and not solved and not _has_converged(record):
+    elif ratio < TOO_SMALL and not change < 0.9 and not solved and not _has_converged(layers, losses):
         known = not math.isnan(change)
         yield Issue(
             issue_type=IssueType.SLOW,
-            severity=IssueSeverity.MEDIUM if known and not _is_low(record.losses) else IssueSeverity.LOW,
+            severity=IssueSeverity.MEDIUM if known and not _is_low(losses) else IssueSeverity.LOW,
             layer=where,
             message=f"no step moves a weight matrix by more than {ratio:.2g} of its size (1e-3 is usual)"
             + (", and the loss does not fall." if known else "."),
-            evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "loss_change": change},
+            evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is far too small, or the run has converged.",
-            advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],
+            advice=[advice.learning_rate_up_to(rate, ratio)],
         )
 
 
-def _has_converged(record: RunRecord) -> bool:
+def _has_converged(layers: Sequence[LayerSeries], losses: Sequence[float]) -> bool:
     """Whether the loss is at its floor. A run does not know the size of its weights: that of usual ones stands in."""
-    weights = [layer for layer in record.layers if layer.is_weight and layer.elements and layer.norms]
-    if not weights or not record.losses:
+    weights = [layer for layer in layers if layer.is_weight and layer.elements and layer.norms]
+    if not weights or not losses:
         return False
     gradient = math.hypot(*(median(layer.norms[-_QUIET:]) for layer in weights))
     # Usual initial weights have a norm near the root of their number of rows; a square matrix has n ** 0.25 ** 2.
-    return is_converged(record.losses, gradient, math.hypot(*(layer.elements[-1] ** 0.25 for layer in weights)))
+    return is_converged(losses, gradient, math.hypot(*(layer.elements[-1] ** 0.25 for layer in weights)))
 
 
 def _is_low(losses: Sequence[float]) -> bool:
@@ -110,7 +115,12 @@ def _is_bias_of_one_at_work(record: RunRecord, layer: LayerSeries) -> bool:
 
 def lost_over_depth(record: RunRecord) -> Iterator[Issue]:
     """Gradients of the first weights are a ten-thousandth of those of the last."""
-    weights = [layer for layer in record.layers if layer.is_weight and layer.elements and layer.norms]
+    for layers in record.layers_by_optimizer().values():
+        yield from _lost_over_depth(layers)
+
+
+def _lost_over_depth(layers: Sequence[LayerSeries]) -> Iterator[Issue]:
+    weights = [layer for layer in layers if layer.is_weight and layer.elements and layer.norms]
     sizes = [_per_element(layer) for layer in weights]
     known = [(layer, size) for layer, size in zip(weights, sizes, strict=True) if size > 0]
     if len(known) < 4:

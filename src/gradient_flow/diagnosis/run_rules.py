@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
@@ -13,7 +13,7 @@ from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import norm_trend
-from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord
+from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord, Series
 
 WINDOW: Final = 64
 LEAST: Final = 16
@@ -39,7 +39,9 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
     nan, inf = bad.nan, bad.inf
     counts = f" ({nan} NaN, {inf} Inf)" if nan + inf else ""
     more = f", with {len(bad.layers) - 1} other layers" if len(bad.layers) > 1 else ""
-    before = [n for series in record.totals for s, n in zip(series.steps, series.norms, strict=True) if s < bad.step]
+    # Norms of another optimizer are on another scale: they say nothing of this one's.
+    own = [series for series in record.totals if bad.step in series.steps] or record.totals
+    before = [n for series in own for s, n in zip(series.steps, series.norms, strict=True) if s < bad.step]
     rising = _rises([norm for norm in before if math.isfinite(norm)])
     yield Issue(
         issue_type=IssueType.NUMERICAL,
@@ -52,7 +54,7 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
         if rising
         else "one operation or one batch: the norms before it are ordinary.",
         advice=[
-            _lower_rate(record) if rising else "Look at the batch of that step.",
+            _lower_rate(record, own[0].name if own else "") if rising else "Look at the batch of that step.",
             "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and its line of code.",
             KEEP_OUT,
         ],
@@ -61,81 +63,97 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
 
 def trends(record: RunRecord) -> Iterator[Issue]:
     """The norm falls to nothing or rises out of bounds over the run."""
-    for series in record.totals:
-        steps, norms = series.finite()
-        found = norm_trend(norms)
-        if found.status not in ("vanishing", "exploding"):
-            continue
-        falls = found.status == "vanishing"
-        change = loss_change(record.losses, LEAST_LOSSES)
-        if change < 0.5 if falls else is_solved(record.losses):
-            continue  # the loss fell as well: that is what training is for
-        whole = abs(found.change) >= 2
-        yield Issue(
-            issue_type=IssueType.VANISHING if falls else IssueType.EXPLODING,
-            severity=IssueSeverity.HIGH if whole else IssueSeverity.MEDIUM,
-            layer=_most_changed(record.layers, -1 if falls else 1) or series.name,
-            step=steps[found.indices[0]] if found.indices else None,
-            message=found.message.replace("entry", "recorded step"),
-            evidence={"decades": found.change, "decades_per_step": found.slope, "loss_change": change},
-            cause="units that saturate or die, or a learning rate that decayed too far."
-            if falls
-            else "a learning rate beyond the edge of stability.",
-            advice=["Run gf.GradientFlowAnalyzer on the model as it is now: it sees activations, a run only weights."]
-            if falls
-            else [_lower_rate(record), advice.clip_at(norms[: found.indices[0]] or norms)],
-        )
+    yield from _gravest(record, _trend)
+
+
+def _trend(record: RunRecord, series: Series) -> Iterator[Issue]:
+    steps, norms = series.finite()
+    found = norm_trend(norms)
+    if found.status not in ("vanishing", "exploding"):
         return
+    falls = found.status == "vanishing"
+    losses = record.losses_of(series.name)
+    change = loss_change(losses, LEAST_LOSSES)
+    if change < 0.5 if falls else is_solved(losses):
+        return  # the loss fell as well: that is what training is for
+    whole = abs(found.change) >= 2
+    layers = [layer for layer in record.layers if layer.optimizer in ("", series.name)]
+    yield Issue(
+        issue_type=IssueType.VANISHING if falls else IssueType.EXPLODING,
+        severity=IssueSeverity.HIGH if whole else IssueSeverity.MEDIUM,
+        layer=_most_changed(layers, -1 if falls else 1) or series.name,
+        step=steps[found.indices[0]] if found.indices else None,
+        message=found.message.replace("entry", "recorded step"),
+        evidence={"decades": found.change, "decades_per_step": found.slope, "loss_change": change},
+        cause="units that saturate or die, or a learning rate that decayed too far."
+        if falls
+        else "a learning rate beyond the edge of stability.",
+        advice=["Run gf.GradientFlowAnalyzer on the model as it is now: it sees activations, a run only weights."]
+        if falls
+        else [_lower_rate(record, series.name), advice.clip_at(norms[: found.indices[0]] or norms)],
+    )
 
 
 def unstable_norm(record: RunRecord) -> Iterator[Issue]:
     """Spikes: often, or tall."""
-    for series in record.totals:
-        steps, norms = series.finite()
-        at = spikes(norms, window=WINDOW, least=LEAST)
-        # By the norms around it: over a run that converges the median falls far below those of the first steps.
-        times = heights(norms, at, WINDOW)
-        at = [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT]
-        tall = max(times, default=0.0)
-        often = len(at) > OFTEN * max(len(norms), 1)
-        if not at or not (often or tall >= TALL):
-            continue
-        usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
-        yield Issue(
-            issue_type=IssueType.UNSTABLE,
-            severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
-            layer=series.name,
-            step=steps[at[0]],
-            message=f"{len(at)} of {len(norms)} steps spiked, up to {tall:.3g} × the median norm around them.",
-            evidence={
-                "spikes": [steps[i] for i in at[:20]],
-                "largest_over_median": tall,
-                "share": len(at) / len(norms),
-            },
-            cause="single batches on another scale, or a learning rate at the edge of stability.",
-            advice=[
-                advice.clip_at(usual[-WINDOW:] or norms),
-                f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
-            ],
-        )
+    yield from _gravest(record, _spiking)
+
+
+def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
+    steps, norms = series.finite()
+    at = spikes(norms, window=WINDOW, least=LEAST)
+    # By the norms around it: over a run that converges the median falls far below those of the first steps.
+    times = heights(norms, at, WINDOW)
+    at = [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT]
+    tall = max(times, default=0.0)
+    often = len(at) > OFTEN * max(len(norms), 1)
+    if not at or not (often or tall >= TALL):
         return
+    usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
+    yield Issue(
+        issue_type=IssueType.UNSTABLE,
+        severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
+        layer=series.name,
+        step=steps[at[0]],
+        message=f"{len(at)} of {len(norms)} steps spiked, up to {tall:.3g} × the median norm around them.",
+        evidence={
+            "spikes": [steps[i] for i in at[:20]],
+            "largest_over_median": tall,
+            "share": len(at) / len(norms),
+        },
+        cause="single batches on another scale, or a learning rate at the edge of stability.",
+        advice=[
+            advice.clip_at(usual[-WINDOW:] or norms),
+            f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
+        ],
+    )
 
 
 def clipped_share(record: RunRecord) -> Iterator[Issue]:
     """Clipping that acts on most steps sets the step size instead of catching spikes: ordinary, and worth a remark."""
-    if len(record.clipped) < LEAST:
+    yield from _gravest(record, _mostly_clipped)
+
+
+def _mostly_clipped(_record: RunRecord, series: Series) -> Iterator[Issue]:
+    norms = series.finite()[1]
+    if not series.clipped_norms or len(norms) < LEAST:
         return
-    share = sum(after < before * (1 - CLIP_TOLERANCE) for before, after in record.clipped) / len(record.clipped)
+    # A comparison with NaN is false: a step without a clip counts as one that was not clipped.
+    touched = sum(
+        after < before * (1 - CLIP_TOLERANCE)
+        for before, after in zip(series.norms, series.clipped_norms, strict=True)
+        if math.isfinite(before)
+    )
+    share = touched / len(norms)
     if share > 0.5:
-        norms = [before for before, _ in record.clipped if math.isfinite(before)]
         yield Issue(
             issue_type=IssueType.UNSTABLE,
             severity=IssueSeverity.LOW,
-            layer="model",
+            layer=series.name,
             message=f"clipping acts on {share:.0%} of the steps, so the limit sets the step size.",
-            evidence={"clipped_share": share, "median_norm": median(norms) if norms else math.nan},
+            evidence={"clipped_share": share, "median_norm": median(norms)},
             cause="a limit below the usual norm, as is ordinary for language models and PPO.",
-            advice=["Nothing, if the run learns.", *([advice.clip_at(norms)] if norms else [])],
+            advice=["Nothing, if the run learns.", advice.clip_at(norms)],
         )
 
 
@@ -150,10 +168,18 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def _lower_rate(record: RunRecord) -> str:
+def _gravest(record: RunRecord, judge: Callable[[RunRecord, Series], Iterator[Issue]]) -> list[Issue]:
+    """What a rule finds of each optimizer by itself; of very many, as with one per parameter, the gravest."""
+    found = [issue for series in record.totals for issue in judge(record, series)]
+    return sorted(found, key=lambda issue: -issue.severity)[:_FEW]
+
+
+def _lower_rate(record: RunRecord, optimizer: str) -> str:
     """One advice on the rate for all rules, so that a run is not given two."""
-    ratios = [median(known) for layer in record.layers if layer.is_weight and (known := _known(layer.update_ratios))]
-    return advice.lower_learning_rate(record.learning_rate, max(ratios, default=None))
+    layers = [layer for layer in record.layers if layer.is_weight and layer.optimizer in ("", optimizer)]
+    ratios = [median(known) for layer in layers if (known := _known(layer.update_ratios))]
+    rate = record.learning_rate_of(optimizer) if optimizer else record.learning_rate
+    return advice.lower_learning_rate(rate, max(ratios, default=None))
 
 
 def _known(ratios: Sequence[float]) -> list[float]:

@@ -17,13 +17,15 @@ from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
-from gradient_flow.record.event import FORENSICS, Event
+from gradient_flow.record.event import FORENSICS, UNSUPPORTED, Event
 from gradient_flow.record.evidence import ANALYSIS, RunRecord, evidence_of
 from gradient_flow.record.plain import from_plain
 from gradient_flow.record.run import Run
 
 NETWORK: Final = "network"
 """The name under which a look keeps what was seen inside the network: an `AnalysisRecord`."""
+NOT_SUPPORTED: Final = "Not supported: nothing is judged."
+WAITS: Final = "No step has been recorded yet: without an optimizer, call flow.step() before each step of your own."
 
 
 def verdict(run: Run) -> Diagnosis:
@@ -40,12 +42,17 @@ def verdict(run: Run) -> Diagnosis:
 
 def judge(record: RunRecord) -> Diagnosis:
     """What the rules in force here make of what was recorded."""
+    unsupported = [event for event in record.events if event.kind == UNSUPPORTED]
+    if unsupported:
+        why = unsupported[-1].data.get("reason")
+        return Diagnosis([], steps=record.steps, enough=False, reason=f"{NOT_SUPPORTED} {why}")
     analysed = record.source == ANALYSIS
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
     seen = _seen_inside(record)
     issues = beside(seen, over_time) if seen is not None else over_time
     issues = _with_origin(issues, record.events)
-    return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH)
+    reason = WAITS if record.by_hand and not record.steps else ""
+    return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH, reason=reason)
 
 
 def network_of(record: RunRecord) -> AnalysisRecord | None:

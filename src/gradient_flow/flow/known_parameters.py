@@ -21,7 +21,8 @@ class KnownParameters:
         self._known: dict[int, KnownParameter] = {}
         self.described: list[dict[str, Any]] = []
         """What the header of a run says of each."""
-        self._names: set[str] = set()
+        self.places: dict[str, int] = {}
+        """Name → place in `described`."""
         self.add(parameters)
 
     def add(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
@@ -36,7 +37,7 @@ class KnownParameters:
 
     def unknown(self, names: Sequence[str]) -> list[str]:
         """Those of the names that are new."""
-        return [name for name in names if name not in self._names]
+        return [name for name in names if name not in self.places]
 
     def add_from(self, optimizer: torch.optim.Optimizer, number: int, names: Mapping[int, str]) -> list[dict[str, Any]]:
         """Know what an optimizer has and nobody knew; `names` by the id of the parameter."""
@@ -46,7 +47,7 @@ class KnownParameters:
                 continue
             name = names.get(id(parameter), name)
             has_name = id(parameter) in names or not name[0].isdigit()  # else it is only a position
-            unique = has_name and name not in self._names
+            unique = has_name and name not in self.places
             new.append((name if unique else f"optimizer{number}.{name}", parameter))
         return self.add(new)
 
@@ -60,9 +61,15 @@ class KnownParameters:
         found = [(known.name, known.parameter()) for known in self._known.values()]
         return [(name, parameter) for name, parameter in found if parameter is not None]
 
-    def names_all(self, identities: set[int]) -> bool:
-        """Whether all of these objects are known."""
-        return identities <= self._known.keys()
+    def of(self, optimizer: torch.optim.Optimizer) -> Named | None:
+        """What an optimizer steps, in the order of the model; None if it has a parameter that is not known."""
+        inside = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        names = [self.name_of(p) for p in inside.values()]
+        if None in names:
+            return None
+        # An optimizer per parameter is common enough: what one of them costs must not grow with the model.
+        named = [(name, p) for name, p in zip(names, inside.values(), strict=True) if name is not None]
+        return sorted(named, key=lambda pair: self.places[pair[0]])
 
     @property
     def names(self) -> list[str]:
@@ -70,6 +77,7 @@ class KnownParameters:
         return [each["name"] for each in self.described]
 
     def _describe(self, described: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for place, each in enumerate(described, start=len(self.described)):
+            self.places.setdefault(each["name"], place)
         self.described += described
-        self._names |= {each["name"] for each in described}
         return described

@@ -109,7 +109,6 @@ class ScriptWatch:
                 every=self._every,
                 again="number",
             )
-        self.flow.name_optimizers = len(self._living()) > 1
         # The hooks this puts on the optimizer are the next to be called, for this very step.
         self.flow.add_optimizer(optimizer, {id(parameter): name for name, parameter in named})
 

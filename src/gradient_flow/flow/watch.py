@@ -7,7 +7,8 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -20,19 +21,28 @@ from torch import nn
 from gradient_flow._version import __version__
 from gradient_flow.act.attachment import Attachment, StepManager, as_optimizers
 from gradient_flow.capture import foreign_clipping
-from gradient_flow.capture.optimizer_steps import ScaleWatch, after_each_step, before_each_step
+from gradient_flow.capture.optimizer_steps import (
+    ScaleWatch,
+    after_backward,
+    after_each_step,
+    backward_depth,
+    before_each_step,
+    running_backward,
+)
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.capture.sharding import is_first_rank
+from gradient_flow.capture.unsupported import why_elsewhere, why_unsupported
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
+from gradient_flow.flow.backward_steps import BackwardStep
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
-from gradient_flow.flow.step_tables import StepMeasure
-from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, Event
+from gradient_flow.flow.step_tables import StepMeasure, StepTables
+from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, UNSUPPORTED, Event
 from gradient_flow.record.evidence import NonFinite
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
@@ -123,10 +133,15 @@ def watch(
         check=RankCheck(model) if check_ranks and not off else None,
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
+        by_hand=optimizer is None,
     )
     try:
-        for each in as_optimizers([] if optimizer is None else optimizer):
-            flow.add_optimizer(each)
+        reason = None if off else why_unsupported(model, process_group=process_group)
+        if reason is not None:
+            flow.give_up(reason)
+        if reason is None or attachment is not None:
+            for each in as_optimizers([] if optimizer is None else optimizer):
+                flow.add_optimizer(each)
     except BaseException:
         flow.close()
         raise
@@ -155,6 +170,7 @@ class Flow:
         check: RankCheck | None = None,
         trace: RankTrace | None = None,
         again: str = "append",
+        by_hand: bool = False,
     ) -> None:
         check_choice("again", again, ("append", "number"))
         self.every = check_whole("every", every, error=InputError)
@@ -184,8 +200,11 @@ class Flow:
         self.first_nonfinite: NonFinite | None = None
         self._scale = ScaleWatch()
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
-        self.name_optimizers = False
-        """Whether a record says whose step it is although one optimizer is known: others are to come."""
+        self._numbers: dict[int, int] = {}
+        self._backward: BackwardStep | None = None
+        self._backward_steps = 0
+        self._together: dict[int, int] = {}
+        self._by_hand, self._gave_up = by_hand, False
         self._own_steps: dict[int, int] = {}
         self._pid = os.getpid()
         self._handles: list[Any] = []
@@ -199,7 +218,7 @@ class Flow:
         self._closing = threading.RLock()
         self._off = disabled()
         settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
-        header = self._header(settings)
+        header = self._header(settings) | ({"by_hand": True} if by_hand else {})
         first = is_first_rank() and not self._off
         writer = RunWriter(run, header, again=again) if first and run is not None else None
         self._recorder = Recorder(self._known, self.history, writer, header)
@@ -222,13 +241,15 @@ class Flow:
         """Record a step by hand, before the weights change: for loops without a torch optimizer."""
         if self._closed:
             raise MonitorStateError("Cannot record a step after close(). Create a new watch().")
+        if self._gave_up:
+            return
         self._logged.update(values)
         self._guarded(lambda: self._before_step(optimizer), together=True)
         self._guarded(self._finish)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
         """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
-        self._optimizers.append(weakref.ref(optimizer))
+        self._number_of(optimizer)
         self._own_steps.setdefault(id(optimizer), 0)
         self._learn_from(optimizer, names or {})
         if self._off and self._attachment is None:
@@ -265,11 +286,21 @@ class Flow:
     @property
     def run(self) -> Run:
         """The run so far, as `gf.load_run` would read it."""
+        self._settle()
         return self._recorder.run
 
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose(flow)` and `gf.diagnose(folder)`."""
         return verdict(self.run)
+
+    def give_up(self, reason: str) -> None:
+        """Record nothing further, because the gradients are not where they could be read; the verdict says why."""
+        if self._gave_up:
+            return
+        self.add_event(UNSUPPORTED, reason=reason)
+        self._gave_up = True
+        if is_first_rank():
+            warn(f"gradient_flow records nothing of this training. {reason}", stacklevel=3)
 
     def close(self) -> None:
         """Stop watching at once, also from another thread or a signal handler: hooks go, files are finished."""
@@ -284,6 +315,7 @@ class Flow:
             self._stop_listening()
             if self._attachment is not None:
                 self._attachment.close()
+            self._guarded(self._end_backward, together=True)
             self._guarded(self._finish)
             self._guarded(self._complete)
             for watcher in (self._check, self._trace):
@@ -294,10 +326,12 @@ class Flow:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to go on counting and remembering."""
+        self._settle()
         self._guarded(lambda: self._recorder.move_on(all_of_them=True))
         return {
             "steps": self.steps,
             "own_steps": list(self._own_steps.values()),
+            "backward_steps": self._backward_steps,
             "skipped_steps": self.skipped_steps,
             "last_scale": self._scale.scale,
             "history": self.history.state_dict(),
@@ -309,6 +343,7 @@ class Flow:
         self.steps, self.skipped_steps = state["steps"], state["skipped_steps"]
         keys = list(self._own_steps) or [id(None)]  # without an optimizer, steps are counted by hand
         self._own_steps |= dict(zip(keys, state["own_steps"], strict=False))
+        self._backward_steps = state.get("backward_steps", 0)
         self._scale.scale = state["last_scale"]
         self.history.load_state_dict(state["history"])
         first = state["first_nonfinite"]
@@ -330,7 +365,14 @@ class Flow:
         self.close()
 
     def __repr__(self) -> str:
-        state = ", closed" if self._closed else ", switched off" if self._off else ""
+        waits = self._by_hand and not self._optimizers and not self.steps
+        states = {
+            "closed": self._closed,
+            "switched off": self._off,
+            "not supported": self._gave_up,
+            "waiting for flow.step()": waits,
+        }
+        state = next((f", {name}" for name, holds in states.items() if holds), "")
         return f"Flow({self.steps} steps, {len(self._known.described)} tensors{state})"
 
     # ---- one step -------------------------------------------------------------------------------------------------
@@ -341,11 +383,17 @@ class Flow:
         if loss is not None:
             self._logged.setdefault("loss", loss)
         logged = self._logged.get("loss")
-        before = self.table
-        self._guarded(lambda: self._before_step(optimizer), together=True)
+        task = running_backward()
+        measured: list[StepTables] = []
+
+        def measure_it() -> None:
+            found = self._before_step(optimizer) if task is None else self._inside_backward(optimizer, task)
+            measured.extend([] if found is None else [found])
+
+        self._guarded(measure_it, together=True)
         if self._attachment is not None:
-            measured = self.table if self.table is not before and self.clipped_table is None else None
-            self._act(self._attachment, optimizer, logged, measured)
+            table = measured[0].table if measured and measured[0].clipped is None else None
+            self._act(self._attachment, optimizer, logged, table)
 
     def _act(
         self, attachment: Attachment, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None
@@ -358,6 +406,8 @@ class Flow:
         for origin in attachment.manager.origins[self._origins :]:
             self.add_origin(origin)
         self._origins = len(attachment.manager.origins)
+        if self._backward is not None and running_backward() is not None:
+            self._backward.add_action(done["clipping"], done["nan_inf"]["action"])
         if self._open is None:
             return
         record, clipping = self._open.record, done["clipping"]
@@ -375,15 +425,24 @@ class Flow:
             self._guarded(steps.step_is_done)
         if self._open is not None:
             self._guarded(self._finish)
-        if self._check is not None:
+        if self._check is not None and running_backward() is None:
             self._check.step_is_done()
 
     def _is_recorded(self, own_step: int) -> bool:
         """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
         return own_step % self.every == 0
 
+    def _is_look(self, own_step: int) -> bool:
+        return (own_step // self.every) % self.layers_every == 0 or own_step == self.every
+
+    def _may_be_recorded(self) -> bool:
+        """Whether the coming step may be, whoever takes it."""
+        if running_backward() is not None:
+            return self._is_recorded(self._backward_steps + (self._backward is None))
+        return any(self._is_recorded(own + 1) for own in self._own_steps.values())
+
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
-        if self._closed or not any(self._is_recorded(own + 1) for own in self._own_steps.values()):
+        if self._closed or self._gave_up or not self._may_be_recorded():
             return _nothing
         done: list[Callable[[], None]] = []
 
@@ -394,26 +453,25 @@ class Flow:
         self._guarded(measure_before)
         return lambda: self._guarded(done[0]) if done else None
 
-    def _before_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer | None) -> StepTables | None:
+        self._end_backward()
         self.steps += 1
         own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
         logged, self._logged = self._logged, {}
         self._count_skipped()
         recorded = self._is_recorded(own)
-        if self._trace is not None:
-            # The manager needs it with every step. What is not asked for now must not be blamed on a later step.
-            asked = recorded or self._attachment is not None
-            self._bad_ranks = self._trace.bad_ranks() if asked else self._trace.forget()
+        # The manager needs it with every step.
+        self._ask_ranks(asked=recorded or self._attachment is not None)
         if not recorded:
-            return
+            return None
         ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
-        looks = (own // self.every) % self.layers_every == 0 or own == self.every
-        try:
-            table, clipped, owed = self._measure.measure(optimizer, ours)
+        looks = self._is_look(own)
+        if self._gave_up or self._is_elsewhere(ours):
+            return None
+        with self._or_end():
+            measured = self._measure.measure(optimizer, ours)
+            table, clipped, owed = measured
             self._compare_ranks(clipped if clipped is not None else table, looks)
-        except BaseException:
-            self._ended = True  # on every other rank too: nobody is left waiting
-            raise
         self.table, self.clipped_table = table, clipped
         look = LookRecord(step=self.steps, table=table) if looks else None
         over_ranks = self._measure.rank_steps.get(id(optimizer))
@@ -421,13 +479,109 @@ class Flow:
             over_ranks.remember(look, ours)
             look = None  # it is completed by the ranks together, with their next recorded step
         if self._failed:
-            return  # nothing is recorded any more, but the other ranks count on this one
+            return measured  # nothing is recorded any more, but the other ranks count on this one
         if owed is not None:
             self._recorder.add_look(owed)
         record = self._record(table, logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
         self._open = self._recorder.open(record, look)
+        return measured
+
+    def _is_elsewhere(self, parameters: Named) -> bool:
+        """Whether no gradient has come because it is kept elsewhere: Megatron says so after the watch has begun."""
+        if any(parameter.grad is not None for _, parameter in parameters):
+            return False
+        reason = why_elsewhere(parameter for _, parameter in parameters)
+        if reason is not None:
+            self.give_up(reason)
+        return reason is not None
+
+    def _inside_backward(self, optimizer: torch.optim.Optimizer, task: int) -> StepTables | None:
+        """A step that is one of many in the backward pass `task`, and is recorded together with them."""
+        if self._backward is not None and not self._backward.takes(optimizer, task):
+            self._end_backward()
+        if self._backward is None:
+            self.steps += 1
+            self._backward_steps += 1
+            own = self._backward_steps
+            self._backward = BackwardStep(recorded=self._is_recorded(own), looks=self._is_look(own))
+        step = self._backward
+        step.recorded &= not self._gave_up
+        if step.add_step(optimizer, task):
+            ended = _weakly(self, "_on_backward_ended")
+            after_backward(lambda: ended(step))
+        if self._attachment is not None:
+            self._ask_ranks(asked=True)
+        if not step.recorded:
+            return None
+        ours = self._parameters_of(optimizer)
+        with self._or_end():
+            measured = self._measure.measure(optimizer, ours)
+        over_ranks = id(optimizer) in self._measure.rank_steps
+        sample = WeightSample([(name, p) for name, p in ours if p.grad is not None]) if step.looks else None
+        step.add_tables(measured, None if over_ranks else sample)
+        return measured
+
+    def _on_backward_ended(self, step: BackwardStep) -> None:
+        if self._backward is step and backward_depth() <= 1:
+            self._guarded(self._end_backward, together=True)
+
+    def _settle(self) -> None:
+        """Record a backward pass whose end nobody told, such as one that failed on its way."""
+        if self._backward is not None and running_backward() is None:
+            self._guarded(self._end_backward, together=True)
+
+    def _end_backward(self) -> None:
+        """Record the steps that were taken inside a backward pass as one."""
+        step, self._backward = self._backward, None
+        if step is None:
+            return
+        logged, self._logged = self._logged, {}
+        self._count_skipped()
+        if self._attachment is None:
+            self._ask_ranks(asked=step.recorded)
+        if self._check is not None:
+            self._check.step_is_done()
+        if not step.recorded or not step.measured:
+            return
+        with self._or_end():
+            table, clipped = step.tables(self._known.places)
+            self._compare_ranks(clipped if clipped is not None else table, step.looks)
+        self.table, self.clipped_table = table, clipped
+        if self._failed:
+            return
+        record = self._record(table, logged, None)
+        record.lr, record.guard, record.optimizer = step.rates, step.guard, self._first_of(step)
+        if (managed := step.managed_norm()) is not None:
+            record.clipped_norm = managed
+        look = LookRecord(step=self.steps, table=table) if step.looks else None
+        if look is not None and (ratios := step.ratios()):
+            look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
+        self._recorder.open(record, look).finished = True
+        self._recorder.move_on()
+
+    def _first_of(self, step: BackwardStep) -> int:
+        """The number for optimizers that step together: that of the first, also when it has a step off."""
+        numbers = [self._numbers[each] for each in step.optimizers]
+        first = min((self._together[number] for number in numbers if number in self._together), default=min(numbers))
+        for number in numbers:
+            self._together.setdefault(number, first)
+        return first
+
+    def _ask_ranks(self, *, asked: bool) -> None:
+        if self._trace is not None:
+            # What is not asked for now must not be blamed on a later step.
+            self._bad_ranks = self._trace.bad_ranks() if asked else self._trace.forget()
+
+    @contextmanager
+    def _or_end(self) -> Iterator[None]:
+        """What fails in here fails on every rank: nobody is left waiting, and nothing further is recorded."""
+        try:
+            yield
+        except BaseException:
+            self._ended = True
+            raise
 
     def _finish(self) -> None:
         """The step is over: what was open is complete, as far as it is here already."""
@@ -480,8 +634,7 @@ class Flow:
             record.clipped_norm = self.clipped_table.total.norm
         if optimizer is not None:
             record.lr = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-            if self.name_optimizers or len(self._optimizers) > 1:
-                record.optimizer = next(i for i, each in enumerate(self._optimizers) if each() is optimizer)
+            record.optimizer = self._number_of(optimizer)
         if self._scaler is not None:
             record.amp_scale, record.skipped_steps = self._scale.scale, self.skipped_steps
         if self._bad_ranks:
@@ -503,14 +656,23 @@ class Flow:
         if self._scaler is not None:
             self.skipped_steps += self._scale.skipped_since(self._scaler)
 
+    def _number_of(self, optimizer: torch.optim.Optimizer) -> int:
+        """Which of the optimizers it is, in the order in which they became known."""
+        number = self._numbers.get(id(optimizer))
+        if number is None or self._optimizers[number]() is not optimizer:  # the id may be that of one that is gone
+            number = self._numbers[id(optimizer)] = len(self._optimizers)
+            self._optimizers.append(weakref.ref(optimizer))
+        return number
+
     def _parameters_of(self, optimizer: torch.optim.Optimizer) -> Named:
-        inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if not self._known.names_all(inside):
+        found = self._known.of(optimizer)
+        if found is None:
             self._learn_from(optimizer, {})  # a parameter group was added meanwhile
-        return [(name, parameter) for name, parameter in self._known.live() if id(parameter) in inside]
+            found = self._known.of(optimizer)
+        return found or []
 
     def _learn_from(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
-        self._recorder.list_parameters(self._known.add_from(optimizer, len(self._optimizers) - 1, names))
+        self._recorder.list_parameters(self._known.add_from(optimizer, self._number_of(optimizer), names))
 
     def _header(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         names = self._known.names

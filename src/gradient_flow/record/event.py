@@ -12,6 +12,8 @@ RESUMED: Final = "resumed"
 END: Final = "end"
 RESERVED_KINDS: Final = frozenset(("header", "parameters", "step", "look", "layers", "seen", RESUMED, END))
 """Kinds of lines that a user's own event must not take."""
+UNSUPPORTED: Final = "unsupported"
+"""The gradients cannot be read here, so nothing is judged; `data["reason"]` says why."""
 FORENSICS: Final = "forensics"
 """What `find_nonfinite` found; `data["origin"]` is a `NonFiniteOrigin` as plain values."""
 

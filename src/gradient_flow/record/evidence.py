@@ -37,6 +37,11 @@ class Series:
     name: str
     steps: list[int]
     norms: list[float]
+    clipped_norms: list[float] = field(default_factory=list)
+    """After clipping, NaN where a step was not clipped; empty where none was."""
+    losses: list[float] = field(default_factory=list)
+    """Logged with these steps; empty where none were."""
+    learning_rate: float | None = None
 
     def finite(self) -> tuple[list[int], list[float]]:
         """The steps whose norm is finite, and those norms."""
@@ -52,6 +57,8 @@ class LayerSeries(Series):
     update_ratios: list[float] = field(default_factory=list)
     is_weight: bool = True
     """A matrix: not a bias, not the scale of a normalisation."""
+    optimizer: str = ""
+    """Name of the series of totals whose optimizer steps it."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +78,7 @@ class RunRecord:
     totals: list[Series] = field(default_factory=list)
     """One per optimizer."""
     losses: list[float] = field(default_factory=list)
-    """Empty where none were recorded."""
-    clipped: list[tuple[float, float]] = field(default_factory=list)
-    """Norm before and after clipping, of the steps that have both."""
+    """Of all steps; empty where none were recorded. Where several optimizers step, see `losses_of`."""
     layers: list[LayerSeries] = field(default_factory=list)
     """From the input to the output, as far as the order of parameters tells."""
     nonfinite: NonFinite | None = None
@@ -87,6 +92,8 @@ class RunRecord:
     source: str = "training"
     """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
     recorded_steps: int | None = None
+    by_hand: bool = False
+    """Whether no optimizer was given to the watch, so that steps have to be told."""
 
     @property
     def steps(self) -> int:
@@ -95,21 +102,43 @@ class RunRecord:
             return self.recorded_steps
         return sum(len(series.steps) for series in self.totals)
 
+    def losses_of(self, optimizer: str) -> list[float]:
+        """The losses that an optimizer's steps are to lower.
+
+        Two that step in turn (actor and critic) log a loss each, which says nothing of the other's. A loss that only
+        one of them logs is the loss of the model.
+        """
+        with_loss = {series.name: series.losses for series in self.totals if series.losses}
+        if len(with_loss) < 2:
+            return self.losses
+        return with_loss.get(optimizer, [])
+
+    def learning_rate_of(self, optimizer: str) -> float | None:
+        """The last learning rate of an optimizer, or of the run where it is not known whose it is."""
+        own = next((series.learning_rate for series in self.totals if series.name == optimizer), None)
+        return self.learning_rate if own is None else own
+
+    def layers_by_optimizer(self) -> dict[str, list[LayerSeries]]:
+        """Layers that are stepped together: two players of a game are two networks, not one deep one."""
+        found: dict[str, list[LayerSeries]] = {}
+        for layer in self.layers:
+            found.setdefault(layer.optimizer, []).append(layer)
+        return found
+
 
 def evidence_of(run: Run) -> RunRecord:
     """What the rules are given of a run."""
     steps = run.columns
-    kept = _kept_steps(steps)
+    owners = _Owners(steps)
+    kept = _kept_steps(steps, owners)
     source = ANALYSIS if run.header.get("source") == ANALYSIS else "training"
-    record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source)
-    record.totals = _totals(steps, kept)
+    by_hand = run.header.get("by_hand") is True
+    record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source, by_hand=by_hand)
+    record.totals = [_total(steps, name, at) for name, at in zip(owners.names, kept, strict=True) if len(at)]
     if "loss" in steps.names:
-        record.losses = steps["loss"][kept].tolist()
-    before, after = steps.get("norm")[kept], steps.get("clipped_norm")[kept]
-    known = np.isfinite(after)
-    record.clipped = list(zip(before[known].tolist(), after[known].tolist(), strict=True))
+        record.losses = steps["loss"][np.sort(np.concatenate(kept))].tolist()
     record.learning_rate = last_finite(steps.get("lr"))
-    record.layers = _layers(run)
+    record.layers = _layers(run, owners)
     record.nonfinite = _first_nonfinite(steps, record.layers)
     newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
     record.seen = {probe: found for probe, (_, found) in newest.items()}
@@ -135,29 +164,49 @@ def last_finite(values: NDArray[np.float64]) -> float | None:
     return float(values[finite[-1]]) if len(finite) else None
 
 
-def _kept_steps(steps: StepColumns) -> NDArray[np.intp]:
-    """All steps of a run that is not very long; else of each stretch the one with the largest norm."""
-    if len(steps) <= MOST_STEPS:
-        return np.arange(len(steps))
-    stretch = 1 << math.ceil(math.log2(len(steps) / MOST_STEPS))
-    whole = len(steps) // stretch * stretch
-    norms = np.nan_to_num(steps.get("norm")[:whole], nan=-1.0, posinf=-1.0).reshape(-1, stretch)
-    kept = np.arange(0, whole, stretch) + norms.argmax(axis=1)
-    return np.concatenate([kept, np.arange(whole, len(steps))])
+class _Owners:
+    """Whose each recorded step is: the optimizers of a run by name, which is `model` where there is one."""
+
+    def __init__(self, steps: StepColumns) -> None:
+        owner = np.nan_to_num(steps.get("optimizer"))  # the first one's, where a run written earlier does not say
+        which, self.of_step = np.unique(owner, return_inverse=True)
+        self.names = [f"optimizer {each:g}" for each in which] if len(which) > 1 else ["model"]
+        self._steps = steps["step"]
+
+    def at(self, step: int) -> str:
+        """Whose a step is; empty where it is not recorded."""
+        if len(self.names) == 1:
+            return self.names[0]
+        place = int(np.searchsorted(self._steps, step))
+        return self.names[self.of_step[place]] if place < len(self._steps) and self._steps[place] == step else ""
 
 
-def _totals(steps: StepColumns, kept: NDArray[np.intp]) -> list[Series]:
-    at, norms = steps["step"][kept].astype(np.int64), steps.get("norm")[kept]
-    owner = np.nan_to_num(steps.get("optimizer")[kept])
-    owners = np.unique(owner)
-    return [
-        Series(
-            name=f"optimizer {which:g}" if len(owners) > 1 else "model",
-            steps=at[owner == which].tolist(),
-            norms=norms[owner == which].tolist(),
-        )
-        for which in owners
-    ]
+def _kept_steps(steps: StepColumns, owners: _Owners) -> list[NDArray[np.intp]]:
+    """Of each optimizer all steps, or in a very long run of each stretch the one with the largest norm."""
+    norms = np.nan_to_num(steps.get("norm"), nan=-1.0, posinf=-1.0)
+    most = max(1, MOST_STEPS // len(owners.names))
+    return [_tallest(np.flatnonzero(owners.of_step == which), norms, most) for which in range(len(owners.names))]
+
+
+def _tallest(at: NDArray[np.intp], norms: NDArray[np.float64], most: int) -> NDArray[np.intp]:
+    if len(at) <= most:
+        return at
+    stretch = 1 << math.ceil(math.log2(len(at) / most))
+    whole = len(at) // stretch * stretch
+    kept = np.arange(0, whole, stretch) + norms[at[:whole]].reshape(-1, stretch).argmax(axis=1)
+    return np.asarray(at[np.concatenate([kept, np.arange(whole, len(at))])])
+
+
+def _total(steps: StepColumns, name: str, at: NDArray[np.intp]) -> Series:
+    clipped, losses = steps.get("clipped_norm")[at], steps.get("loss")[at]
+    return Series(
+        name=name,
+        steps=steps["step"][at].astype(np.int64).tolist(),
+        norms=steps.get("norm")[at].tolist(),
+        clipped_norms=[] if np.isnan(clipped).all() else clipped.tolist(),
+        losses=[] if np.isnan(losses).all() else losses.tolist(),
+        learning_rate=last_finite(steps.get("lr")[at]),
+    )
 
 
 def chosen_tables(tables: Sequence[TableSpan]) -> list[TableSpan]:
@@ -167,11 +216,12 @@ def chosen_tables(tables: Sequence[TableSpan]) -> list[TableSpan]:
     return [tables[at] for at in sorted(chosen)]
 
 
-def _layers(run: Run) -> list[LayerSeries]:
+def _layers(run: Run, owners: _Owners) -> list[LayerSeries]:
     tables = run.intact_tables(chosen_tables(run.tables))
     if not tables:
         return []
     steps = [span.step for span, _ in tables]
+    whose = [owners.at(step) for step in steps]
     parameters = run.parameters
     rows, ratios = stacked([table for _, table in tables], len(parameters))
     norms, counts = STATISTICS["norm"](rows), rows[..., INDEX["count"]]
@@ -191,6 +241,7 @@ def _layers(run: Run) -> list[LayerSeries]:
             elements=counts[here, at].astype(int).tolist() if known else [],
             update_ratios=moved[~np.isnan(moved)].tolist(),
             is_weight=_is_weight(parameter),
+            optimizer=whose[here[0]],
         )
         found.append((int(here[0]), layer))
     return [layer for _, layer in sorted(found, key=lambda item: item[0])]  # those of a later optimizer come later

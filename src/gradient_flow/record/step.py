@@ -46,7 +46,7 @@ class StepRecord:
     lr: list[Any] | None = None
     """One per parameter group."""
     optimizer: int | None = None
-    """Which, where there are several."""
+    """Which one stepped, from 0; None where a step was told by hand."""
     amp_scale: float | None = None
     skipped_steps: int | None = None
     """Steps that the `GradScaler` has skipped so far."""
