@@ -142,7 +142,8 @@ def test_the_bias_of_a_layer_at_work_is_not_dead():
 
 
 def test_clipping_at_every_step_is_a_remark_that_no_headline_calls_an_issue():
-    (issue,) = clipped_share(RunRecord(clipped=[(2.0, 1.0)] * 30))
+    clipped = Series(name="model", steps=list(range(30)), norms=[2.0] * 30, clipped_norms=[1.0] * 30)
+    (issue,) = clipped_share(RunRecord(totals=[clipped]))
     assert issue.severity == LOW
     model = net()
     verdict = run(
