@@ -108,9 +108,8 @@ class AttentionTap:
             for hooks in (self._padding, self._stack):
                 exits.callback(hooks.detach)
                 hooks.attach()
-            if hasattr(torch.compiler, "set_stance"):  # torch 2.6
-                # Compiled code would be compiled anew for the mode, hooks and all.
-                exits.enter_context(torch.compiler.set_stance("force_eager"))
+            # Compiled code would be compiled anew for the mode, hooks and all.
+            exits.enter_context(torch.compiler.set_stance("force_eager"))
             exits.enter_context(AttentionFunctions(self._see, self._keep, self._warn))
             self._exits = exits.pop_all()
         return self
