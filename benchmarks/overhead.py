@@ -1,4 +1,4 @@
-"""What watching a training costs per step, beside what others cost: `python benchmarks/overhead.py [--save | --small]`."""
+"""What watching costs per step, beside what others cost: `python benchmarks/overhead.py [--save | --small]`."""
 
 from __future__ import annotations
 

@@ -108,10 +108,10 @@ def changed(source, target, change):
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader[0])
 def test_a_newer_format_asks_for_an_upgrade(runs, tmp_path, reader):
-    newer = changed(runs / "good", tmp_path / "newer", lambda data: data.replace(b'"format":1', b'"format":2', 1))
+    newer = changed(runs / "good", tmp_path / "newer", lambda data: data.replace(b'"format":2', b'"format":3', 1))
     result = command(*reader, newer)
     assert result.exit_code == 2
-    assert "has format 2" in result.output
+    assert "has format 3" in result.output
     assert "Upgrade gradient-flow" in result.output
 
 
@@ -138,7 +138,7 @@ def test_a_torn_file_is_read_with_a_note(runs, tmp_path, reader):
     torn = changed(runs / "good", tmp_path / "torn", lambda data: data[: data.rindex(b'{"kind":"step"') + 40])
     result = command(*reader, torn)
     assert result.exit_code == 0
-    assert "note: The last line was torn" in result.stderr
+    assert "note: The last line is torn" in result.stderr
     assert "note:" not in result.stdout
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.registry import Rule
-from gradient_flow.diagnosis.robust import loss_change, spikes
+from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import norm_trend
 from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord
@@ -19,7 +19,9 @@ WINDOW: Final = 64
 LEAST: Final = 16
 OFTEN: Final = 0.05
 TALL: Final = 10.0
-"""A single spike counts when it is also this many times the median."""
+"""A single spike counts when it is also this many times the norms around it."""
+LEAST_HEIGHT: Final = 1.5
+"""Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
 KEEP_OUT: Final = "Until then keep such steps from the weights: gf.create_gradient_manager(nonfinite='skip')."
 ENOUGH: Final = 2
@@ -50,7 +52,7 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
         if rising
         else "one operation or one batch: the norms before it are ordinary.",
         advice=[
-            advice.learning_rate_at_most(record.learning_rate, 0.0) if rising else "Look at the batch of that step.",
+            _lower_rate(record) if rising else "Look at the batch of that step.",
             "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and its line of code.",
             KEEP_OUT,
         ],
@@ -66,7 +68,7 @@ def trends(record: RunRecord) -> Iterator[Issue]:
             continue
         falls = found.status == "vanishing"
         change = loss_change(record.losses, LEAST_LOSSES)
-        if falls and change < 0.5:
+        if change < 0.5 if falls else is_solved(record.losses):
             continue  # the loss fell as well: that is what training is for
         whole = abs(found.change) >= 2
         yield Issue(
@@ -81,7 +83,7 @@ def trends(record: RunRecord) -> Iterator[Issue]:
             else "a learning rate beyond the edge of stability.",
             advice=["Run gf.GradientFlowAnalyzer on the model as it is now: it sees activations, a run only weights."]
             if falls
-            else [advice.clip_at(norms), "Lower the learning rate by a factor of 3 from before that step."],
+            else [_lower_rate(record), advice.clip_at(norms[: found.indices[0]] or norms)],
         )
         return
 
@@ -91,30 +93,36 @@ def unstable_norm(record: RunRecord) -> Iterator[Issue]:
     for series in record.totals:
         steps, norms = series.finite()
         at = spikes(norms, window=WINDOW, least=LEAST)
-        middle = median(norms) if norms else 0.0
-        tall = max((norms[i] / middle for i in at), default=0.0) if middle > 0 else 0.0
+        # By the norms around it: over a run that converges the median falls far below those of the first steps.
+        times = heights(norms, at, WINDOW)
+        at = [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT]
+        tall = max(times, default=0.0)
         often = len(at) > OFTEN * max(len(norms), 1)
         if not at or not (often or tall >= TALL):
             continue
+        usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
         yield Issue(
             issue_type=IssueType.UNSTABLE,
             severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
             layer=series.name,
             step=steps[at[0]],
-            message=f"{len(at)} of {len(norms)} recorded steps spike, up to {tall:.3g} times the median, {middle:.3g}.",
+            message=f"{len(at)} of {len(norms)} steps spiked, up to {tall:.3g} × the median norm around them.",
             evidence={
                 "spikes": [steps[i] for i in at[:20]],
                 "largest_over_median": tall,
                 "share": len(at) / len(norms),
             },
             cause="single batches on another scale, or a learning rate at the edge of stability.",
-            advice=[advice.clip_at(norms), f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}."],
+            advice=[
+                advice.clip_at(usual[-WINDOW:] or norms),
+                f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
+            ],
         )
         return
 
 
 def clipped_share(record: RunRecord) -> Iterator[Issue]:
-    """Clipping that acts on most steps sets the step size instead of catching spikes."""
+    """Clipping that acts on most steps sets the step size instead of catching spikes: ordinary, and worth a remark."""
     if len(record.clipped) < LEAST:
         return
     share = sum(after < before * (1 - CLIP_TOLERANCE) for before, after in record.clipped) / len(record.clipped)
@@ -124,10 +132,10 @@ def clipped_share(record: RunRecord) -> Iterator[Issue]:
             issue_type=IssueType.UNSTABLE,
             severity=IssueSeverity.LOW,
             layer="model",
-            message=f"{share:.0%} of the steps are clipped: the limit sets the step size, it no longer catches spikes.",
+            message=f"clipping acts on {share:.0%} of the steps, so the limit sets the step size.",
             evidence={"clipped_share": share, "median_norm": median(norms) if norms else math.nan},
-            cause="a limit below the usual norm.",
-            advice=[advice.clip_at(norms)] if norms else [],
+            cause="a limit below the usual norm, as is ordinary for language models and PPO.",
+            advice=["Nothing, if the run learns.", *([advice.clip_at(norms)] if norms else [])],
         )
 
 
@@ -140,6 +148,16 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     lost_over_depth,
     clipped_share,
 )
+
+
+def _lower_rate(record: RunRecord) -> str:
+    """One advice on the rate for all rules, so that a run is not given two."""
+    ratios = [median(known) for layer in record.layers if layer.is_weight and (known := _known(layer.update_ratios))]
+    return advice.lower_learning_rate(record.learning_rate, max(ratios, default=None))
+
+
+def _known(ratios: Sequence[float]) -> list[float]:
+    return [ratio for ratio in ratios if not math.isnan(ratio)]
 
 
 def _rises(norms: Sequence[float]) -> bool:

@@ -167,6 +167,7 @@ class Flow:
         self._groups = groups
         self._scaler = scaler
         self._attachment = attachment
+        self._origins = 0 if attachment is None else len(attachment.manager.origins)
         self._check, self._trace = check, trace
         self._measure = StepMeasure(self._known, thresholds, process_group)
         self.rank_report: RankReport | None = None
@@ -354,6 +355,9 @@ class Flow:
         ranks = None if steps is None or table is None else steps.ranks
         bad_ranks = None if self._trace is None else tuple(bad.rank for bad in self._bad_ranks)
         done = attachment.before_step(optimizer, loss, table, ranks=ranks, bad_ranks=bad_ranks)
+        for origin in attachment.manager.origins[self._origins :]:
+            self.add_origin(origin)
+        self._origins = len(attachment.manager.origins)
         if self._open is None:
             return
         record, clipping = self._open.record, done["clipping"]
