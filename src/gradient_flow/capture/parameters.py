@@ -218,15 +218,17 @@ def parameter_roles(model: nn.Module) -> dict[str, str]:
     owners = {name.replace("_orig_mod.", ""): module for name, module in model.named_modules()}
     recurrent = [name for name, module in owners.items() if _is_recurrent(module)]
     own_names = any(_NAMED.fullmatch(part) for name, _ in module_parameters(model) for part in name.split("."))
-    order = list(owners)
+    places = {name: place for place, name in enumerate(owners)}
+    first = min((places[name] for name in recurrent), default=len(places))
+    within = set(recurrent)
     roles = {}
     for name, _ in module_parameters(model):
         path, _, leaf = name.rpartition(".")
         if leaf.startswith("bias") or leaf.endswith("_bias"):
             roles[name] = BIASES
         elif own_names or recurrent:
-            after = bool(recurrent) and path in owners and order.index(path) > order.index(recurrent[0])
-            roles[name] = _recurrent_role(name, leaf, path in recurrent, after and _is_linear(owners[path]))
+            after = places.get(path, -1) > first
+            roles[name] = _recurrent_role(name, leaf, path in within, after and _is_linear(owners[path]))
         else:
             roles[name] = _general_role(name, owners.get(path))
     return roles

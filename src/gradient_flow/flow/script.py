@@ -37,7 +37,7 @@ class ScriptWatch:
         self.flow: Flow | None = None
         self._every = every
         self._seen: dict[int, weakref.ref[nn.Module]] = {}
-        self._made: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._made: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._pid = os.getpid()
         self._children_before = _processes_made()
@@ -71,8 +71,10 @@ class ScriptWatch:
             self._seen[id(module)] = weakref.ref(module)
 
     def _on_construction(self, optimizer: torch.optim.Optimizer) -> None:
-        if all(made() is not optimizer for made in self._made):  # it tells again when a checkpoint is loaded
-            self._made.append(weakref.ref(optimizer))
+        made = self._made.get(id(optimizer))
+        if made is None or made() is not optimizer:  # it tells again when a checkpoint is loaded
+            self._made.pop(id(optimizer), None)  # an id that a dead one left: the order is that of construction
+            self._made[id(optimizer)] = weakref.ref(optimizer)
 
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
         """Meet the optimizer of these parameters before their first clip: at its first step it would be too late."""
@@ -114,8 +116,12 @@ class ScriptWatch:
 
     def _living(self) -> list[torch.optim.Optimizer]:
         """Optimizers that were constructed to the end and are still there."""
-        self._made = [made for made in self._made if made() is not None]
-        return [found for made in self._made if (found := made()) is not None and getattr(found, "param_groups", None)]
+        self._made = {key: made for key, made in self._made.items() if made() is not None}
+        return [
+            found
+            for made in self._made.values()
+            if (found := made()) is not None and getattr(found, "param_groups", None)
+        ]
 
 
 def _tell_of_optimizers(tell: Callable[[torch.optim.Optimizer], None]) -> Callable[[], None]:

@@ -78,7 +78,8 @@ class Run:
         """Name of a probe → where what it saw stands."""
         self.damaged = 0
         """Lines within the file that are no records."""
-        self._lists: list[list[dict[str, Any]]] = []
+        self._lists: list[tuple[list[dict[str, Any]], int]] = []
+        self._names_listed: set[str] = set()
         self._tensors: dict[int, Tensors] = {}
 
     # ---- what a user asks -----------------------------------------------------------------------------------------
@@ -359,9 +360,14 @@ class Run:
         self._list_parameters(run_lines.check_parameters(record.get("parameters")), anew=True)
 
     def _list_parameters(self, listed: list[dict[str, Any]], *, anew: bool) -> None:
-        before = [] if anew or not self._lists else self._lists[-1]
-        known = {parameter["name"] for parameter in before}  # a line that stands there twice adds nothing
-        self._lists.append([*before, *(parameter for parameter in listed if parameter["name"] not in known)])
+        # One list that grows, and how much of it was there: an optimizer per parameter may list them one by one.
+        if anew or not self._lists:
+            self._names_listed = set()
+        growing = [] if anew or not self._lists else self._lists[-1][0]
+        # A line that stands there twice adds nothing.
+        growing += [parameter for parameter in listed if parameter["name"] not in self._names_listed]
+        self._names_listed |= {parameter["name"] for parameter in listed}
+        self._lists.append((growing, len(growing)))
         for parameter in listed:
             self._described[parameter["name"]] = parameter
 
@@ -370,7 +376,8 @@ class Run:
             raise RunFileError("The run file is damaged: a table stands before the header.")
         if listed not in self._tensors:
             order = {name: position for position, name in enumerate(self._described)}
-            self._tensors[listed] = Tensors(self._lists[listed], order)
+            growing, length = self._lists[listed]
+            self._tensors[listed] = Tensors(growing[:length], order)
         return self._tensors[listed]
 
     def _table_span(self, step: int) -> TableSpan:

@@ -227,10 +227,11 @@ class GradientTable(Mapping[str, GradientStats]):
                 f"`other` was measured with {other.thresholds}, this table with {self.thresholds}: their counts do not "
                 "add up. Measure both with the same thresholds."
             )
-        names = tuple(dict.fromkeys(self.names + other.names))
+        present = dict.fromkeys(self.names + other.names)
+        names = tuple(present)
         stacked = [[table.rows[table._index[name]] for table in (self, other) if name in table] for name in names]
         rows = np.array([columns.merge_rows(np.stack(rows)) for rows in stacked]).reshape(-1, len(columns.COLUMNS))
-        missing = tuple(name for name in dict.fromkeys(self.missing + other.missing) if name not in set(names))
+        missing = tuple(name for name in dict.fromkeys(self.missing + other.missing) if name not in present)
         return self._like(names, rows, missing)
 
     def to_dict(self) -> dict[str, Any]:
