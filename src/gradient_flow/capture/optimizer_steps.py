@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from gradient_flow.capture.parameters import ScaleAtClip
 from gradient_flow.errors import InputError
 
 Ready = Callable[[torch.optim.Optimizer, Any], object]
@@ -109,6 +110,33 @@ def pending_scale(optimizer: torch.optim.Optimizer | None) -> float:
     """The loss scale still in the gradients: fused optimizers are handed it and divide inside the step."""
     scale = getattr(optimizer, "grad_scale", None)
     return 1.0 if scale is None else float(scale)
+
+
+def scale_now(scaler: Any) -> ScaleAtClip | None:
+    """The loss scale, and which optimizers' gradients no longer carry it; None without a scaler in use."""
+    if scaler is None or not scaler.is_enabled():
+        return None
+    return ScaleAtClip(float(scaler.get_scale()), frozenset(_unscaled(scaler)))
+
+
+def scale_of_clip(noted: ScaleAtClip | None, scaler: Any, optimizer: torch.optim.Optimizer | None) -> float:
+    """The loss scale that was in gradients as they were clipped, asked as their optimizer steps.
+
+    Only then is it known whether the scaler has to do with this optimizer at all: it has if it unscaled the gradients,
+    or handed their scale to a fused step.
+    """
+    pending = pending_scale(optimizer)
+    if noted is None:
+        return pending  # still in them now, so it was then
+    if id(optimizer) in noted.unscaled or (pending == 1.0 and id(optimizer) not in _unscaled(scaler)):
+        return 1.0
+    return noted.scale
+
+
+def _unscaled(scaler: Any) -> list[int]:
+    # torch has no public question for this. Looked up without `[]`, which would make a state where there is none.
+    states = getattr(scaler, "_per_optimizer_states", {})
+    return [key for key, state in states.items() if getattr(state.get("stage"), "name", "READY") != "READY"]
 
 
 def unscale_gradients(scaler: Any, optimizer: torch.optim.Optimizer) -> None:

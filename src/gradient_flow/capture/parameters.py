@@ -273,11 +273,19 @@ class KnownParameter(NamedTuple):
         return self.parameter() is parameter
 
 
+class ScaleAtClip(NamedTuple):
+    """What a `GradScaler` knew when gradients were clipped."""
+
+    scale: float
+    unscaled: frozenset[int]
+    """Ids of the optimizers whose gradients had been unscaled by then."""
+
+
 class ClippedRow:
     """The row of a gradient before it was clipped, and how to tell whether that gradient is still the one there."""
 
-    def __init__(self, row: Any) -> None:
-        self.row = row
+    def __init__(self, row: Any, scale: ScaleAtClip | None = None) -> None:
+        self.row, self.scale = row, scale
         self._gradient: weakref.ref[torch.Tensor] | None = None
         self._version = -1
 

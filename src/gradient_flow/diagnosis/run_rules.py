@@ -13,6 +13,7 @@ from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import norm_trend
+from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
 from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord, Series
 
 WINDOW: Final = 64
@@ -157,6 +158,26 @@ def _mostly_clipped(_record: RunRecord, series: Series) -> Iterator[Issue]:
         )
 
 
+def clip_before_unscale(record: RunRecord) -> Iterator[Issue]:
+    """A clip of gradients that still carry the loss scale: its limit is as many times too small."""
+    event = next((event for event in record.events if event.kind == CLIP_BEFORE_UNSCALE), None)
+    if event is None:
+        return
+    scale = event.data.get("scale")
+    known = f" ({scale:,.0f})" if isinstance(scale, (int, float)) else ""
+    yield Issue(
+        issue_type=IssueType.SLOW,
+        severity=IssueSeverity.MEDIUM,
+        layer="model",
+        step=event.step,
+        message=f"gradients are clipped with the loss scale{known} still in them: the limit acts as one that is as "
+        "many times smaller.",
+        evidence={"scale": scale},
+        cause="clip_grad_norm_ is called before scaler.unscale_.",
+        advice=["Call scaler.unscale_(optimizer) before clip_grad_norm_."],
+    )
+
+
 RUN_RULES: Final[tuple[Rule, ...]] = (
     nonfinite_gradients,
     trends,
@@ -165,6 +186,7 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     quiet_layers,
     lost_over_depth,
     clipped_share,
+    clip_before_unscale,
 )
 
 

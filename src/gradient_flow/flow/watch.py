@@ -42,8 +42,8 @@ from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
-from gradient_flow.record.event import END, FORENSICS, RESERVED_KINDS, RESUMED, UNSUPPORTED, Event
-from gradient_flow.record.evidence import NonFinite
+from gradient_flow.record.event import CLIP_BEFORE_UNSCALE, END, FORENSICS, RESERVED_KINDS, RESUMED, UNSUPPORTED, Event
+from gradient_flow.record.evidence import CLIP_TOLERANCE, NonFinite
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
 from gradient_flow.record.plain import to_plain
@@ -185,7 +185,7 @@ class Flow:
         self._attachment = attachment
         self._origins = 0 if attachment is None else len(attachment.manager.origins)
         self._check, self._trace = check, trace
-        self._measure = StepMeasure(self._known, thresholds, process_group)
+        self._measure = StepMeasure(self._known, thresholds, process_group, scaler)
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
         self.history = History(check_whole("history", history, error=InputError))
@@ -212,7 +212,7 @@ class Flow:
         self._open: OpenStep | None = None
         self._sample: WeightSample | None = None
         self._bad_ranks: tuple[BadRank, ...] = ()
-        self._warned_of_ranks = False
+        self._warned_of_ranks = self._told_of_clip = False
         self._start = time.time()
         self._closed = self._failed = self._ended = False
         self._closing = threading.RLock()
@@ -470,7 +470,7 @@ class Flow:
             return None
         with self._or_end():
             measured = self._measure.measure(optimizer, ours)
-            table, clipped, owed = measured
+            table, clipped, owed, scale_at_clip = measured
             self._compare_ranks(clipped if clipped is not None else table, looks)
         self.table, self.clipped_table = table, clipped
         look = LookRecord(step=self.steps, table=table) if looks else None
@@ -482,11 +482,27 @@ class Flow:
             return measured  # nothing is recorded any more, but the other ranks count on this one
         if owed is not None:
             self._recorder.add_look(owed)
+        if scale_at_clip != 1.0:
+            self._tell_of_scaled_clip(measured)
         record = self._record(table, logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
         self._open = self._recorder.open(record, look)
         return measured
+
+    def _tell_of_scaled_clip(self, step: StepTables) -> None:
+        """Once, and where the clip took effect: with an infinite limit it only served to read the norm."""
+        if self._told_of_clip or step.clipped is None:
+            return
+        if step.clipped.total.norm < step.table.total.norm * (1 - CLIP_TOLERANCE):
+            self._told_of_clip = True
+            data = {"scale": step.scale_at_clip}
+            self._recorder.add_event(Event(kind=CLIP_BEFORE_UNSCALE, step=self.steps, data=data))
+            warn(
+                f"Step {self.steps}: gradients were clipped with the loss scale ({step.scale_at_clip:,.0f}) still in "
+                "them. Call scaler.unscale_(optimizer) before clip_grad_norm_. Norms are recorded unscaled.",
+                stacklevel=6,
+            )
 
     def _is_elsewhere(self, parameters: Named) -> bool:
         """Whether no gradient has come because it is kept elsewhere: Megatron says so after the watch has begun."""

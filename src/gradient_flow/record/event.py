@@ -14,6 +14,8 @@ RESERVED_KINDS: Final = frozenset(("header", "parameters", "step", "look", "laye
 """Kinds of lines that a user's own event must not take."""
 UNSUPPORTED: Final = "unsupported"
 """The gradients cannot be read here, so nothing is judged; `data["reason"]` says why."""
+CLIP_BEFORE_UNSCALE: Final = "clip_before_unscale"
+"""Gradients were clipped with the loss scale still in them; `data["scale"]` is that scale."""
 FORENSICS: Final = "forensics"
 """What `find_nonfinite` found; `data["origin"]` is a `NonFiniteOrigin` as plain values."""
 

@@ -22,6 +22,19 @@ _ITEM_SIZES = np.array([4, 8, 2, 2])
 """Bytes by code."""
 
 
+_forked = False
+
+
+def _is_forked() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has none of its parent's threads, but the pool that it inherits counts on them and would wait for ever.
+    os.register_at_fork(after_in_child=_is_forked)
+
+
 class Addresses(NamedTuple):
     """Where dense arrays lie in host memory. Whoever holds this keeps the arrays alive."""
 
@@ -89,7 +102,7 @@ def _torch_kinds() -> dict[Any, int]:
 def rows(where: Addresses, thresholds: Thresholds) -> Rows:
     """Measure all arrays in one call, with the interpreter lock released."""
     torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0))
+    threads = 1 if _forked else torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0))
     result = np.empty((len(where.kinds), len(COLUMNS)))
     limits = thresholds.near_zero, thresholds.very_large
     _native.fill(where.addresses, where.counts, where.kinds, *limits, threads, result)
