@@ -108,7 +108,7 @@ def test_a_loss_on_a_device_is_cloned_and_read_when_its_record_leaves(monkeypatc
     from gradient_flow.flow import recorder as module
 
     monkeypatch.setattr(module, "arriving", module.OnDevice)
-    monkeypatch.setattr("gradient_flow.flow.watch.arriving", module.OnDevice)
+    monkeypatch.setattr("gradient_flow.flow.flow.arriving", module.OnDevice)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with gf.watch(model, optimizer) as flow:

@@ -23,8 +23,8 @@ from gradient_flow.capture import foreign_clipping as clipping
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.config import DISABLE, disabled
 from gradient_flow.errors import warn
+from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.main_module import Ending, run_as_main
-from gradient_flow.flow.watch import Flow
 
 
 class ScriptWatch:
