@@ -37,7 +37,7 @@ class LookRecord:
     step: int
     table: GradientTable | None = None
     update_ratio: NDArray[np.float64] | None = None
-    """How far the step moved each tensor of the table, relative to its size; NaN where not known."""
+    """How far the step moved each tensor, relative to its size; NaN where not known. From a sample, up to 2.4 % off."""
     seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Name of a probe → what it found, as plain values."""
 
