@@ -1,4 +1,4 @@
-"""How soon the dashboard shows a folder of runs and a very long run. `python benchmarks/dashboard.py [--save]`.
+"""How soon the dashboard shows many runs and a very long one: `python benchmarks/dashboard.py [--save | --small]`.
 
 Each figure is of a server started cold, in a process of its own, up to the last byte of its answer. The references, in
 the same rounds and also cold, do less: one only reads the file, one parses each of its lines and keeps nothing.
@@ -21,83 +21,34 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gradient_flow.record.run_writer import RunWriter, layers_record
-from gradient_flow.table import GradientTable
-from gradient_flow.table.columns import COLUMNS, INDEX
+from gradient_flow.record.run_writer import RunWriter
+from long_runs import LAYERS_EVERY, LongRun
 from timing import Report
 
-TENSORS, STEPS, LAYERS_EVERY = 500, 100_000, 10
-DRAWN = 2_000
-"""Steps that are drawn anew; the rest of the long run repeats them under their own step numbers."""
-SPIKE, NAN = 54_321, 76_543
+SMALL = "--small" in sys.argv
+"""A tiny folder: does the script work? Its figures mean nothing."""
+TENSORS, STEPS, DRAWN = (20, 400, 100) if SMALL else (500, 100_000, 2_000)
+SPIKE, NAN = (234, 345) if SMALL else (54_321, 76_543)
 """Planted single steps that a page has to show."""
-RUNS = 1_000
-ROUNDS = 3
-
-random = np.random.default_rng(0)
-names = [f"transformer.blocks.{i // 10}.part{i % 10}.weight" for i in range(TENSORS)]
-sizes = np.where(np.arange(TENSORS) % 2 == 0, 768 * 768, 768).astype(np.float64)
-header = {
-    "started": "2026-01-01T00:00:00+00:00",
-    "settings": {"every": 1, "layers_every": LAYERS_EVERY},
-    "parameters": [{"name": n, "shape": [int(s)], "dtype": "float32"} for n, s in zip(names, sizes, strict=True)],
-}
+RUNS = 20 if SMALL else 1_000
+ROUNDS = 1 if SMALL else 3
+run_like = LongRun(TENSORS, STEPS, DRAWN)
 
 
-def random_table() -> GradientTable:
-    """As a training step leaves it: norms over several decades, every digit in use."""
-    rows = np.zeros((TENSORS, len(COLUMNS)))
-    scale = 10 ** random.uniform(-6, -1, TENSORS)
-    rows[:, INDEX["count"]] = rows[:, INDEX["parts"]] = sizes
-    rows[:, INDEX["sum"]] = scale * np.sqrt(sizes) * random.standard_normal(TENSORS)
-    rows[:, INDEX["sum_sq"]] = scale**2 * sizes
-    rows[:, INDEX["sum_abs"]] = scale * sizes * random.uniform(0.7, 0.9, TENSORS)
-    rows[:, INDEX["min"]], rows[:, INDEX["max"]] = -4 * scale, 3.5 * scale
-    rows[:, INDEX["max_abs"]] = 4 * scale
-    rows[:, INDEX["near_zero"]] = rows[:, INDEX["zeros"]] = random.integers(0, 99, TENSORS)
-    return GradientTable(names, rows)
-
-
-def step_record(step: int, table: GradientTable) -> dict[str, Any]:
-    total = table.total
-    statistics = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
-    record = {"kind": "step", "step": step, "time": round(0.1234 * step, 4)}
-    return record | {name: getattr(total, name) for name in statistics} | {"loss": random.uniform(1, 5), "lr": [3e-4]}
-
-
-def write_long_run(folder: Path) -> Path:
-    writer = RunWriter(folder, header)
-    for step in range(1, DRAWN + 1):
-        table = random_table()
-        writer.write(step_record(step, table))
-        if step % LAYERS_EVERY == 0:
-            ratios = {"update_ratio": 10 ** random.uniform(-5, -2, TENSORS)}
-            writer.write(layers_record(step, table, names, ratios))
-    writer.close()
-    lines = writer.path.read_bytes().splitlines(keepends=True)[1:]
-    found = [(re.search(rb'"step":(\d+)', line), line) for line in lines]
-    numbered = [(int(m[1]), line[: m.start(1)], line[m.end(1) :]) for m, line in found if m]
-    with writer.path.open("ab") as file:
-        for done in range(DRAWN, STEPS, DRAWN):
-            for number, before, after in numbered:
-                step = number + done
-                if step == SPIKE and b'"kind":"step"' in before:
-                    after = re.sub(rb'"norm":[^,]+', b'"norm":1e9', after)
-                if step == NAN and b'"kind":"step"' in before:
-                    after = after.replace(b'"nan_count":0', b'"nan_count":7')
-                file.write(b"%b%d%b" % (before, step, after))
-        file.write(b'{"kind":"end","steps":%d,"status":"stable","message":"done"}\n' % STEPS)
-    return writer.path
+def spoiled(step: int, line: bytes) -> bytes:
+    if step == SPIKE:
+        return re.sub(rb'"norm":[^,]+', b'"norm":1e9', line)
+    return line.replace(b'"nan_count":0', b'"nan_count":7') if step == NAN else line
 
 
 def write_many_runs(folder: Path) -> None:
-    tables = [random_table() for _ in range(4)]
+    tables = [run_like.table() for _ in range(4)]
     for run in range(RUNS):
-        writer = RunWriter(folder / f"sweep{run // 100}" / f"run{run:04}", header)
+        writer = RunWriter(folder / f"sweep{run // 100}" / f"run{run:04}", run_like.header)
         for step in range(1, 51):
-            writer.write(step_record(step, tables[step % 4]))
+            writer.write(run_like.step_line(step, tables[step % 4]))
             if step % LAYERS_EVERY == 0:
-                writer.write(layers_record(step, tables[step % 4], names, {}))
+                writer.write(run_like.table_line(step, tables[step % 4], None))
         writer.close()
 
 
@@ -139,7 +90,7 @@ def reference(code: str, path: Path) -> float:
 
 
 def long_run_figures(folder: Path, report: Report) -> None:
-    path = write_long_run(folder / "long")
+    path = run_like.write(folder / "long", spoiled)
     size = path.stat().st_size / 1e9
     report.say(f"\na run of {STEPS:,} steps, {TENSORS} tensors, layers every {LAYERS_EVERY}: {size:.2f} GB")
     seconds: dict[str, list[float]] = {}

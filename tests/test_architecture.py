@@ -144,7 +144,13 @@ def test_tests_mirror_the_rooms():
     rooms = {room for room in ROOMS if (ROOT / room).is_dir()}
     assert rooms <= folders, rooms - folders
     loose = {path.name for path in tests.glob("test_*.py")}
-    assert loose <= {"test_architecture.py", "test_one_verdict.py", "test_old_pickles.py", "test_testing.py"}
+    assert loose <= {
+        "test_architecture.py",
+        "test_errors.py",
+        "test_old_pickles.py",
+        "test_one_verdict.py",
+        "test_testing.py",
+    }
 
 
 def test_no_folder_and_module_share_a_name():

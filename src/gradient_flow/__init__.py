@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from gradient_flow.faces.special_analyzers import RLPolicyAnalyzer as RLPolicyAnalyzer
     from gradient_flow.faces.special_analyzers import TransformerAnalyzer as TransformerAnalyzer
     from gradient_flow.faces.training_optimizer import TrainingOptimizer as TrainingOptimizer
+    from gradient_flow.flow.flow import Flow as Flow
     from gradient_flow.flow.rank_checks import RankReport as RankReport
-    from gradient_flow.flow.watch import Flow as Flow
     from gradient_flow.flow.watch import watch as watch
     from gradient_flow.integrations.huggingface import GradientFlowCallback as GradientFlowCallback
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
@@ -93,7 +93,7 @@ _HOME = {
     "EarlyStoppingConfig": "training.early_stopping",
     "Event": "record.event",
     "FieldStats": "probes.field.stats",
-    "Flow": "flow.watch",
+    "Flow": "flow.flow",
     "GainComparison": "faces.gain",
     "GradientClipper": "act.clipper",
     "GradientConfig": "config",

@@ -17,6 +17,28 @@ CLIP_TYPES: Final = ("norm", "value", "adaptive", "agc", "zclip", "per_group")
 NONFINITE_POLICIES: Final = ("replace", "raise", "skip", "zero", "observe", "rollback")
 
 
+class Default(float):
+    """The documented default of a setting: a number like any other, but not one that a user passes.
+
+    As the default of a parameter it shows in the signature, and tells an argument that was left out from one of the
+    same value that was passed.
+
+    >>> Default(0.5) == 0.5, Default(0.5)
+    (True, 0.5)
+    """
+
+    __slots__ = ()
+
+
+def passed(**settings: float) -> tuple[str, ...]:
+    """Names of the settings that were passed, also those that equal their default.
+
+    >>> passed(low=Default(0.5), high=0.5)
+    ('high',)
+    """
+    return tuple(name for name, value in settings.items() if not isinstance(value, Default))
+
+
 def disabled() -> bool:
     """Whether the environment switches all watching off. What a user asked to act on gradients still acts."""
     return os.environ.get(DISABLE, "") not in ("", "0")

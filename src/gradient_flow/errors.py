@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import numbers
+import re
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 __all__ = [
     "ConfigError",
@@ -55,7 +56,39 @@ class MissingExtraError(GradientFlowError, ImportError):
     """An optional package is needed and not installed."""
 
     def __init__(self, extra: str) -> None:
-        super().__init__(f"This needs the `{extra}` extra. Install it with: pip install 'gradient-flow[{extra}]'")
+        # Packages by name and not `gradient-flow[...]`: that needs an index that has this package, a clone does not.
+        # In double quotes, which every shell understands.
+        packages = " ".join(f'"{package}"' for package in _packages_of(extra))
+        super().__init__(f"This needs the `{extra}` extra. Install it with: pip install {packages}")
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str]]:
+        return type(self), (self.extra,)  # the inherited one would pass the message as the extra
+
+
+_EXTRA_MARKER: Final = re.compile(r"""extra\s*==\s*["']([\w-]+)["']""")
+_PACKAGES: Final = {
+    "plots": ("matplotlib",),
+    "parquet": ("pyarrow",),
+    "lightning": ("lightning", "matplotlib"),
+    "huggingface": ("transformers", "accelerate"),
+    "mlflow": ("mlflow-skinny",),
+    "dashboard": ("starlette", "uvicorn"),
+}
+"""Extras that are not named like their one package, for a source tree on the path that was never installed."""
+
+
+def _packages_of(extra: str) -> tuple[str, ...]:
+    """The requirements of an extra, `wandb>=0.16`, as the installed package states them."""
+    from importlib import metadata  # here: it is slow to import, and only this message needs it
+
+    try:
+        stated = metadata.requires("gradient-flow") or []
+    except metadata.PackageNotFoundError:
+        stated = []
+    parts = (requirement.partition(";") for requirement in stated)
+    found = tuple(package.strip() for package, _, marker in parts if extra in _EXTRA_MARKER.findall(marker))
+    return found or _PACKAGES.get(extra, (extra,))
 
 
 class GradientFlowWarning(UserWarning):

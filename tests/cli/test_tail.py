@@ -18,7 +18,8 @@ from click.testing import CliRunner
 
 from gradient_flow.cli.main import main
 from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity, IssueType
-from gradient_flow.report.run_view import RunMonitor, RunView
+from gradient_flow.report.live_run import LiveRun
+from gradient_flow.report.tail_data import RunView, view_of
 from gradient_flow.report.tail_view import fitting, view_text
 from gradient_flow.report.terminal import sparkline
 from recorded_runs import record
@@ -192,9 +193,9 @@ def test_an_ascii_terminal_gets_ascii(run):
 def test_groups_are_the_exact_norms_of_their_tensors(run):
     import gradient_flow as gf
 
-    monitor, recorded = RunMonitor(run), gf.load_run(run)
+    monitor, recorded = LiveRun(run), gf.load_run(run)
     monitor.update()
-    groups = monitor.view().groups
+    groups = view_of(monitor, "").groups
     roles = recorded.header["groups"]
     for at, step in enumerate(recorded.table_steps):
         merged = recorded.table(step).group(lambda name: roles[name])

@@ -10,6 +10,7 @@ from gradient_flow.demo.cases import CASES, SHOWN
 from gradient_flow.demo.performance import train
 from gradient_flow.demo.setups import BUILD
 from gradient_flow.diagnosis.issue import IssueType
+from gradient_flow.record.event import FORENSICS
 from recorded_runs import record
 
 
@@ -39,8 +40,16 @@ def test_the_planted_operation_is_named_with_its_line(shown):
     folder, result = shown
     source = (folder / "nan" / "standardise.py").read_text().splitlines()
     line = 1 + source.index("        return centred / spread")
-    assert f"where standardise.py:{line} in forward" in result.output
-    assert "`div` in `0` made NaN of finite numbers" in result.output
+    assert f"standardise.py:{line}: `return centred / spread`" in result.output
+    assert "`div` in `0` made NaN of finite" in result.output
+    (issue,) = gf.diagnose(folder / "nan")
+    found = {name: issue.evidence[name] for name in ("operation", "line", "code", "function")}
+    assert found == {
+        "operation": "div",
+        "line": f"standardise.py:{line}",
+        "code": "return centred / spread",
+        "function": "forward",
+    }
 
 
 def test_every_run_is_kept_with_its_report(shown):
@@ -65,12 +74,16 @@ def test_a_second_demo_takes_the_place_of_the_first_but_of_nothing_else(shown, t
     assert (mine / "run.jsonl").read_bytes() == before
 
 
+def was_replayed(folder):
+    return any(event.kind == FORENSICS for event in gf.load_run(folder).events)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"healthy", "attention"}))
 def test_other_seeds_and_other_faults(name, seed, tmp_path):
     outcome = train(CASES[name], tmp_path / name, seed=seed)
-    assert outcome.right, outcome.issues
-    assert (outcome.origin is not None) == (name == "nan")
+    assert outcome.right, list(outcome.diagnosis)
+    assert was_replayed(tmp_path / name) == (name == "nan")
 
 
 def test_a_repaired_fault_is_no_longer_found(tmp_path):
@@ -80,8 +93,8 @@ def test_a_repaired_fault_is_no_longer_found(tmp_path):
     file.write_text(file.read_text().replace("centred / spread", "centred / (spread + 1e-5)"))
     (tmp_path / "run.jsonl").unlink()
     outcome = train(CASES["nan"], tmp_path, steps=30)
-    assert IssueType.NUMERICAL not in {issue.issue_type for issue in outcome.issues}
-    assert outcome.origin is None
+    assert IssueType.NUMERICAL not in {issue.issue_type for issue in list(outcome.diagnosis)}
+    assert not was_replayed(tmp_path)
     assert not outcome.right
 
 

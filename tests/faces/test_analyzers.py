@@ -306,7 +306,8 @@ def test_layer_that_is_never_called():
     model = deep(2, gain=HE)
     model.forgotten = nn.Linear(3, 3)
     model.forward = lambda x: nn.Sequential(*list(model.children())[:-1])(x)
-    assert found(classify(model)) == [("DISCONNECTED", "forgotten")]
+    assert found(classify(model), IssueSeverity.LOW) == [("DISCONNECTED", "forgotten")]
+    assert found(classify(model)) == []  # it may be a head for later
     model.forgotten.requires_grad_(False)
     assert classify(model) == []
 

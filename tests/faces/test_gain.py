@@ -771,3 +771,12 @@ def test_the_table_holds_all_statistics_of_the_output_gradients(blocks, x):
         through(blocks, x).sum().backward()
     assert monitor.table["3"].norm == monitor.norms()[3]
     assert monitor.table["3"].mean == 1.0
+
+
+def test_nothing_is_hooked_where_watching_is_switched_off(monkeypatch):
+    monkeypatch.setenv("GRADIENT_FLOW_DISABLE", "1")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    with gf.GradientGainMonitor(list(model)) as monitor:
+        assert not any(module._forward_hooks for module in model.modules())
+        model(torch.ones(1, 2)).sum().backward()
+        assert monitor.norms() == [None, None]

@@ -108,7 +108,7 @@ def test_a_loss_on_a_device_is_cloned_and_read_when_its_record_leaves(monkeypatc
     from gradient_flow.flow import recorder as module
 
     monkeypatch.setattr(module, "arriving", module.OnDevice)
-    monkeypatch.setattr("gradient_flow.flow.watch.arriving", module.OnDevice)
+    monkeypatch.setattr("gradient_flow.flow.flow.arriving", module.OnDevice)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with gf.watch(model, optimizer) as flow:
@@ -262,3 +262,25 @@ def test_a_forked_child_never_writes_into_its_parents_run(tmp_path):
     run = gf.load_run(tmp_path)
     assert run.series("step").tolist() == [1, 2, 3]
     assert [event.kind for event in run.events] == ["end"]
+
+
+def test_what_a_managers_replay_found_is_in_the_run(tmp_path):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    manager = gf.create_gradient_manager(nonfinite="skip")
+    with gf.watch(model, optimizer, run=tmp_path, manager=manager) as flow:
+        for factor in (1.0, 1.0, -1.0):
+
+            def closure(factor=factor):
+                return (model(torch.ones(4, 2)).square() * factor).sum().log()
+
+            optimizer.zero_grad()
+            manager.step(model, optimizer, closure=closure)
+            optimizer.step()
+    (event,) = [event for event in gf.load_run(tmp_path).events if event.kind == "forensics"]
+    assert event.data["origin"]["operator"].startswith("log")
+    assert event.data["origin"]["file"] == "test_recorder.py"  # no folder, no user name
+    issue = gf.diagnose(tmp_path)[0]
+    assert (issue.issue_type, issue.severity, issue.step) == (gf.IssueType.NUMERICAL, gf.IssueSeverity.HIGH, event.step)
+    assert issue.evidence["code"].startswith("return (model(torch.ones(4, 2)).square() * factor).sum().log()")
+    assert flow.diagnose()[0].message == issue.message

@@ -222,7 +222,7 @@ def test_a_file_of_the_first_format_still_opens():
     assert run.layers(9)["update_ratio"][0] > 0
     assert [event.kind for event in run.events] == ["end", "resumed", "end"]
     assert gf.diagnose(run).steps == 10
-    assert gf.diagnose(run).stored is None  # the first format kept no verdict
+    assert gf.diagnose(run).stored["rule_set"] == 1  # the first format kept a sentence
 
 
 def test_a_file_of_the_first_format_can_be_continued(tmp_path):

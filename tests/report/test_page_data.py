@@ -17,13 +17,12 @@ from hypothesis.extra.numpy import arrays
 
 import gradient_flow as gf
 from gradient_flow.errors import InputError, RunFileError
-from gradient_flow.record.run_follower import RunFollower
-from gradient_flow.record.run_writer import RunWriter, layers_record
+from gradient_flow.record.look import table_line
+from gradient_flow.record.run_writer import RunWriter
 from gradient_flow.record.thinning import RULES, LayerThinning
-from gradient_flow.report import digest as run_digest
+from gradient_flow.report import live_run
 from gradient_flow.report.data import layer_data, page_data
-from gradient_flow.report.digest import RunDigest
-from gradient_flow.report.headline import diagnose_followed
+from gradient_flow.report.live_run import LiveRun
 
 NAMES = ["enc.weight", "enc.bias", "<img src=x onerror=alert(1)>", "head.weight"]
 SHAPES = [[4, 3], [4], [5, 2], [2, 6]]
@@ -64,8 +63,7 @@ def write_steps(writer, steps, layers_every=1, seed=0, plant=None):
         table = gf.measure(values)
         writer.write(step_record(step, table, **{"loss": 1 / step, **more}))
         if step % layers_every == 0:
-            ratios = {"update_ratio": random.uniform(1e-4, 1e-2, len(NAMES))}
-            writer.write(layers_record(step, table, NAMES, ratios))
+            writer.write(table_line(step, table, NAMES, random.uniform(1e-4, 1e-2, len(NAMES))))
 
 
 def write_run(folder, steps=20, end=True, **more):
@@ -135,10 +133,10 @@ def test_a_page_shows_what_a_plain_reading_finds(tmp_path, steps, columns, cells
     numbers = [record["step"] for record in run.steps]
     in_series = groups_of(series, numbers)
     assert sum(map(len, in_series)) == steps, "every step is in one column"
-    for name, key in (("norm", "norm"), ("loss", "loss"), ("lr", "lr/0"), ("lr1", "lr/1"), ("linf", "linf")):
+    for name in ("norm", "loss", "lr", "lr/1", "linf"):
         naive = run.series(name)[None]
         for rule in ("max", "min"):
-            shown = np.array([series["lines"][key][rule]], dtype=float)
+            shown = np.array([series["lines"][name][rule]], dtype=float)
             np.testing.assert_array_equal(shown, merged(naive, in_series, rule))
     assert series["nonfinite"] == [sum(numbers[at] == 14 for at in group) for group in in_series]
     in_layers = groups_of(layers, run.table_steps)
@@ -188,7 +186,7 @@ def test_a_spike_and_a_nan_of_one_step_stay_visible(tmp_path_factory, steps, col
     for step in range(1, steps + 1):
         now = sick if step == bad else tall if step == spike else table
         writer.write(step_record(step, now))
-        writer.write(layers_record(step, now, NAMES, {}))
+        writer.write(table_line(step, now, NAMES, None))
     writer.close()
     page = page_data(folder, columns=columns, cells=columns * len(NAMES))
     for part in (page["series"], page["layers"]):
@@ -229,7 +227,7 @@ def resumed_run(folder):
         values = {name: values.get(name, np.full(3, 0.25)) for name in known if step % 3 or name != "enc.bias"}
         table = gf.measure(values)
         writer.write(step_record(step, table))
-        writer.write(layers_record(step, table, known, {}))
+        writer.write(table_line(step, table, known, None))
     writer.close()
     return folder
 
@@ -258,8 +256,8 @@ def test_following_a_growing_file_ends_where_reading_it_at_once_does(tmp_path_fa
     grown = tmp_path_factory.mktemp("grown") / "run.jsonl"
     grown.write_bytes(content[:2000])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_digest, "KEPT_COLUMNS", limit)
-        digest = RunDigest(grown)
+        patch.setattr(live_run, "KEPT_COLUMNS", limit)
+        digest = LiveRun(grown)
         for cut in [*sorted(int(share * len(content)) for share in cuts), len(content)]:
             with grown.open("ab") as file:
                 file.write(content[grown.stat().st_size : cut])
@@ -299,6 +297,13 @@ def clipped(step, values):
     return {"clipped_norm": 0.1, "clip_threshold": 0.1}
 
 
+def followed(folder):
+    """The verdict of one who follows the run."""
+    live = LiveRun(folder)
+    live.update()
+    return live.diagnosis(at_once=False)
+
+
 @pytest.mark.parametrize(
     "plant", [None, plant_nan(57), nan_in_two, nan_without_names, spikes, vanishing, dead, clipped]
 )
@@ -306,9 +311,7 @@ def clipped(step, values):
 def test_the_verdict_is_that_of_diagnose(tmp_path, plant, steps):
     folder = write_run(tmp_path / "run", steps, plant=plant, layers_every=1)
     diagnosis, verdict = gf.diagnose(folder), page_data(folder)["verdict"]
-    follower = RunFollower(folder)
-    follower.update()
-    assert diagnose_followed(follower).to_dict() == diagnosis.to_dict()
+    assert followed(folder).to_dict() == diagnosis.to_dict()
     assert [(i["type"], i["severity"], i["first_step"], i["text"]) for i in verdict["issues"]] == [
         (i.issue_type.name, i.severity.name, i.step, i.message) for i in diagnosis
     ]
@@ -325,16 +328,14 @@ def test_the_verdict_of_two_optimizers_and_a_resumed_run_is_that_of_diagnose(tmp
         return {"optimizer": step % 2}
 
     for folder in (write_run(tmp_path / "two", 120, plant=two), resumed_run(tmp_path / "resumed")):
-        follower = RunFollower(folder)
-        follower.update()
-        assert diagnose_followed(follower).to_dict() == gf.diagnose(folder).to_dict()
+        assert followed(folder).to_dict() == gf.diagnose(folder).to_dict()
 
 
 def test_a_long_run_answers_at_once_with_a_sample_and_says_so(tmp_path, monkeypatch):
     folder = write_run(tmp_path / "run", 120, plant=lambda step, values: spikes(9 if step == 77 else 1, values))
-    monkeypatch.setattr(run_digest, "SAMPLE", 10)
-    monkeypatch.setattr(run_digest, "LONG", 50)
-    digest = RunDigest(folder)
+    monkeypatch.setattr(live_run, "SAMPLE", 10)
+    monkeypatch.setattr(live_run, "LONG", 50)
+    digest = LiveRun(folder)
     early = page_data(digest, live=True)
     assert not early["truth"]["complete"]
     assert "10 of 120 tables" in early["truth"]["text"]
@@ -344,14 +345,14 @@ def test_a_long_run_answers_at_once_with_a_sample_and_says_so(tmp_path, monkeypa
     assert (early["layers"]["first"][0], early["layers"]["step"][-1]) == (1, 120)
     assert matrix(early, "norm").max() == matrix(page_data(folder), "norm").max(), "the table of the spike is in it"
     digest.judge()
-    digest.read_all()
+    digest.layers(at_once=False)
     assert digest.complete
     assert page_data(digest, live=True) == page_data(folder)
 
 
 def test_one_tensor_is_the_row_of_the_matrix(tmp_path):
     folder = write_run(tmp_path / "run", 30, plant=plant_nan(9))
-    page, digest = page_data(folder), RunDigest(folder)
+    page, digest = page_data(folder), LiveRun(folder)
     digest.update()
     for row, name in enumerate(NAMES):
         layer = layer_data(digest, name)
@@ -407,7 +408,7 @@ def test_the_state_of_a_run(tmp_path):
     killed = page_data(folder)["run"]
     assert killed["status"] == "unknown"
     assert "2001-09-09" in killed["message"]
-    digest = RunDigest(folder)
+    digest = LiveRun(folder)
     writer = RunWriter(folder, header())
     writer.write({"kind": "end", "steps": 3, "status": "nan", "message": "It went wrong."})
     finished = page_data(digest)["run"]
@@ -452,7 +453,7 @@ def test_the_data_is_strict_json_and_names_are_as_they_were_written(tmp_path):
 
 def test_a_file_that_was_replaced_is_read_from_its_start(tmp_path):
     folder = write_run(tmp_path / "run", 30)
-    digest = RunDigest(folder)
+    digest = LiveRun(folder)
     page_data(digest)
     other = write_run(tmp_path / "other", 12, seed=5)
     os.replace(other / "run.jsonl", folder / "run.jsonl")

@@ -1,6 +1,7 @@
 """The report as a file: every format, replaced as a whole or not at all, and the command that writes it."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from click.testing import CliRunner
 from PIL import Image
 from report_runs import HOSTILE, empty_run, hostile_run, sick_run
 
+from gradient_flow.cli.diagnose import diagnose
 from gradient_flow.cli.report import report
+from gradient_flow.diagnosis.issue import RULE_SET
 from gradient_flow.errors import InputError, RunFileError
-from gradient_flow.record.run_reader import load_run
-from gradient_flow.report import write as report_module
+from gradient_flow.record.run import load_run
 from gradient_flow.report.data import page_data
 from gradient_flow.report.write import FORMATS, write_report
 
@@ -81,6 +83,51 @@ def test_the_picture_is_drawn(runs):
     assert len(np.unique(pixels @ np.array([65536, 256, 1], dtype=np.uint32))) > 200
 
 
+WHERE = {"operation": "sqrt", "line": "train.py:12", "code": "return x.sqrt() / 0.00001234", "function": "forward"}
+
+
+@pytest.fixture(scope="module")
+def replayed(runs, tmp_path_factory):
+    """The sick run, with what forensics found about its NaN."""
+    folder = tmp_path_factory.mktemp("replayed")
+    origin = {"found": True, "message": "`sqrt` in `7` made NaN.", "why": "The root of a negative number is NaN."}
+    origin |= {"operator": "sqrt", "module": "7", "file": "/home/me/train.py", "line": 12}
+    line = {"kind": "forensics", "step": 31, "origin": origin | {name: WHERE[name] for name in ("code", "function")}}
+    data = (runs["sick"] / "run.jsonl").read_bytes()
+    (folder / "run.jsonl").write_bytes(data + json.dumps(line).encode() + b"\n")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["txt", "md", "json"])
+def test_every_format_says_where_a_nan_was_made(replayed, kind):
+    text = write_report(replayed, format=kind).read_text().replace("\\", "")
+    for name, value in WHERE.items():
+        assert {"txt": f"- {name}: {value}", "md": f"- {name}: {value}", "json": f'"{value}"'}[kind] in text
+    assert "`sqrt` in `7` made NaN. train.py:12: `return x.sqrt() / 0.00001234`." in " ".join(text.split())
+
+
+def test_what_other_rules_said_at_the_time_is_a_line_of_the_report(runs, tmp_path):
+    data = (runs["sick"] / "run.jsonl").read_bytes()
+    (tmp_path / "run.jsonl").write_bytes(data.replace(b'"rule_set":%d' % RULE_SET, b'"rule_set":1'))
+    said = "At the time, rule set 1 said: NUMERICAL in `16.bias` since step 31"
+    assert page_data(runs["sick"])["verdict"]["then"] is None
+    for kind in ("txt", "md", "json"):
+        text = write_report(tmp_path, format=kind).read_text().replace("\\", "")
+        assert said in " ".join(text.split())
+    told = CliRunner().invoke(diagnose, [str(tmp_path)])
+    assert said in " ".join(told.output.split())
+
+
+def test_of_the_first_format_the_sentence_of_the_end_is_what_was_said(tmp_path):
+    lines = [
+        {"kind": "header", "format": 1, "settings": {}, "parameters": []},
+        *({"kind": "step", "step": step, "norm": 1.0} for step in range(1, 20)),
+        {"kind": "end", "steps": 19, "status": "stable", "message": "All is well."},
+    ]
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    assert page_data(tmp_path)["verdict"]["then"] == "At the time, rule set 1 said: All is well."
+
+
 def test_a_failure_leaves_the_old_report_and_nothing_beside_it(runs, tmp_path, monkeypatch):
     target = write_report(runs["sick"], tmp_path / "kept.html")
     before = target.read_bytes()
@@ -88,7 +135,7 @@ def test_a_failure_leaves_the_old_report_and_nothing_beside_it(runs, tmp_path, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report_module.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RunFileError, match="No space left"):
         write_report(runs["sick"], target)
     assert target.read_bytes() == before

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 
 import numpy as np
@@ -10,11 +11,11 @@ from report_runs import BAD_STEP, HOSTILE, empty_run, hostile_run, sick_run, wid
 from selenium.webdriver import ActionChains, Keys
 
 from browser import browser  # noqa: F401 (a fixture)
-from gradient_flow.record.run_reader import load_run
-from gradient_flow.report.data import page_data
+from gradient_flow.diagnosis.issue import RULE_SET
+from gradient_flow.record.run import load_run
+from gradient_flow.report.data import matrix_of, page_data
 from gradient_flow.report.headline import IN_WORK
 from gradient_flow.report.html import render_page
-from gradient_flow.report.page_matrices import matrix_of
 from gradient_flow.report.write import write_report
 
 # ruff: noqa: F811 (the fixture's name is that of its import)
@@ -186,6 +187,27 @@ def test_it_says_what_the_data_says(page, data):
         assert all(name.replace("_", " ") in text for name, _ in issue["evidence"])
     assert data["truth"]["text"] == page.text("#truth")
     assert all(name in page.text("#about-body") for name in (*data["run"]["settings"], *data["run"]["versions"]))
+
+
+def test_what_other_rules_said_and_where_a_nan_was_made_are_shown(browser, sick, folder):
+    target = folder / "told"
+    target.mkdir(exist_ok=True)
+    origin = {"found": True, "message": "`sqrt` in `7` made NaN.", "operator": "sqrt", "module": "7", "why": "Below 0."}
+    origin |= {"file": "/home/me/train.py", "line": 12, "code": "x.sqrt() / 0.00001234", "function": "forward"}
+    told = json.dumps({"kind": "forensics", "step": BAD_STEP, "origin": origin}) + "\n"
+    data = (sick / "run.jsonl").read_bytes().replace(b'"rule_set":%d' % RULE_SET, b'"rule_set":1')
+    (target / "run.jsonl").write_bytes(data + told.encode())
+    browser.open(write_report(target).as_uri())
+    card = browser.text(".issue")
+    assert all(words in card for words in ("operationsqrt", "linetrain.py:12", "codex.sqrt() / 0.00001234"))
+    assert browser.find("#then").is_displayed()
+    assert browser.text("#then").startswith("At the time, rule set 1 said: NUMERICAL")
+    assert "train.py:12" in browser.text("#events-list")
+    assert browser.complaints() == []
+
+
+def test_without_such_a_verdict_the_line_is_not_there(page):
+    assert not page.find("#then").is_displayed()
 
 
 # --- the map ---

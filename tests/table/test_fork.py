@@ -1,4 +1,4 @@
-"""A forked child has none of its parent's threads: it measures with its own one, and does not hang."""
+"""A forked child has none of its parent's threads: it measures with its own one, without hanging."""
 
 import os
 import signal

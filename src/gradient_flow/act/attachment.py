@@ -26,6 +26,8 @@ class StepManager(Protocol):
     """Ranks with different parameters that are managed as one model."""
     last_step: dict[str, Any] | None
     """What the last step returned."""
+    origins: list[Any]
+    """Causes of non-finite gradients that replays found."""
 
     @property
     def config(self) -> GradientConfig:

@@ -31,6 +31,7 @@ def layer_records(
     rank_one: Set[str],
     optimizer: torch.optim.Optimizer | None,
     had_gradient: Set[str] = frozenset(),
+    idle_units: Mapping[str, float] | None = None,
 ) -> list[Layer]:
     """One record per module with parameters of its own, in the order of the forward pass."""
     order = {place.name: place.order for place in reversed(places) if place.role == "output"}
@@ -60,6 +61,8 @@ def layer_records(
             rank_one=matrix in rank_one,
             is_embedding="Embedding" in kinds[path],
             update_ratio=update_ratios.get(matrix or "", []),
+            idle_units=_of_largest(own, idle_units or {}),
+            masked=_is_masked(module, matrix, weights),
         )
         layers.append(layer)
     _fill(layers, weights, gradients)
@@ -78,6 +81,18 @@ def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[G
             layer.gradient.append(sums.norm[index] if index in seen else None)
             layer.bad_gradients.append(sums.bad[index])
             layer.zero_share.append(sums.zero_share[index] if index in seen else math.nan)
+
+
+def _of_largest(own: Mapping[str, torch.Tensor], shares: Mapping[str, float]) -> float | None:
+    """The share of its largest parameter, where that is known."""
+    return shares.get(max(own, key=lambda name: own[name].numel()))
+
+
+def _is_masked(module: nn.Module, matrix: str | None, weights: GradientTable) -> bool:
+    """Whether it keeps a mask beside its weights, as `torch.nn.utils.prune` does, or most of them are zero."""
+    if any("mask" in name for name, _ in module.named_buffers(recurse=False)):
+        return True
+    return matrix is not None and 0.5 < weights[matrix].zero_fraction < 1
 
 
 def _is_idle_member(path: str, called: Set[str], kinds: Mapping[str, str]) -> bool:

@@ -15,11 +15,12 @@ from gradient_flow.capture.main_path import main_path
 from gradient_flow.capture.module_calls import ModuleCalls, Passage, storage_of
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.diagnosis.network.record import AnalysisRecord
-from gradient_flow.table import measure, samples
+from gradient_flow.table import GradientTable, measure, samples
 from gradient_flow.table.measure import reader_for_hooks
 from gradient_flow.table.updates import WeightSample, sample_weights
 
 _LEAST_SAMPLES = 16
+_MOSTLY_ZERO = 0.5
 _LEAST_WATCHED, _ONE_IN = 3, 7
 """Steps with hooks: so many, and one in so many of a longer analysis."""
 
@@ -47,8 +48,10 @@ class Observer:
         self._tables: list[Any] = []
         self._without = {name for name, _ in self._parameters}
         """Parameters that had no gradient in any step without hooks."""
+        self._idle: dict[str, torch.Tensor] = {}
+        """Parameter → which of its units had a gradient of exactly zero in every watched step so far."""
         self._ratios: dict[str, list[float]] = {}
-        self._last_gradient: list[torch.Tensor] | None = None
+        self._last_gradient: dict[str, torch.Tensor] | None = None
         self._input_rows: torch.Tensor | None = None
         self._sample_rows: torch.Tensor | None = None
         self._before: WeightSample | None = None
@@ -111,6 +114,7 @@ class Observer:
         if self._watched:
             self._tables.append(measure(gradients))
             norm = self._tables[-1].total.norm
+            self._note_idle(self._tables[-1], gradients)
         else:
             norm = samples.estimated_norm([g for g in gradients.values() if g is not None])
             self._without = {name for name in self._without if gradients[name] is None}
@@ -118,9 +122,13 @@ class Observer:
         if index == 0:
             self._compare_units()
         if self._optimizer is not None:
-            now = sample_weights([g for g in gradients.values() if g is not None and g.layout is torch.strided])
-            if self._last_gradient is not None and len(self._last_gradient) == len(now):
-                self._record.cosines.append(samples.cosine(self._last_gradient, now))
+            dense = {name: g for name, g in gradients.items() if g is not None and g.layout is torch.strided}
+            now = dict(zip(dense, sample_weights(list(dense.values())), strict=True))
+            before = self._last_gradient or {}
+            both = [name for name in now if name in before]  # another step may have used other parts
+            if both:
+                left, right = [before[name] for name in both], [now[name] for name in both]
+                self._record.cosines.append(samples.cosine(left, right))
             self._last_gradient = now
         if self._watched:
             passages = self._calls.passages
@@ -178,6 +186,19 @@ class Observer:
             self._record.averaging, self._record.classes = found.averaging, found.classes
         self._places.note_bends(found.bends, calls.passages)
 
+    def _note_idle(self, table: GradientTable, gradients: Mapping[str, torch.Tensor | None]) -> None:
+        """Which units got nothing, of tensors most of whose gradient is zero: of others nobody will ask."""
+        mostly = {name for name, share in zip(table.names, table.zero_fraction, strict=True) if share > _MOSTLY_ZERO}
+        for name in table.names:
+            gradient = gradients[name]
+            if gradient is None or gradient.layout is not torch.strided or gradient.dim() == 0:
+                continue
+            if name in mostly:
+                now = samples.zero_units(gradient)
+                self._idle[name] = self._idle[name] & now if name in self._idle else now
+            elif name in self._idle:
+                self._idle[name] = torch.zeros_like(self._idle[name])
+
     def _compare_units(self) -> None:
         for name, parameter in self._parameters:
             gradient = parameter.grad
@@ -188,10 +209,10 @@ class Observer:
             elif samples.is_rank_one(parameter):
                 self._rank_one.add(name)
 
-    def record(self, thresholds: Mapping[str, float]) -> AnalysisRecord:
-        """Everything that was seen."""
+    def record(self, thresholds: Mapping[str, float], passed: Sequence[str] = ()) -> AnalysisRecord:
+        """Everything that was seen, with the thresholds to judge it by and which of them the user passed."""
         record = self._record
-        record.thresholds = dict(thresholds)
+        record.thresholds, record.passed = dict(thresholds), tuple(passed)
         self._places.write(record, self._chains)
         if self._places.ranked and self._input_rows is not None:
             record.input_rank = samples.effective_rank(self._input_rows, centred=True)
@@ -210,6 +231,7 @@ class Observer:
             rank_one=self._rank_one,
             optimizer=self._optimizer,
             had_gradient={name for name, _ in self._parameters} - self._without,
+            idle_units={name: samples.average(idle.float()) for name, idle in self._idle.items()},
         )
         return record
 

@@ -13,15 +13,14 @@ from torch import nn
 
 from gradient_flow.capture.main_path import Bend
 from gradient_flow.capture.module_calls import Passage
+from gradient_flow.diagnosis.network.bottleneck import NARROW
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
 from gradient_flow.table import samples
 from gradient_flow.table.sums import Sums
 
 Key = tuple[str, str, int]
-NARROW: Final = 0.5
-"""A place is narrow with at most this share of the units that lie before it, and after it."""
 _MANY: Final = 1 << 30
-"""Words are not numbers: whatever comes first is narrower than they are many."""
+"""Token inputs have no width; treat it as unbounded."""
 _MOST_RANKS: Final = 12
 _QUIET: Final = 0.3
 """Share of silent units from which on it matters whether the others vary."""
@@ -59,7 +58,7 @@ class PlaceRecords:
         backward = Sums([None if passage.backward is None else passage.backward.sums() for passage in passages])
         for position, passage in enumerate(passages):
             place = self._places.get(passage.key) or self._new_place(passage, passages)
-            came = passage.backward is not None
+            came = passage.backward is not None and math.prod(passage.shape) > 0  # an expert may be given no rows
             place.add(
                 index,
                 rms=forward.rms[position],
@@ -161,7 +160,8 @@ class PlaceRecords:
 def layer_of(passage: Passage, passages: Sequence[Passage], weighted: Mapping[nn.Module, str]) -> str:
     """The module with weights that a tensor belongs to: its own (or its block's), else the last before it."""
     module = passage.module
-    if passage.role == "output" and (module in weighted or any(True for _ in module.children())):
-        return passage.path
+    is_block = bool(passage.path) and any(True for _ in module.children())
+    if passage.role == "output" and (module in weighted or is_block):
+        return passage.path  # what the model itself puts together has no path: the layer before it is the place
     earlier = (each for each in reversed(passages[: passage.order]) if each.module in weighted)
     return next((each.path for each in earlier if each.role == "output"), passage.path)

@@ -46,6 +46,7 @@ def run_steps(
     optimizer: torch.optim.Optimizer | None,
     in_place: bool,
     thresholds: Mapping[str, float],
+    passed: Sequence[str] = (),
     make_probe: Callable[[nn.Module], Probe] | None = None,
     coherence: FlowCoherence | None = None,
     progress: bool = False,
@@ -81,7 +82,7 @@ def run_steps(
                 observer.before_update()
                 _update(optimizer)
                 observer.after_update()
-        return observer.record(thresholds), probe
+        return observer.record(thresholds, passed), probe
 
 
 def _one_step(

@@ -24,12 +24,8 @@ def any_sharded(values: Iterable[Any]) -> bool:
 
 
 def _sharded_type() -> Any:
-    """`DTensor`, if anybody has imported it; torch 2.4 has it elsewhere."""
-    for name in ("torch.distributed.tensor", "torch.distributed._tensor"):
-        kind = getattr(sys.modules.get(name), "DTensor", None)
-        if kind is not None:
-            return kind
-    return None
+    """`DTensor`, if anybody has imported it."""
+    return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
 
 
 def local_part(tensor: Any) -> Any:

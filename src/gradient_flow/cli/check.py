@@ -72,7 +72,7 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
     sys.exit(1 if failed else 0)
 
 
-_OURSELVES = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OURSELVES = str(Path(__file__).resolve().parents[1]) + os.sep
 _IMPORTLIB = os.path.dirname(os.path.abspath(importlib.__file__)) + os.sep
 _FORM = "`(model, input_fn, loss_fn)` or `(model, input_fn, loss_fn, optimizer)`"
 

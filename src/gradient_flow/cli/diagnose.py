@@ -33,7 +33,7 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     from gradient_flow.diagnosis.verdict import verdict
     from gradient_flow.errors import RunFileError
     from gradient_flow.report.data import readable
-    from gradient_flow.report.terminal import issues_text, verdict_text
+    from gradient_flow.report.terminal import WIDEST, issues_text, verdict_text, wrapped
 
     recorded = as_run(run)
     found = verdict(recorded)
@@ -48,6 +48,8 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
         out = console()
         sentence, _, _ = str(found).partition("\n")
         out.print(verdict_text(found.healthy, sentence, out.width))
+        if found.stored_message is not None:
+            out.print("\n".join(wrapped(found.stored_message, min(out.width, WIDEST))))
         if found.issues:
             out.print()
             out.print(issues_text(found.issues, out.width))

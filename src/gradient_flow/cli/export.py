@@ -27,7 +27,7 @@ def export(run: Path, to: str, what: str, out: str | None) -> None:
     """Write a run as a table: CSV, Parquet or JSON.
 
     What is not finite is empty in CSV and null elsewhere. The file is replaced as a whole or not at all. Parquet needs
-    the extra gradient-flow[parquet].
+    the package pyarrow.
 
     \b
     Exit status: 0  written

@@ -17,7 +17,8 @@ from gradient_flow.demo.setups import BUILD, Setup
 from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity
 from gradient_flow.diagnosis.sources import diagnose
 from gradient_flow.faces.preflight import ANALYZERS
-from gradient_flow.flow.watch import Flow, watch
+from gradient_flow.flow.flow import Flow
+from gradient_flow.flow.watch import watch
 from gradient_flow.probes.nonfinite.find import find_nonfinite
 from gradient_flow.probes.nonfinite.origin import NonFiniteOrigin
 

@@ -11,6 +11,10 @@ import numpy as np
 TARGET_RATIO: Final = 1e-3
 """An update that moves a weight by a thousandth of its size is the usual rule of thumb."""
 LARGEST_RATIO: Final = 1e-2
+_HIGHEST_RATE: Final = 10.0
+"""No optimizer is run with more: whoever would need it has scaled the loss down."""
+_HIGHEST_LIMIT: Final = 1e3
+"""A limit on the norm beyond this says that the loss is on another scale, not where to clip."""
 
 
 def rescale_weights(layers: Sequence[str], gain_per_layer: float) -> str:
@@ -34,17 +38,29 @@ def rescale_one(layer: str, gain: float, usual: float) -> str:
 def learning_rate_at_most(rate: float | None, ratio: float) -> str:
     """From the update-to-weight ratio that was seen."""
     if rate is None or not math.isfinite(ratio) or ratio <= 0:
-        return "Lower the learning rate by a factor of 1000, then raise it until the update ratio is near 1e-3."
+        return "Lower the learning rate, in steps of ten, until the update ratio is near 1e-3."
     return (
         f"Learning rate at most {_round(rate * LARGEST_RATIO / ratio)} (now {rate:g}): the update ratio is "
         f"{ratio:.2g}, and {LARGEST_RATIO:g} is the most that a stable run shows."
     )
 
 
+def lower_learning_rate(rate: float | None, ratio: float | None) -> str:
+    """The same words wherever a rate is too high; by the update ratio where that is known and large."""
+    if ratio is not None and ratio > LARGEST_RATIO:
+        return learning_rate_at_most(rate, ratio)
+    return "Lower the learning rate by a factor of 3" + ("." if rate is None else f", to {_round(rate / 3)}.")
+
+
 def learning_rate_up_to(rate: float | None, ratio: float) -> str:
     """From an update-to-weight ratio that is far too small."""
     if rate is None or not ratio > 0:
         return "Raise the learning rate until the update ratio is near 1e-3."
+    if rate * TARGET_RATIO / ratio > _HIGHEST_RATE:
+        return (
+            f"Take the factor off the loss, or use Adam, which does not depend on it: the update ratio is {ratio:.2g}, "
+            f"{TARGET_RATIO:g} is usual, and no learning rate for this loss would reach it."
+        )
     return (
         f"Raise the learning rate towards {_round(rate * TARGET_RATIO / ratio)} (now {rate:g}), in steps of ten: the "
         f"update ratio is {ratio:.2g}, and {TARGET_RATIO:g} is usual."
@@ -54,6 +70,11 @@ def learning_rate_up_to(rate: float | None, ratio: float) -> str:
 def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
     """A limit on the norm that touches the given share of the steps that were seen."""
     limit = float(np.percentile(norms, 100 * (1 - share)))
+    if limit > _HIGHEST_LIMIT:
+        return (
+            f"Clip the norm at its usual level, but bring that level ({np.median(norms):.2g}) down first: average the "
+            "loss, standardise targets."
+        )
     return f"Clip the norm at {limit:.3g}: it would touch {share:.0%} of your steps."
 
 

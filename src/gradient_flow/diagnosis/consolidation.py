@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.record import AnalysisRecord
+from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
 
 _T = IssueType
 _DEPTH: Final = frozenset({_T.VANISHING, _T.EXPLODING})
@@ -56,10 +56,15 @@ def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
 
 
 def beside(mains: Sequence[Issue], others: Iterable[Issue]) -> list[Issue]:
-    """Main issues, and of the others those whose type none of them is or explains."""
-    known = {issue.issue_type for issue in mains}
-    known |= {kind for issue in mains for kind in EXPLAINS.get(issue.issue_type, ())}
-    return [*mains, *(issue for issue in others if issue.issue_type not in known)]
+    """Main issues, and of the others those whose type none of them is or explains; a remark gives way to an issue."""
+    grave = [issue for issue in mains if issue.severity > IssueSeverity.LOW]
+    known = {issue.issue_type for issue in grave}
+    known |= {kind for issue in grave for kind in EXPLAINS.get(issue.issue_type, ())}
+    added = [issue for issue in others if issue.issue_type not in known]
+    graver = {issue.issue_type for issue in added if issue.severity > IssueSeverity.LOW}
+    kept = [issue for issue in mains if issue.severity > IssueSeverity.LOW or issue.issue_type not in graver]
+    remarks = {issue.issue_type for issue in kept if issue.severity == IssueSeverity.LOW}
+    return [*kept, *(i for i in added if i.severity > IssueSeverity.LOW or i.issue_type not in remarks)]
 
 
 def after_nonfinite(issues: Sequence[Issue]) -> list[Issue]:
@@ -75,6 +80,10 @@ def after_nonfinite(issues: Sequence[Issue]) -> list[Issue]:
 def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
     if other.issue_type not in EXPLAINS.get(main.issue_type, frozenset()):
         return False
+    if main.severity == IssueSeverity.LOW < other.severity:
+        return False  # a remark hides nothing that is graver
+    if _is_level(other) and (other.severity > IssueSeverity.LOW or main.issue_type is _T.NUMERICAL):
+        return False  # the user's own threshold stands by itself; a level is that of the finite steps
     by_rate = "update_ratio" in other.evidence
     if by_rate and main.issue_type is not _T.NUMERICAL:
         return False  # the learning rate has its own cause
@@ -87,6 +96,11 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
     if other.issue_type is _T.BOTTLENECK and main.issue_type in (_T.DEAD, _T.SATURATION):
         return abs(record.position(main.layer) - record.position(other.layer)) <= 2
     return True
+
+
+def _is_level(issue: Issue) -> bool:
+    """Whether it rests on a documented threshold."""
+    return any(name in issue.evidence for name in DEFAULTS)
 
 
 def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:

@@ -174,8 +174,25 @@ class Diagnosis(Sequence[Issue]):
             return f"Too few steps for a verdict: {self.steps}." if self.steps else "No step has been recorded yet."
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
+        if self.healthy:
+            return f"Healthy, with a remark on `{first.layer}`: {first.message}{also}"
         since = f" since step {first.step}" if first.step is not None else ""
         return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{also}"
+
+    @property
+    def stored_message(self) -> str | None:
+        """What the run said of itself at its end, in a sentence; None where that was by the same rules.
+
+        >>> found = Diagnosis([], steps=200)
+        >>> found.stored = {"rule_set": 1, "message": "Healthy: no issue found in 200 steps."}
+        >>> found.stored_message
+        'At the time, rule set 1 said: Healthy: no issue found in 200 steps.'
+        """
+        if self.stored is None:
+            return None
+        which = self.stored.get("rule_set")
+        rules = f"rule set {which}" if type(which) is int else "another rule set"
+        return f"At the time, {rules} said: {_message_of(self.stored)}"
 
     @property
     def step(self) -> int | None:
@@ -232,6 +249,19 @@ class Diagnosis(Sequence[Issue]):
 
     def __repr__(self) -> str:
         return f"Diagnosis({self.status!r}, {len(self)} issues, {self.steps} steps)"
+
+
+def _message_of(plain: Mapping[str, Any]) -> str:
+    """The sentence of a verdict that was kept as plain values."""
+    message, issues, steps = (plain.get(name) for name in ("message", "issues", "steps"))
+    if isinstance(message, str):
+        return message
+    try:
+        kept = [Issue.from_dict(each) for each in issues] if isinstance(issues, list) else []
+    except RunFileError:
+        return str(plain.get("status"))
+    enough = plain.get("status") != "insufficient_data"
+    return Diagnosis(kept, steps=steps if type(steps) is int else 0, enough=enough).message
 
 
 FAIL_ON: Final = (*(severity.name.lower() for severity in IssueSeverity), "never")

@@ -65,6 +65,24 @@ def spikes(norms: Sequence[float], *, window: int | None = None, least: int = 8,
     return found
 
 
+def heights(norms: Sequence[float], at: Sequence[int], window: int) -> list[float]:
+    """How many times its surroundings each spike is: the median of up to `window` norms around it, spikes left out.
+
+    >>> heights([8.0, 8.0, 80.0, 8.0, 0.1, 0.1, 0.1, 0.1], [2], window=4)
+    [10.0]
+    """
+    tall = set(at)
+    usual = [k for k, norm in enumerate(norms) if k not in tall and 0 < norm < math.inf]
+    found = []
+    for index in at:
+        here = bisect_left(usual, index)
+        before, after = usual[max(0, here - window // 2) : here], usual[here : here + window // 2]
+        # In a steep fall one side is far above the other: the higher one is what the spike has to exceed.
+        sides = [median(norms[k] for k in side) for side in (before, after) if side]
+        found.append(norms[index] / max(sides) if sides else 1.0)
+    return found
+
+
 def _stands_out(value: float, middle: float, spread: float, tall: float) -> bool:
     return (value - middle) / spread > SPIKE and value - middle > math.log(tall)
 
@@ -87,11 +105,51 @@ def loss_change(losses: Sequence[float], least: int = 1) -> float:
     return last / first if first > 0 else 1 + (last - first) / abs(first)
 
 
+def relative_slope(loss: float, gradient: float, weights: float) -> float:
+    """||gradient|| · ||weights|| / loss: what a step as long as the weights could change of the loss, in first order.
+
+    About 0.1 to 10 while there is something to learn. Next to nothing at a floor of the loss, and huge next to a loss
+    of zero, of which the slope is the root. A factor on the loss cancels. NaN where the loss is not positive.
+    """
+    return gradient * weights / loss if 0 < loss < math.inf else math.nan
+
+
+AT_FLOOR: Final = 1e-2
+NEAR_ZERO_LOSS: Final = 1e2
+"""Relative slopes below the first, or above the second, are those of a run that has converged."""
+
+
+def is_converged(losses: Sequence[float], gradient: float, weights: float) -> bool:
+    """Whether the loss is at its floor: flat there, or as good as zero."""
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    if not finite:
+        return False
+    loss = median(finite[-max(1, len(finite) // 5) :])
+    if loss == 0:
+        return True
+    slope = relative_slope(loss, gradient, weights)
+    return slope < AT_FLOOR or slope > NEAR_ZERO_LOSS
+
+
+def is_solved(losses: Sequence[float]) -> bool:
+    """Whether the last losses are all below a tenth of the very first: whatever the steps were, they did it.
+
+    Of the first alone, since a solver may be done before a fifth of the run, and a run that broke was worse since.
+    """
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return len(finite) > 1 and 0 <= max(finite[-3:]) < 0.1 * finite[0]
+
+
 class Slope(NamedTuple):
     """A slope and its standard error; NaN where there are too few points."""
 
     value: float
     error: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether it is beyond three of its standard errors."""
+        return self.value != 0 and abs(self.value) > 3 * self.error
 
 
 def median_slope(points: Points) -> float:

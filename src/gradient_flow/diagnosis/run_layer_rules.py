@@ -11,12 +11,13 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.updates import SUSPICIOUS, TOO_LARGE, TOO_SMALL
-from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
 from gradient_flow.record.evidence import LayerSeries, RunRecord
 
 LOST: Final = -4.0
 """Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""
 LEAST_LOSSES: Final = 5
+_LOW_LOSS: Final = 1e-2
 _QUIET: Final = 3
 """Tables in a row without a gradient."""
 
@@ -39,8 +40,8 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
     where = max(seen, key=lambda name: median(seen[name]))
     ratio = median(seen[where])
     change = loss_change(losses, LEAST_LOSSES)
-    stuck = not change < 0.9
-    if ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9):
+    solved = is_solved(losses)
+    if (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)) and not solved:
         yield Issue(
             issue_type=IssueType.EXPLODING,
             severity=IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM,
@@ -50,11 +51,11 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(rate, ratio)],
         )
-    elif ratio < TOO_SMALL and stuck:
+    elif ratio < TOO_SMALL and not change < 0.9 and not solved and not _has_converged(layers, losses):
         known = not math.isnan(change)
         yield Issue(
             issue_type=IssueType.SLOW,
-            severity=IssueSeverity.MEDIUM if known else IssueSeverity.LOW,
+            severity=IssueSeverity.MEDIUM if known and not _is_low(losses) else IssueSeverity.LOW,
             layer=where,
             message=f"no step moves a weight matrix by more than {ratio:.2g} of its size (1e-3 is usual)"
             + (", and the loss does not fall." if known else "."),
@@ -64,12 +65,28 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
         )
 
 
+def _has_converged(layers: Sequence[LayerSeries], losses: Sequence[float]) -> bool:
+    """Whether the loss is at its floor. A run does not know the size of its weights: that of usual ones stands in."""
+    weights = [layer for layer in layers if layer.is_weight and layer.elements and layer.norms]
+    if not weights or not losses:
+        return False
+    gradient = math.hypot(*(median(layer.norms[-_QUIET:]) for layer in weights))
+    # Usual initial weights have a norm near the root of their number of rows; a square matrix has n ** 0.25 ** 2.
+    return is_converged(losses, gradient, math.hypot(*(layer.elements[-1] ** 0.25 for layer in weights)))
+
+
+def _is_low(losses: Sequence[float]) -> bool:
+    """Whether the loss is so low that it may well be done; with a factor on the loss it need not be."""
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return bool(finite) and 0 <= median(finite[-LEAST_LOSSES:]) < _LOW_LOSS
+
+
 def quiet_layers(record: RunRecord) -> Iterator[Issue]:
     """Layers whose gradient is exactly zero in the last tables, and was not in an earlier one, or never came."""
     found = []
     for layer in record.layers:
         zero = [norm == 0 for norm in layer.norms]
-        if len(zero) >= _QUIET and all(zero[-_QUIET:]):
+        if len(zero) >= _QUIET and all(zero[-_QUIET:]) and not _is_bias_of_one_at_work(record, layer):
             since = len(zero) - next((k for k, each in enumerate(reversed(zero)) if not each), len(zero))
             found.append((layer, since))
     if found and len(found) < len(record.layers):
@@ -87,6 +104,13 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
                 "Lower the learning rate and start again from before that step." if since else "Check that it is used."
             ],
         )
+
+
+def _is_bias_of_one_at_work(record: RunRecord, layer: LayerSeries) -> bool:
+    """Whether it is a bias beside a weight that gets a gradient: its own may cancel to zero, as at a minimum."""
+    module = layer.name.rpartition(".")[0]
+    beside = (each for each in record.layers if each.is_weight and each.name.rpartition(".")[0] == module)
+    return not layer.is_weight and any(norm for each in beside for norm in each.norms[-_QUIET:])
 
 
 def lost_over_depth(record: RunRecord) -> Iterator[Issue]:
@@ -111,16 +135,24 @@ def _lost_over_depth(layers: Sequence[LayerSeries]) -> Iterator[Issue]:
             severity=IssueSeverity.HIGH,
             layer=known[0][0].name,
             step=known[0][0].steps[0],
-            message=f"the gradient of the first weights is 1/{10**-fall:.3g} of that of the last, "
-            f"{len(known) - 1} layers on, element by element.",
+            message=f"gradients in the first layer are {_plain_number(10**-fall)} times smaller than in the last, "
+            f"{len(known) - 1} layers on.",
             evidence={"decades": fall, "profile": {layer.name: size for layer, size in known}},
             cause="squashing activations or small initial weights in a deep stack.",
             advice=[
                 advice.rescale_weights(names, 10 ** (fall / len(drops))),
-                "Use ReLU or GELU with He initialisation in place of sigmoid or tanh.",
+                "Where activations are sigmoid or tanh, use ReLU or GELU with He initialisation.",
                 "Add normalisation or skip connections: both keep the gradient level.",
             ],
         )
+
+
+def _plain_number(value: float) -> str:
+    """Two digits, with commas while that is readable: 145,000 rather than 1.5e+05."""
+    if value >= 1e9:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+    digits = max(0, math.floor(math.log10(value)) - 2) if value >= 1 else 0
+    return f"{round(value / 10**digits) * 10**digits:,}"
 
 
 def _per_element(layer: LayerSeries) -> float:

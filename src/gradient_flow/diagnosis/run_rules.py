@@ -10,7 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.registry import Rule
-from gradient_flow.diagnosis.robust import loss_change, spikes
+from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import norm_trend
 from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
@@ -20,7 +20,9 @@ WINDOW: Final = 64
 LEAST: Final = 16
 OFTEN: Final = 0.05
 TALL: Final = 10.0
-"""A single spike counts when it is also this many times the median."""
+"""A single spike counts when it is also this many times the norms around it."""
+LEAST_HEIGHT: Final = 1.5
+"""Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
 KEEP_OUT: Final = "Until then keep such steps from the weights: gf.create_gradient_manager(nonfinite='skip')."
 ENOUGH: Final = 2
@@ -41,7 +43,6 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
     # Norms of another optimizer are on another scale: they say nothing of this one's.
     own = [series for series in record.totals if bad.step in series.steps] or record.totals
     before = [n for series in own for s, n in zip(series.steps, series.norms, strict=True) if s < bad.step]
-    rate = record.learning_rate_of(own[0].name) if own else record.learning_rate
     rising = _rises([norm for norm in before if math.isfinite(norm)])
     yield Issue(
         issue_type=IssueType.NUMERICAL,
@@ -54,7 +55,7 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
         if rising
         else "one operation or one batch: the norms before it are ordinary.",
         advice=[
-            advice.learning_rate_at_most(rate, 0.0) if rising else "Look at the batch of that step.",
+            _lower_rate(record, own[0].name if own else "") if rising else "Look at the batch of that step.",
             "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and its line of code.",
             KEEP_OUT,
         ],
@@ -72,8 +73,9 @@ def _trend(record: RunRecord, series: Series) -> Iterator[Issue]:
     if found.status not in ("vanishing", "exploding"):
         return
     falls = found.status == "vanishing"
-    change = loss_change(record.losses_of(series.name), LEAST_LOSSES)
-    if falls and change < 0.5:
+    losses = record.losses_of(series.name)
+    change = loss_change(losses, LEAST_LOSSES)
+    if change < 0.5 if falls else is_solved(losses):
         return  # the loss fell as well: that is what training is for
     whole = abs(found.change) >= 2
     layers = [layer for layer in record.layers if layer.optimizer in ("", series.name)]
@@ -89,7 +91,7 @@ def _trend(record: RunRecord, series: Series) -> Iterator[Issue]:
         else "a learning rate beyond the edge of stability.",
         advice=["Run gf.GradientFlowAnalyzer on the model as it is now: it sees activations, a run only weights."]
         if falls
-        else [advice.clip_at(norms), "Lower the learning rate by a factor of 3 from before that step."],
+        else [_lower_rate(record, series.name), advice.clip_at(norms[: found.indices[0]] or norms)],
     )
 
 
@@ -101,29 +103,35 @@ def unstable_norm(record: RunRecord) -> Iterator[Issue]:
 def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     steps, norms = series.finite()
     at = spikes(norms, window=WINDOW, least=LEAST)
-    middle = median(norms) if norms else 0.0
-    tall = max((norms[i] / middle for i in at), default=0.0) if middle > 0 else 0.0
+    # By the norms around it: over a run that converges the median falls far below those of the first steps.
+    times = heights(norms, at, WINDOW)
+    at = [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT]
+    tall = max(times, default=0.0)
     often = len(at) > OFTEN * max(len(norms), 1)
     if not at or not (often or tall >= TALL):
         return
+    usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
     yield Issue(
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
         layer=series.name,
         step=steps[at[0]],
-        message=f"{len(at)} of {len(norms)} recorded steps spike, up to {tall:.3g} times the median, {middle:.3g}.",
+        message=f"{len(at)} of {len(norms)} steps spiked, up to {tall:.3g} × the median norm around them.",
         evidence={
             "spikes": [steps[i] for i in at[:20]],
             "largest_over_median": tall,
             "share": len(at) / len(norms),
         },
         cause="single batches on another scale, or a learning rate at the edge of stability.",
-        advice=[advice.clip_at(norms), f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}."],
+        advice=[
+            advice.clip_at(usual[-WINDOW:] or norms),
+            f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
+        ],
     )
 
 
 def clipped_share(record: RunRecord) -> Iterator[Issue]:
-    """Clipping that acts on most steps sets the step size instead of catching spikes."""
+    """Clipping that acts on most steps sets the step size instead of catching spikes: ordinary, and worth a remark."""
     yield from _gravest(record, _mostly_clipped)
 
 
@@ -143,10 +151,10 @@ def _mostly_clipped(_record: RunRecord, series: Series) -> Iterator[Issue]:
             issue_type=IssueType.UNSTABLE,
             severity=IssueSeverity.LOW,
             layer=series.name,
-            message=f"{share:.0%} of the steps are clipped: the limit sets the step size, it no longer catches spikes.",
+            message=f"clipping acts on {share:.0%} of the steps, so the limit sets the step size.",
             evidence={"clipped_share": share, "median_norm": median(norms)},
-            cause="a limit below the usual norm.",
-            advice=[advice.clip_at(norms)],
+            cause="a limit below the usual norm, as is ordinary for language models and PPO.",
+            advice=["Nothing, if the run learns.", advice.clip_at(norms)],
         )
 
 
@@ -186,6 +194,18 @@ def _gravest(record: RunRecord, judge: Callable[[RunRecord, Series], Iterator[Is
     """What a rule finds of each optimizer by itself; of very many, as with one per parameter, the gravest."""
     found = [issue for series in record.totals for issue in judge(record, series)]
     return sorted(found, key=lambda issue: -issue.severity)[:_FEW]
+
+
+def _lower_rate(record: RunRecord, optimizer: str) -> str:
+    """One advice on the rate for all rules, so that a run is not given two."""
+    layers = [layer for layer in record.layers if layer.is_weight and layer.optimizer in ("", optimizer)]
+    ratios = [median(known) for layer in layers if (known := _known(layer.update_ratios))]
+    rate = record.learning_rate_of(optimizer) if optimizer else record.learning_rate
+    return advice.lower_learning_rate(rate, max(ratios, default=None))
+
+
+def _known(ratios: Sequence[float]) -> list[float]:
+    return [ratio for ratio in ratios if not math.isnan(ratio)]
 
 
 def _rises(norms: Sequence[float]) -> bool:

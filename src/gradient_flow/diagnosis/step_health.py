@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.diagnosis.robust import FLOOR, SPIKE, median_of, middle_and_spread, percentile_of
+from gradient_flow.diagnosis.robust import FLOOR, SPIKE, loss_change, median_of, middle_and_spread, percentile_of
 from gradient_flow.diagnosis.trend import LARGE_CHANGE
 
 WINDOW: Final = 100
@@ -195,12 +195,7 @@ def _drift(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> 
 
 def _converging(losses: Sequence[float]) -> bool:
     """Whether the loss fell as well: then a falling norm is success."""
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    if len(finite) < _SETTLED:
-        return False
-    edge = len(finite) // 5
-    first = median_of(finite[:edge])
-    return median_of(finite[-edge:]) < first - 0.5 * abs(first)
+    return loss_change(losses, _SETTLED) < 0.5
 
 
 def _level(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> Finding | None:

@@ -22,7 +22,7 @@ FAST_CHANGE: Final = 1.0
 FAST_RATE: Final = math.log10(1.5)
 """Decades per step from which on a change is fast."""
 _TAIL: Final = 3
-SPIKE: Final = 1.0
+JUMP: Final = 1.0
 """Decades above everything before it that make the last norm a spike."""
 
 
@@ -83,7 +83,7 @@ def norm_trend(norms: Sequence[float]) -> NormTrend:
     if late is not None:
         return NormTrend(late[0], slope, change, late[1], late[2])
     before = max(run[:-1])
-    if run[-1] > 0 and before > 0 and math.log10(run[-1] / before) >= SPIKE:
+    if run[-1] > 0 and before > 0 and math.log10(run[-1] / before) >= JUMP:
         message = f"The last norm, {run[-1]:.3g}, is {run[-1] / before:.3g} times the largest before it."
         return NormTrend("exploding", slope, change, (len(norms) - 1,), message)
     moving = f"moves {span}" if abs(change) >= 0.05 else f"stays near {last:.3g}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate
-from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueType
+from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
@@ -92,21 +92,25 @@ def _in_steps_of_the_run(issues: Sequence[Issue], network: AnalysisRecord, looke
 
 def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue]:
     """What forensics found about the first NaN says more than any rule: operation, line, cause and remedy."""
-    bad = next((issue for issue in issues if issue.issue_type is IssueType.NUMERICAL), None)
-    origins = [event.data.get("origin") for event in events if event.kind == FORENSICS]
-    origin = next((each for each in origins if isinstance(each, Mapping) and each.get("found")), None)
-    if bad is None or origin is None:
+    replayed = [(event.data.get("origin"), event.step) for event in events if event.kind == FORENSICS]
+    found = [(origin, step) for origin, step in replayed if isinstance(origin, Mapping) and origin.get("found")]
+    if not found:
         return list(issues)
+    origin, step = found[0]
+    bad = next((issue for issue in issues if issue.issue_type is IssueType.NUMERICAL), None)
+    if bad is None:  # it was kept from the record: a manager skipped the step, or replaced what was bad
+        bad = Issue(issue_type=IssueType.NUMERICAL, severity=IssueSeverity.HIGH, layer="model", message="", step=step)
+        issues = [bad, *issues]
     where = {
-        "operation": origin.get("operator"),
+        "operation": _text(origin, "operator"),
         "line": _line_of(origin),
-        "code": origin.get("code"),
-        "function": origin.get("function"),
+        "code": _text(origin, "code"),
+        "function": _text(origin, "function"),
     }
     better = replace(
         bad,
-        layer=str(origin.get("module") or bad.layer),
-        message=f"{_text(origin, 'message')}{_at_line(origin)}",
+        layer=_text(origin, "module") or bad.layer,
+        message=origin_sentence(origin),
         evidence={**{name: text for name, text in where.items() if text}, **bad.evidence},
         cause=_text(origin, "why") or bad.cause,
         advice=[text for text in (_text(origin, "advice"), KEEP_OUT) if text],
@@ -124,22 +128,33 @@ def _line_of(origin: Mapping[str, Any]) -> str:
     return f"{file}:{origin.get('line')}" if file else ""
 
 
-def _at_line(origin: Mapping[str, Any]) -> str:
+def origin_sentence(origin: Mapping[str, Any]) -> str:
+    """What forensics found, with the file, line and code where that is known."""
     line, code = _line_of(origin), _text(origin, "code")
-    return f" {line}{f': `{code}`' if code else ''}." if line else ""
+    where = f" {line}{f': `{code}`' if code else ''}." if line else ""
+    return f"{_text(origin, 'message')}{where}"
 
 
 def _stored(run: Run) -> Mapping[str, Any] | None:
-    told = None if run.end is None else run.end.data.get("verdict")
-    return told if isinstance(told, Mapping) else None
+    """What the run said of itself at its end."""
+    if run.end is None:
+        return None
+    told, message = run.end.data.get("verdict"), run.end.data.get("message")
+    if isinstance(told, Mapping):
+        return told
+    if run.header.get("format") == 1 and isinstance(message, str):
+        return {"rule_set": 1, "message": message}  # files of that format keep the sentence alone
+    return None
 
 
 def _of_rules_elsewhere(run: Run) -> list[Issue]:
     """What rules found that the run's author registered and nobody here did."""
     known = {*registered("run"), *registered("analysis")}
     found = []
-    for plain in (_stored(run) or {}).get("issues") or ():
-        if isinstance(plain, Mapping) and plain.get("origin") and plain["origin"] not in known:
+    issues = (_stored(run) or {}).get("issues")
+    for plain in issues if isinstance(issues, list) else ():
+        origin = plain.get("origin") if isinstance(plain, Mapping) else None
+        if isinstance(origin, str) and origin and origin not in known:
             try:
                 found.append(Issue.from_dict(plain))
             except RunFileError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 
 from gradient_flow.analysis.recording import analysis_run, found_by
 from gradient_flow.analysis.steps import Probe, gradient_field, input_jacobian, run_steps
+from gradient_flow.config import Default, passed
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
 from gradient_flow.diagnosis.verdict import NETWORK, verdict
@@ -20,13 +21,18 @@ from gradient_flow.record.plain import to_plain
 
 InputFn = Callable[[], Any]
 LossFn = Callable[[Any], torch.Tensor]
+_VANISHING: Final = Default(DEFAULTS["vanishing_threshold"])
+_EXPLODING: Final = Default(DEFAULTS["exploding_threshold"])
+_DEAD: Final = Default(DEFAULTS["dead_threshold"])
+_UNSTABLE: Final = Default(DEFAULTS["unstable_cv_threshold"])
 
 
 class GradientFlowAnalyzer:
     """Runs a few steps of a model and says which layer, since when, why, and what to do. Healthy: an empty list.
 
     Verdicts rest on ratios: a factor on the loss, the width or the batch size change none of medium severity or above.
-    A threshold other than its default is taken at its word.
+    A level beyond a default threshold is a LOW remark. A threshold that you pass, also with its default value, is taken
+    at its word: beyond it is HIGH.
 
     Args:
         enable_rnn_analyzer: also Jacobian analysis: the dynamics of recurrent parts (`analyzer.dynamics`), and without
@@ -52,10 +58,10 @@ class GradientFlowAnalyzer:
         model: nn.Module,
         enable_rnn_analyzer: bool = False,
         enable_circular_flow_analyser: bool = False,
-        vanishing_threshold: float = 1e-6,
-        exploding_threshold: float = 10.0,
-        dead_threshold: float = 0.9,
-        unstable_cv_threshold: float = 3.0,
+        vanishing_threshold: float = _VANISHING,
+        exploding_threshold: float = _EXPLODING,
+        dead_threshold: float = _DEAD,
+        unstable_cv_threshold: float = _UNSTABLE,
         *,
         enable_jacobian: bool | None = None,
         enable_vector_analysis: bool | None = None,
@@ -72,6 +78,13 @@ class GradientFlowAnalyzer:
             "dead_threshold": _share(dead_threshold, "dead_threshold"),
             "unstable_cv_threshold": _positive(unstable_cv_threshold, "unstable_cv_threshold"),
         }
+        self.passed = passed(
+            vanishing_threshold=vanishing_threshold,
+            exploding_threshold=exploding_threshold,
+            dead_threshold=dead_threshold,
+            unstable_cv_threshold=unstable_cv_threshold,
+        )
+        """Names of the thresholds that were passed."""
         self.record: AnalysisRecord | None = None
         """What the last analysis saw, as plain numbers."""
         self.seen: dict[str, Mapping[str, Any]] = {}
@@ -139,6 +152,7 @@ class GradientFlowAnalyzer:
             optimizer=optimizer,
             in_place=in_place,
             thresholds=self.thresholds,
+            passed=sorted(self._explicit(DEFAULTS)),
             make_probe=make_probe,
             coherence=coherence,
             progress=progress,
@@ -152,6 +166,10 @@ class GradientFlowAnalyzer:
             self.field = gradient_field(self.model, input_fn, loss_fn, players, coherence.value())
             self.seen["field"] = found_by(self.field)
         return list(verdict(analysis_run(record, self.seen)))
+
+    def _explicit(self, defaults: Mapping[str, float]) -> set[str]:
+        """Settings that the user passed, or changed since: they are taken at their word."""
+        return {name for name, value in defaults.items() if name in self.passed or getattr(self, name) != value}
 
     def _read_recurrence(self, probe: Any) -> Mapping[str, Any] | None:
         self.dynamics = probe.result()

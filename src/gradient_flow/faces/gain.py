@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from gradient_flow.capture.block_outputs import BlockOutputs, repeated_blocks
+from gradient_flow.config import disabled
 from gradient_flow.diagnosis import gains as formulas
 from gradient_flow.diagnosis.gains import GainOverDepth
 from gradient_flow.errors import InputError, MonitorStateError
@@ -86,7 +87,8 @@ class GradientGainMonitor:
         self._recorded = False
         self._closed = False
         self._outputs = BlockOutputs(self.blocks, self._record, self._begin_pass)
-        self._outputs.attach()
+        if not disabled():
+            self._outputs.attach()
 
     @classmethod
     def from_model(cls, model: nn.Module, **settings: Any) -> GradientGainMonitor:
@@ -174,7 +176,8 @@ class GradientGainMonitor:
     def resume(self) -> None:
         """Put the hooks back."""
         self._require_open("resume")
-        self._outputs.attach()
+        if not disabled():
+            self._outputs.attach()
 
     def close(self) -> None:
         """Remove every hook. What was recorded can still be read."""

@@ -11,14 +11,22 @@ from torch import nn
 
 from gradient_flow.analysis.recording import found_by
 from gradient_flow.analysis.steps import Probe
+from gradient_flow.config import Default, passed
 from gradient_flow.diagnosis.issue import Issue
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.errors import check_number
 from gradient_flow.faces.analyzers import GradientFlowAnalyzer, InputFn, LossFn, say, summary
 
-_RECURRENT: Final = {"optimal_radius": 0.9, "critical_band": 0.15}
-_ATTENTION: Final = {"min_entropy_threshold": 0.5, "min_diversity_threshold": 0.3}
-_POLICY: Final = {"min_entropy_threshold": 0.5, "min_std_threshold": 0.1, "max_std_threshold": 2.0}
+_RADIUS, _BAND = Default(0.9), Default(0.15)
+_ENTROPY, _DIVERSITY = Default(0.5), Default(0.3)
+_LEAST_STD, _MOST_STD = Default(0.1), Default(2.0)
+_RECURRENT: Final = {"optimal_radius": _RADIUS, "critical_band": _BAND}
+_ATTENTION: Final = {"min_entropy_threshold": _ENTROPY, "min_diversity_threshold": _DIVERSITY}
+_POLICY: Final = {
+    "min_entropy_threshold": _ENTROPY,
+    "min_std_threshold": _LEAST_STD,
+    "max_std_threshold": _MOST_STD,
+}
 
 _SHARE: Final = "a share between 0 and 1"
 _SAME: Final = {
@@ -46,15 +54,16 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
         model: nn.Module,
         enable_jacobian: bool = True,
         enable_vector_analysis: bool = False,
-        optimal_radius: float = 0.9,
-        critical_band: float = 0.15,
+        optimal_radius: float = _RADIUS,
+        critical_band: float = _BAND,
         track_hidden_states: bool = True,
         **thresholds: Any,
     ) -> None:
         super().__init__(model, **_by_one_name(enable_jacobian, enable_vector_analysis, thresholds))
         check_number("optimal_radius", optimal_radius, "a positive number", 0, open_ends="l")
         check_number("critical_band", critical_band, "a number of at least 0", 0)
-        self.optimal_radius, self.critical_band = optimal_radius, critical_band
+        self.optimal_radius, self.critical_band = float(optimal_radius), float(critical_band)
+        self.passed += passed(optimal_radius=optimal_radius, critical_band=critical_band)
         self.track_hidden_states = track_hidden_states
         self.reason = ""
         """Why there are no dynamics, where there are none."""
@@ -83,7 +92,7 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
         def read_probe(probe: Any) -> Mapping[str, Any] | None:
             settings = {name: getattr(self, name) for name in _RECURRENT}
             self.dynamics, self.reason = probe.result(**settings), probe.reason
-            explicit = _explicit(settings, _RECURRENT) | ({"required_lag"} if required_lag is not None else set())
+            explicit = self._explicit(_RECURRENT) | ({"required_lag"} if required_lag is not None else set())
             if self.dynamics is None:
                 return None
             return found_by(self.dynamics, **settings, required_lag=required_lag, explicit=explicit)
@@ -113,15 +122,19 @@ class TransformerAnalyzer(GradientFlowAnalyzer):
         model: nn.Module,
         enable_jacobian: bool = False,
         enable_vector_analysis: bool = False,
-        min_entropy_threshold: float = 0.5,
-        min_diversity_threshold: float = 0.3,
+        min_entropy_threshold: float = _ENTROPY,
+        min_diversity_threshold: float = _DIVERSITY,
         track_attention_weights: bool = True,
         **thresholds: Any,
     ) -> None:
         super().__init__(model, **_by_one_name(enable_jacobian, enable_vector_analysis, thresholds))
         check_number("min_entropy_threshold", min_entropy_threshold, _SHARE, 0, 1)
         check_number("min_diversity_threshold", min_diversity_threshold, _SHARE, 0, 1)
-        self.min_entropy_threshold, self.min_diversity_threshold = min_entropy_threshold, min_diversity_threshold
+        self.min_entropy_threshold = float(min_entropy_threshold)
+        self.min_diversity_threshold = float(min_diversity_threshold)
+        self.passed += passed(
+            min_entropy_threshold=min_entropy_threshold, min_diversity_threshold=min_diversity_threshold
+        )
         self.track_attention_weights = track_attention_weights
         self.attn_stats: Any = None
         self.reason = ""
@@ -149,7 +162,7 @@ class TransformerAnalyzer(GradientFlowAnalyzer):
             settings = {name: getattr(self, name) for name in _ATTENTION}
             if self.attn_stats is None:
                 return None
-            return found_by(self.attn_stats, **settings, explicit=_explicit(settings, _ATTENTION))
+            return found_by(self.attn_stats, **settings, explicit=self._explicit(_ATTENTION))
 
         found = self._issues(
             input_fn, loss_fn, steps, optimizer, in_place, progress, "attention", make_probe, read_probe
@@ -177,9 +190,9 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
         model: nn.Module,
         enable_jacobian: bool = False,
         enable_vector_analysis: bool = False,
-        min_entropy_threshold: float = 0.5,
-        min_std_threshold: float = 0.1,
-        max_std_threshold: float = 2.0,
+        min_entropy_threshold: float = _ENTROPY,
+        min_std_threshold: float = _LEAST_STD,
+        max_std_threshold: float = _MOST_STD,
         track_distributions: bool = True,
         **thresholds: Any,
     ) -> None:
@@ -189,8 +202,13 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
         if max_std_threshold != math.inf:
             least = f"a number above `min_std_threshold` ({min_std_threshold:g})"
             check_number("max_std_threshold", max_std_threshold, least, min_std_threshold, open_ends="l")
-        self.min_entropy_threshold = min_entropy_threshold
-        self.min_std_threshold, self.max_std_threshold = min_std_threshold, max_std_threshold
+        self.min_entropy_threshold = float(min_entropy_threshold)
+        self.min_std_threshold, self.max_std_threshold = float(min_std_threshold), float(max_std_threshold)
+        self.passed += passed(
+            min_entropy_threshold=min_entropy_threshold,
+            min_std_threshold=min_std_threshold,
+            max_std_threshold=max_std_threshold,
+        )
         self.track_distributions = track_distributions
         self.stats: Any = None
         self.reason = ""
@@ -234,7 +252,7 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
                 return None
             head = _policy_head(self.record, self.stats.valid_actions)
             about: dict[str, Any] = {"returns": returns, "best_return": max_return, "layer": head}
-            return found_by(self.stats, **settings, **about, explicit=_explicit(settings, _POLICY))
+            return found_by(self.stats, **settings, **about, explicit=self._explicit(_POLICY))
 
         found = self._issues(input_fn, loss_fn, steps, optimizer, in_place, progress, "policy", make_probe, read_probe)
         return found, self.stats
@@ -263,8 +281,3 @@ def _policy_head(record: AnalysisRecord | None, actions: float | None) -> str:
     wanted = round(actions or 0)
     fitting = [place.name for place in record.places if place.own_weights and place.units == wanted]
     return fitting[-1] if fitting else record.output_layer
-
-
-def _explicit(settings: dict[str, Any], defaults: dict[str, float]) -> set[str]:
-    """Settings that differ from the documented ones: those are taken at their word."""
-    return {name for name, default in defaults.items() if settings[name] != default}

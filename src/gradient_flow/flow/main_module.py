@@ -90,7 +90,7 @@ def _code_of(path: str) -> Any:
 def _exit_status(leaving: SystemExit) -> int:
     if leaving.code is None or isinstance(leaving.code, int):
         return leaving.code or 0
-    print(leaving.code, file=sys.stderr)
+    sys.stderr.write(f"{leaving.code}\n")
     return 1
 
 
@@ -105,9 +105,9 @@ def _report(error: BaseException) -> int | None:
     except SystemExit as leaving:
         return _exit_status(leaving)
     except BaseException as second:
-        print("Error in sys.excepthook:", file=sys.stderr)
+        sys.stderr.write("Error in sys.excepthook:\n")
         sys.__excepthook__(type(second), second, _without_own_frames(second))
-        print("\nOriginal exception was:", file=sys.stderr)
+        sys.stderr.write("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, trace)
     return None
 

@@ -21,9 +21,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradient_flow.capture import foreign_clipping as clipping
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
+from gradient_flow.config import DISABLE, disabled
 from gradient_flow.errors import warn
+from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.main_module import Ending, run_as_main
-from gradient_flow.flow.watch import Flow
 
 
 class ScriptWatch:
@@ -185,6 +186,10 @@ def run_script(
     target: str, arguments: list[str], *, as_module: bool, folder: Path, every: int, tell: Callable[[str], None]
 ) -> Ending:
     """Run a script or module as `python` would, under watch; say what was seen; return how it ended."""
+    if disabled():
+        ending = run_as_main(target, arguments, as_module=as_module)
+        tell(f"gradient-flow: {DISABLE} is set, so nothing was watched.")
+        return ending
     watched = ScriptWatch(folder, every)
     ending = run_as_main(target, arguments, as_module=as_module)
     if not watched.is_here:

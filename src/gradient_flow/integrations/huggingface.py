@@ -16,7 +16,8 @@ from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, MissingExtraError, MonitorStateError, check_whole, warn
 from gradient_flow.faces.manager import GradientManager
-from gradient_flow.flow.watch import Flow, watch
+from gradient_flow.flow.flow import Flow
+from gradient_flow.flow.watch import watch
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
 from gradient_flow.record.run import Run

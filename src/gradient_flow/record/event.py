@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gradient_flow.record.run_lines import is_step
+
 RESUMED: Final = "resumed"
 END: Final = "end"
 RESERVED_KINDS: Final = frozenset(("header", "parameters", "step", "look", "layers", "seen", RESUMED, END))
@@ -35,4 +37,4 @@ class Event:
         """From a line of the run file."""
         step = line.get("step")
         data = {name: value for name, value in line.items() if name not in ("kind", "step")}
-        return cls(kind=str(line["kind"]), step=step if isinstance(step, int) else None, data=data)
+        return cls(kind=str(line["kind"]), step=step if is_step(step) else None, data=data)

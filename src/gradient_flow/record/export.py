@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from gradient_flow.record.atomic import write_whole
 from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientStats, GradientTable
 
@@ -56,8 +56,5 @@ def without_nesting(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Strict, indented JSON, whole or not at all: written beside the target and moved over it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
-    os.replace(unfinished, path)
+    """Strict, indented JSON, whole or not at all."""
+    write_whole(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))

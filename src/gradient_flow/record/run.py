@@ -79,6 +79,7 @@ class Run:
         self.damaged = 0
         """Lines within the file that are no records."""
         self._lists: list[tuple[list[dict[str, Any]], int]] = []
+        self._names_listed: set[str] = set()
         self._tensors: dict[int, Tensors] = {}
 
     # ---- what a user asks -----------------------------------------------------------------------------------------
@@ -103,7 +104,10 @@ class Run:
     @property
     def notes(self) -> list[str]:
         """What was noticed on reading, such as a torn last line."""
-        return run_lines.torn_notes(self._lines.torn_at_end, self.damaged)
+        notes = run_lines.torn_notes(self._lines.torn_at_end, self.damaged)
+        if self.columns.left_out:
+            notes.append(f"Only the first {len(self.columns.names):,} series are kept; the file has more.")
+        return notes
 
     @property
     def steps(self) -> Sequence[dict[str, Any]]:
@@ -125,7 +129,7 @@ class Run:
 
         Nested values are named `outer/inner`; a list gives `name`, `name/1`, `name/2`.
         """
-        if name not in self.names:
+        if not len(self.columns) or name not in self.columns:
             raise KeyError(
                 f"no series {name!r} in {self._lines.path}: it has {', '.join(self.names) or 'no steps yet'}"
             )
@@ -212,16 +216,19 @@ class Run:
     def found(self, probe: str) -> list[tuple[int, Mapping[str, Any]]]:
         """What a probe saw, with the step of each look."""
         results: list[tuple[int, Mapping[str, Any]]] = []
-        for each in self.seen.get(probe, ()):
+        for each in list(self.seen.get(probe, ())):
             record = run_lines.whole_record(self._lines.read([each.span])[0])
             found = None if record is None else record.get("found")
             if isinstance(found, Mapping):
                 results.append((each.step, found))
+            else:
+                self.seen[probe].remove(each)
+                self.damaged += 1
         return results
 
     def has_news(self) -> bool:
-        """Whether the file has changed since the last `update`, without reading it."""
-        return self._lines.has_news()
+        """Whether the file has changed since the last `update`, without reading it; also while it has no header."""
+        return not self.headers or self._lines.has_news()
 
     def update(self) -> bool:
         """Take in what was appended; whether there was anything. A file that was replaced is read from its start."""
@@ -264,12 +271,16 @@ class Run:
         if not lines:
             return
         try:
+            if any(run_lines.may_be_deep(line) for line, _ in lines):
+                raise ValueError("to be looked at one by one")
             records = orjson.loads(b"[" + b",".join(line for line, _ in lines) + b"]")  # half the time of one by one
-            if not all(isinstance(record, dict) and run_lines.is_step(record.get("step")) for record in records):
+            sound = (isinstance(record, dict) and run_lines.is_step(record.get("step")) for record in records)
+            if len(records) != len(lines) or not all(sound):
                 raise ValueError("a step without a number")
             spans = [span for _, span in lines]
         except ValueError:
             whole = [(run_lines.whole_record(line), span) for line, span in lines]
+            whole = [(record if record is not None and record["kind"] == "step" else None, at) for record, at in whole]
             records = [record for record, _ in whole if record is not None]
             spans = [span for record, span in whole if record is not None]
             self.damaged += len(whole) - len(records)
@@ -338,7 +349,7 @@ class Run:
 
     def _take_header(self, record: dict[str, Any]) -> None:
         run_lines.check_format(self._lines.path, record.get("format"))
-        self.header, self.end = record, None
+        self.header, self.end = _with_known_types(record), None
         self.headers += 1
         started = record.get("started")
         self.started = self.started or (started if isinstance(started, str) else None)
@@ -350,8 +361,12 @@ class Run:
 
     def _list_parameters(self, listed: list[dict[str, Any]], *, anew: bool) -> None:
         # One list that grows, and how much of it was there: an optimizer per parameter may list them one by one.
+        if anew or not self._lists:
+            self._names_listed = set()
         growing = [] if anew or not self._lists else self._lists[-1][0]
-        growing += listed
+        # A line that stands there twice adds nothing.
+        growing += [parameter for parameter in listed if parameter["name"] not in self._names_listed]
+        self._names_listed |= {parameter["name"] for parameter in listed}
         self._lists.append((growing, len(growing)))
         for parameter in listed:
             self._described[parameter["name"]] = parameter
@@ -372,6 +387,10 @@ class Run:
         steps = self.table_steps
         which = f"there are {len(steps)}, from {steps[0]} to {steps[-1]}" if steps else "there are none"
         raise KeyError(f"step {step} has no table of tensors: {which}")
+
+    def discard_table(self, step: int) -> None:
+        """Count the table of a step as damaged and leave it out from now on."""
+        self._discard(self._table_span(step))
 
     def _discard(self, span: TableSpan) -> None:
         if span in self.tables:
@@ -429,3 +448,12 @@ def run_of_lines(lines: Iterable[Mapping[str, Any]]) -> Run:
 
 def _number(value: Any) -> float:
     return as_float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _with_known_types(header: dict[str, Any]) -> dict[str, Any]:
+    """A header whose settings are a mapping and whose versions are texts, or not there."""
+    texts = ("version", "torch", "python", "started", "source")
+    wrong = {name for name in texts if not isinstance(header.get(name, ""), str)}
+    if not isinstance(header.get("settings", {}), dict):
+        wrong.add("settings")
+    return {name: value for name, value in header.items() if name not in wrong}

@@ -7,10 +7,11 @@ they are asked for. The same lines may also lie in memory: a live run without a 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import orjson
@@ -31,6 +32,10 @@ _ENOUGH: Final = max(map(len, _TABLES)) + 24
 """Of a table so many bytes tell its step; it is always longer."""
 _CLOSING: Final = ord("}")
 _BLOCK: Final = 1 << 20
+DEEPEST: Final = 32
+"""Levels of nesting that a record may have: beyond some hundred it could be neither walked through nor written."""
+LARGEST_SIZE: Final = 1 << 53
+"""Elements that a tensor may have: beyond it counts are no longer exact."""
 LONGEST_LINE: Final = 1 << 28
 """A longer line is damage: a table of a million tensors has a quarter of that."""
 
@@ -120,7 +125,8 @@ def step_of_table(line: bytes, span: Span) -> int | None:
     if start is None:
         return None
     digits = line[start : line.find(b",", start)]
-    return int(digits) if digits.isdigit() else None
+    step = int(digits) if digits.isdigit() and len(digits) < _ENOUGH else None
+    return step if is_step(step) else None
 
 
 def whole_record(line: bytes) -> dict[str, Any] | None:
@@ -133,12 +139,33 @@ def whole_record(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
         return None
+    if may_be_deep(line) and not _is_shallow(record):
+        return None
     if record["kind"] == "step" and not is_step(record.get("step")):
         return None
     return record
 
 
-def is_step(value: Any) -> bool:
+def may_be_deep(line: bytes) -> bool:
+    """Whether a line has so many brackets that its record could be nested too deeply."""
+    return line.count(b"[") + line.count(b"{") > DEEPEST
+
+
+def _is_shallow(record: Any) -> bool:
+    level = [record]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return True
+    return False
+
+
+def is_step(value: Any) -> TypeGuard[int]:
     """Whether it can be the number of a step."""
     return type(value) is int and 0 <= value < 1 << 53
 
@@ -151,16 +178,30 @@ def header_of(line: bytes) -> dict[str, Any] | None:
 def check_parameters(parameters: Any) -> list[dict[str, Any]]:
     """Refuse descriptions of tensors that nothing could be done with."""
     listed = [] if parameters is None else parameters
+    names = set()
     for parameter in listed if isinstance(listed, list) else [listed]:
         known = isinstance(parameter, dict) and isinstance(parameter.get("name"), str)
-        shape = parameter.get("shape") if known else 0
-        sizes = shape is None or (isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape))
-        if not known or not sizes:
+        if not known or not _is_shape(parameter.get("shape")):
             raise RunFileError(
                 "The run file is damaged: `parameters` must have a name and a shape each, got "
                 f"{str(parameter)[:80]}. Restore the file from a copy."
             )
+        if parameter["name"] in names:
+            raise RunFileError(
+                f"The run file is damaged: `parameters` names {parameter['name'][:80]!r} twice. Restore the file from "
+                "a copy."
+            )
+        names.add(parameter["name"])
     return listed if isinstance(listed, list) else []
+
+
+def _is_shape(shape: Any) -> bool:
+    """Whether it can be the shape of a tensor, or stands for one that is not known."""
+    if shape is None:
+        return True
+    if not isinstance(shape, list) or len(shape) > DEEPEST or not all(type(size) is int for size in shape):
+        return False
+    return all(0 <= size <= LARGEST_SIZE for size in shape) and math.prod(shape) <= LARGEST_SIZE
 
 
 # ---- where lines come from --------------------------------------------------------------------------------------

@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import orjson
 
-from gradient_flow.errors import InputError, MissingExtraError, check_choice
+from gradient_flow.errors import InputError, MissingExtraError, RunFileError, check_choice
+from gradient_flow.record.atomic import written_whole
 from gradient_flow.record.look import COUNT_COLUMNS, FLOAT_COLUMNS
 from gradient_flow.record.run import Run
 
@@ -22,6 +21,9 @@ FORMATS: Final = ("csv", "parquet", "json")
 TABLES: Final = ("steps", "layers")
 _BATCH: Final = 10_000
 """Rows per row group of a Parquet file."""
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""With these a cell begins that a spreadsheet would work out: the name of a layer could run a command."""
 
 Row = dict[str, Any]
 
@@ -31,7 +33,8 @@ def columns_of(run: Run, what: str) -> list[str]:
     check_choice("what", what, TABLES)
     if what == "steps":
         return list(run.names)
-    extra = ["update_ratio"] if run.table_steps and "update_ratio" in run.layers(run.table_steps[0]) else []
+    first = next(_tables(run), {})
+    extra = ["update_ratio"] if "update_ratio" in first else []
     return ["step", "layer", *FLOAT_COLUMNS, *COUNT_COLUMNS, *extra]
 
 
@@ -39,11 +42,10 @@ def rows_of(run: Run, what: str) -> Iterator[list[Row]]:
     """The rows, in portions: all steps of a thousand, or the layers of one table."""
     names = columns_of(run, what)
     if what == "layers":
-        for step in run.table_steps:
-            record = run.layers(step)
+        for record in _tables(run):
             columns = [record.get(name) or [None] * len(record["names"]) for name in names[2:]]
             yield [
-                dict(zip(names, (step, layer, *values), strict=True))
+                dict(zip(names, (record["step"], layer, *values), strict=True))
                 for layer, *values in zip(record["names"], *columns, strict=True)
             ]
         return
@@ -55,6 +57,15 @@ def rows_of(run: Run, what: str) -> Iterator[list[Row]]:
             {name: _plain(value, name in whole) for name, value in zip(names, values, strict=True)}
             for values in zip(*part.values(), strict=True)
         ]
+
+
+def _tables(run: Run) -> Iterator[dict[str, Any]]:
+    """The tables that can be read; the others are counted, as what is noted of the run then says."""
+    for step in run.table_steps:
+        try:
+            yield run.layers(step)
+        except RunFileError:
+            run.discard_table(step)
 
 
 def portions(run: Run, what: str) -> int:
@@ -70,7 +81,7 @@ def write_table(portions: Iterable[list[Row]], columns: list[str], to: str, out:
     writer = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[to]
     if out is None:
         return writer(portions, columns, sys.stdout.buffer)
-    with _whole_or_nothing(out) as file:
+    with written_whole(out) as file:
         return writer(portions, columns, file)
 
 
@@ -78,12 +89,17 @@ def _write_csv(portions: Iterable[list[Row]], columns: list[str], file: BinaryIO
     count = 0
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
+    writer.writerow({name: _cell(name) for name in columns})
     for rows in portions:
-        writer.writerows(rows)
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
         count += len(rows)
     text.detach()
     return count
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets a quote in front; numbers are left alone."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _write_json(portions: Iterable[list[Row]], _columns: list[str], file: BinaryIO) -> int:
@@ -116,20 +132,6 @@ def _write_parquet(portions: Iterable[list[Row]], columns: list[str], file: Bina
                 waiting = []
         writer.write_table(arrow.Table.from_pylist(waiting, schema=schema))
     return count
-
-
-@contextmanager
-def _whole_or_nothing(path: Path) -> Iterator[BinaryIO]:
-    """A file beside the target that takes its place at the end, and is gone if there is no end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            yield file
-        os.replace(unfinished, path)
-    finally:
-        with suppress(FileNotFoundError):
-            unfinished.unlink()
 
 
 def _is_whole(value: float) -> bool:

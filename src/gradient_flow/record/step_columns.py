@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 from gradient_flow.record.step import LONGEST_LIST, NO_NUMBERS, as_float, flat_numbers, item_name
 
 _NUMBERS: Final = frozenset((float, int, bool, type(None)))
+_COUNTS: Final = frozenset(("nan_count", "inf_count", "skipped_steps", "optimizer"))
+"""Whole numbers from 0 on; anything else is not known."""
+_LARGEST_COUNT: Final = 2.0**53
+MOST_SERIES: Final = 4096
+"""Names beyond that are left out: a file whose every step logs other names would take memory without bound."""
 
 
 class StepColumns:
@@ -22,6 +27,8 @@ class StepColumns:
     def __init__(self) -> None:
         self._columns: dict[str, NDArray[np.float64]] = {"step": np.empty(64)}
         self._length = 0
+        self.left_out = False
+        """Whether there were more names than are kept."""
         self.remarks: dict[int, tuple[str | None, list[str]]] = {}
         """Step → what the guard did, and the layers that were not finite; of the steps that have either."""
 
@@ -32,6 +39,9 @@ class StepColumns:
     def names(self) -> list[str]:
         """Every column that there is."""
         return list(self._columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         return self._columns[name][: self._length]
@@ -56,6 +66,9 @@ class StepColumns:
                 for at, value in enumerate(values, start=self._length):
                     for name, number in flat_numbers({key: value}):
                         self._column(name)[at] = number
+        for key in _COUNTS & self._columns.keys():
+            counts = self._columns[key][here]
+            counts[~((counts >= 0) & (counts < _LARGEST_COUNT))] = np.nan
         if any("guard" in record or "nonfinite_layers" in record for record in records):
             self._remember_remarks(records)
         self._length += len(records)
@@ -70,13 +83,17 @@ class StepColumns:
     def _remember_remarks(self, records: Sequence[Mapping[str, Any]]) -> None:
         before: list[str] = []
         for record in records:
-            guard, layers = record.get("guard"), record.get("nonfinite_layers") or []
+            guard, layers = record.get("guard"), record.get("nonfinite_layers")
+            layers = layers if isinstance(layers, list) else []
             if guard or layers:
                 # Once the weights are NaN every step names the same layers: keep that list once.
                 before = before if layers == before else [str(layer) for layer in layers]
                 self.remarks[int(record["step"])] = None if guard is None else str(guard), before
 
     def _column(self, name: str) -> NDArray[np.float64]:
+        if name not in self._columns and len(self._columns) >= MOST_SERIES:
+            self.left_out = True
+            return np.empty(len(self._columns["step"]))
         if name not in self._columns:
             self._columns[name] = np.full(len(self._columns["step"]), np.nan)
         return self._columns[name]

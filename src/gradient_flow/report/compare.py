@@ -16,10 +16,11 @@ from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError
 from gradient_flow.record.run import Run
 from gradient_flow.report.parting import Parting, parting
+from gradient_flow.table.columns import INDEX
 
 SERIES: Final = ("norm", "loss", "lr")
 _TABLES: Final = 64
-_NONFINITE: Final = ("nan", "inf", "neg_inf")
+_NONFINITE: Final = [INDEX[name] for name in ("nan", "inf", "neg_inf")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +149,11 @@ def _layers(first: Run, other: Run) -> dict[str, Parting]:
 def _norms(run: Run, steps: Sequence[int]) -> dict[str, dict[int, float]]:
     """Of each layer its norm at the steps whose table has it: a table of one optimizer has its layers alone."""
     norms: dict[str, dict[int, float]] = {}
-    for step in steps:
-        record = run.layers(step)
-        bad = [sum(counts) for counts in zip(*(record[column] for column in _NONFINITE), strict=True)]
-        for name, norm, unusable in zip(record["names"], record["norm"], bad, strict=True):
-            # The norm of a table is that of the finite elements alone: of a layer that is all NaN it is 0.
-            norms.setdefault(name, {})[step] = math.nan if norm is None or unusable else norm
+    wanted = set(steps)
+    for span, table in run.intact_tables([each for each in run.tables if each.step in wanted]):
+        # The norm of a table is that of the finite elements alone: of a layer that is all NaN it is 0.
+        bad = table.rows[:, _NONFINITE].sum(axis=1) > 0
+        found = np.where(bad, np.nan, np.sqrt(table.rows[:, INDEX["sum_sq"]]))
+        for name, norm in zip(table.names, found.tolist(), strict=True):
+            norms.setdefault(name, {})[span.step] = norm
     return norms

@@ -8,12 +8,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.diagnosis.verdict import origin_sentence
 from gradient_flow.record.event import END, FORENSICS, RESUMED
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
+from gradient_flow.record.run_lines import is_step
 from gradient_flow.record.step_columns import StepColumns
+from gradient_flow.table.text import shorten
 
 NEWEST: Final = 1000
+_LONGEST: Final = 120
+"""Letters of a value that is shown."""
 _GAP: Final = 10
 """Clipped steps with no more than so many others between them are one stretch."""
 _ACTIONS: Final = {
@@ -56,7 +61,7 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
     found.sort(key=lambda event: event["step"])
     if run.end is not None:
         told = run.end.data.get("steps")
-        step = told if isinstance(told, int) else run.last_step or 0
+        step = told if is_step(told) else run.last_step or 0
         found.append(_event(step, "end", f"Ended after {step:,} steps: {_sentence(run.end.data.get('message'))}"))
     return found[-NEWEST:], len(found)
 
@@ -68,10 +73,10 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
         if event.kind == RESUMED:
             yield _event(step, "resumed", f"Resumed after step {step:,}.")
         elif event.kind == FORENSICS and isinstance(event.data.get("origin"), Mapping):
-            yield _event(step, "forensics", str(event.data["origin"].get("message") or "A step was replayed."))
+            yield _event(step, "forensics", origin_sentence(event.data["origin"]) or "A step was replayed.")
         elif event.kind != END:
-            values = ", ".join(f"{name} {value}" for name, value in list(event.data.items())[:8])
-            yield _event(step, "noted", f"{event.kind}{': ' if values else ''}{values}.")
+            values = ", ".join(shorten(f"{name} {value}", _LONGEST) for name, value in list(event.data.items())[:8])
+            yield _event(step, "noted", f"{shorten(event.kind, _LONGEST)}{': ' if values else ''}{values}.")
 
 
 def _clips(steps: StepColumns) -> Iterator[dict[str, Any]]:

@@ -16,10 +16,11 @@ _TITLES: Final = {
     IssueType.BOTTLENECK: "Gradients get stuck",
     IssueType.DISCONNECTED: "Cut off from the loss",
 }
-IN_WORK: Final = {
+IN_WORK: Final[dict[str, Any]] = {
     "sentence": "Verdict pending: the run is long, and its verdict follows in a moment.",
     "level": "unknown",
     "issues": [],
+    "then": None,
 }
 """What stands in place of a verdict that takes longer than a page may."""
 
@@ -32,7 +33,8 @@ def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
     if not diagnosis and diagnosis.status == "insufficient_data":
         level = "unknown"
     issues = [_issue(place, issue) for place, issue in enumerate(diagnosis.issues)]
-    return {"sentence": verdict_sentence(diagnosis), "level": level, "issues": issues}
+    sentence, then = verdict_sentence(diagnosis), diagnosis.stored_message
+    return {"sentence": sentence, "level": level, "issues": issues, "then": then}
 
 
 def verdict_sentence(diagnosis: Diagnosis) -> str:
@@ -42,8 +44,9 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     first, more = diagnosis[0], len(diagnosis) - 1
     since = "" if first.step is None else f" since step {first.step:,}"
     also = f" ({more} more {'issue' if more == 1 else 'issues'} below.)" if more else ""
-    healthy = "Healthy, with a remark: " if diagnosis.healthy else ""
-    return f"{healthy}{_title(first)}{since}: {first.message}{also}"
+    if diagnosis.healthy:
+        return f"Healthy, with a remark: {first.message}{also}"
+    return f"{_title(first)}{since}: {first.message}{also}"
 
 
 def _title(issue: Issue) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gradient_flow.diagnosis.network.depth import EXPLODED, VANISHED
 from gradient_flow.table.text import shorten
 
 BAR_WIDTH: Final = 12
@@ -112,12 +113,6 @@ def format_norm(norm: float) -> str:
         return f"{norm:.1e}"
     text = f"{norm:.{max(2, digits)}f}"
     return text if float(text) else f"{norm:.1e}"
-
-
-VANISHED: Final = -2.5
-"""Decades below the output's norm from which on a layer counts as vanishing."""
-EXPLODED: Final = 2.0
-"""Decades above the output's norm from which on a layer counts as exploding."""
 
 
 def layer_status(norm: float, reference: float) -> str:

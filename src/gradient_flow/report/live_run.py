@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -47,17 +48,38 @@ class LiveRun:
         self._diagnosis: Diagnosis | None = None
         self._judged_size = -1
         self._judged_at, self._took = -math.inf, 0.0
+        self._failed_size = -1
+        """Size of the run when its verdict could not be taken: it is not tried again before there is more."""
+        self._refused: tuple[tuple[int, ...], GradientFlowError] | None = None
+        """State of a file that cannot be read, and why: it is not read again before it changes."""
         self._worker: threading.Thread | None = None
 
     def update(self) -> bool:
         """Take in what was appended to the file; whether there was anything."""
         with self.lock:
-            grew = self.run.update()
+            state = self._state_of_file()
+            if self._refused is not None and state == self._refused[0]:
+                raise self._refused[1]
+            try:
+                grew = self.run.update()
+            except GradientFlowError as problem:
+                self._refused = None if state is None else (state, problem)
+                raise
+            self._refused = None
             self.thinning.keep(self.run.tables_unchanged)
             if grew and not self.run.in_memory:
                 with suppress(OSError):
                     self.written_at = self.run.path.stat().st_mtime
             return grew
+
+    def _state_of_file(self) -> tuple[int, ...] | None:
+        if self.run.in_memory:
+            return None
+        try:
+            about = self.run.path.stat()
+        except OSError:
+            return None
+        return about.st_ino, about.st_size, about.st_mtime_ns
 
     # ---- verdict --------------------------------------------------------------------------------------------------
 
@@ -90,13 +112,20 @@ class LiveRun:
     def judge_beside(self) -> None:
         """Take the verdict in a thread, if there is something new and the last one was not just now."""
         busy = self._worker is not None and self._worker.is_alive()
-        if len(self.run) and not busy and not self.judged and self._waited(least=1.0):
+        due = not self.judged and self._failed_size != self.run.size
+        if len(self.run) and not busy and due and self._waited(least=1.0):
             self._worker = threading.Thread(target=self._judge_quietly, daemon=True)
             self._worker.start()
 
     def _judge_quietly(self) -> None:
-        with suppress(GradientFlowError, OSError):  # a file that is gone: `update` says so, where it is heard
+        size = self.run.size
+        try:
             self.judge()
+        except (GradientFlowError, OSError):  # a file that is gone: `update` says so, where it is heard
+            self._failed_size = size
+        except Exception:  # a thread has nobody to raise it to
+            self._failed_size = size
+            logging.getLogger("gradient_flow").exception("The verdict on a run failed.")
 
     def _waited(self, least: float = 0.0) -> bool:
         return time.monotonic() - self._judged_at >= max(least, _PATIENCE * self._took)

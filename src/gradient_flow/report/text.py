@@ -21,7 +21,9 @@ _HEADINGS: Final = ("layer", "last norm", "smallest", "largest", "update", "NaN/
 def plain_report(data: Mapping[str, Any]) -> str:
     """The report for a terminal or a mail: no line is wider than 80 columns."""
     run, verdict = data["run"], data["verdict"]
-    lines = [*wrapped(verdict["sentence"], WIDTH), "", *wrapped(f"{run['name']}: {_facts(run)}", WIDTH)]
+    lines = [*wrapped(verdict["sentence"], WIDTH), ""]
+    lines += [*wrapped(verdict["then"], WIDTH), ""] if verdict["then"] else []
+    lines += [*wrapped(f"{run['name']}: {_facts(run)}", WIDTH)]
     for issue in verdict["issues"]:
         lines += ["", *wrapped(f"[{issue['severity']}] {issue['title']}{_since(issue)}", WIDTH, later="  ")]
         lines += wrapped(_sentence(issue["text"]), WIDTH, first="  ") if issue["text"] else []
@@ -29,7 +31,7 @@ def plain_report(data: Mapping[str, Any]) -> str:
         for rank, advice in enumerate(issue["advice"], start=1):
             lines += wrapped(_advice(advice), WIDTH, first=f"  {rank}. ")
         for name, value in issue["evidence"]:
-            lines += wrapped(f"{name}: {_value(value)}", WIDTH, first="  - ")
+            lines += wrapped(f"{name}: {_value(name, value)}", WIDTH, first="  - ")
     rows = list(_layer_rows(data))
     if rows:
         lines += ["", f"{'layer':<34}" + "".join(f"{heading:>9}" for heading in ("norm", *_HEADINGS[2:]))]
@@ -44,13 +46,14 @@ def markdown_report(data: Mapping[str, Any]) -> str:
     """The report as Markdown; what a name holds that Markdown or HTML would obey is escaped."""
     run, verdict = data["run"], data["verdict"]
     lines = [f"# {_escaped(verdict['sentence'])}", "", f"**{_escaped(run['name'])}**: {_escaped(_facts(run))}", ""]
+    lines += [_escaped(verdict["then"]), ""] if verdict["then"] else []
     for issue in verdict["issues"]:
         lines += [f"## {issue['severity']}: {_escaped(issue['title'] + _since(issue))}", ""]
         lines += [_escaped(_sentence(issue["text"])), ""] if issue["text"] else []
         lines += [f"Likely cause: {_escaped(issue['cause'])}", ""] if issue["cause"] else []
         lines += [f"{rank}. {_escaped(_advice(one))}" for rank, one in enumerate(issue["advice"], start=1)]
         lines += [""] if issue["advice"] else []
-        lines += [f"- {_escaped(str(name))}: {_escaped(_value(value))}" for name, value in issue["evidence"]]
+        lines += [f"- {_escaped(str(name))}: {_escaped(_value(name, value))}" for name, value in issue["evidence"]]
         lines += [""] if issue["evidence"] else []
     rows = list(_layer_rows(data))
     lines += ["## Layers", ""]
@@ -92,9 +95,11 @@ def _since(issue: Mapping[str, Any]) -> str:
     return "" if issue["first_step"] is None else f", since step {issue['first_step']}"
 
 
-def _value(value: Any) -> str:
+def _value(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
+    if name == "code":
+        return str(value)  # a number in it stays as it was written
     return _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.3g}", str(value))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -13,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from gradient_flow.errors import InputError, RunFileError
+from gradient_flow.record.atomic import write_whole
 from gradient_flow.report.data import page_data
 
 FORMATS: Final = ("html", "md", "json", "png", "txt")
@@ -37,7 +37,7 @@ def write_report(run_folder: str | Path, out: str | Path | None = None, format: 
         target = target / f"report.{format}"
     content = _WRITERS[format](page_data(folder))
     try:
-        _replace(target, content)
+        write_whole(target, content)
     except OSError as problem:
         raise RunFileError(
             f"The report cannot be written to {str(target)!r} ({problem.strerror}). Choose another place with `out`."
@@ -47,22 +47,6 @@ def write_report(run_folder: str | Path, out: str | Path | None = None, format: 
 
 def _folder_of(run: Path) -> Path:
     return run if run.is_dir() else run.parent
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """Beside the target first, then in its place: whoever opens it sees the old report or the new one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(unfinished, 0o666 & ~umask)  # a temporary file is its owner's alone; a report is to be shared
-        os.replace(unfinished, target)
-    except BaseException:
-        Path(unfinished).unlink(missing_ok=True)
-        raise
 
 
 def _html(data: Mapping[str, Any]) -> bytes:

@@ -60,6 +60,11 @@ def any_nonzero(rows: torch.Tensor) -> torch.Tensor:
     return (rows.flatten(0, 1) != 0).any(dim=0)
 
 
+def zero_units(gradient: torch.Tensor) -> torch.Tensor:
+    """Which rows of a weight's gradient (entries of a bias's) are exactly zero; (units,)."""
+    return (gradient.detach() == 0).flatten(1).all(dim=1) if gradient.dim() > 1 else gradient.detach() == 0
+
+
 def tanh_slopes(values: torch.Tensor) -> torch.Tensor:
     """The derivative of a tanh, from what it gave."""
     return 1 - values.square()

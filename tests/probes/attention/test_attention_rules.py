@@ -255,3 +255,11 @@ def test_statistics_print_as_a_table_and_issues_as_json():
 def test_rules_about_attention_need_no_torch():
     code = "import sys, gradient_flow.probes.attention.rules; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_queries_that_all_look_at_one_position_are_a_high_risk_of_rank_collapse():
+    sharp = layer(**COLLAPSED, sparsity=(0.875,) * 4)  # one of eight keys: as sparse as eight keys can be
+    assert collapse_risk([layer(0), sharp], 0.4) == "HIGH"
+    assert "high rank collapse risk (sparse attention)" in only(sharp).message
+    one_head_looks_around = layer(entropy=(0.03, 0.03, 0.03, 0.9), nats=(0.1, 0.1, 0.1, 3.0))
+    assert collapse_risk([one_head_looks_around], 0.4) == "LOW"

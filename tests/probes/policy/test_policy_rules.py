@@ -264,7 +264,7 @@ def test_a_large_standard_deviation_is_too_random():
     assert issue.severity == IssueSeverity.LOW
     assert "Excessive exploration (too random)" in issue.message
     assert only(continuous(*[3.0] * 20, half_range=1.0)).severity == IssueSeverity.MEDIUM
-    assert found(continuous(*[3.0] * 20, half_range=5.0)) == []
+    assert only(continuous(*[3.0] * 20, half_range=5.0)).severity == IssueSeverity.LOW  # documented, and within bounds
     assert only(continuous(*[1.5] * 20), max_std_threshold=1.0, explicit={"max_std_threshold"}).severity == 3
 
 
@@ -342,3 +342,9 @@ def test_every_issue_is_plain_and_prints():
             assert issue.layer == "policy"
             assert issue.to_dict()["evidence"]
             assert str(issue).startswith("[")
+
+
+@pytest.mark.parametrize("more", [{"half_range": 5.0}, {}])
+def test_a_standard_deviation_above_the_documented_maximum_is_never_silent(more):
+    rising = [float(k) for k in range(30)]
+    assert only(continuous(*[3.0] * 20, **more), returns=rising).severity == IssueSeverity.LOW

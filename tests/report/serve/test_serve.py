@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,15 +14,19 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from click.testing import CliRunner
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from browser import browser  # noqa: F401
 from gradient_flow.cli.main import main
 from gradient_flow.cli.serve import serve
 from gradient_flow.errors import ConfigError, RunFileError
 from gradient_flow.record.run_writer import RunWriter
-from gradient_flow.report import digest as run_digest
+from gradient_flow.report import live_run
 from gradient_flow.report.data import page_data
 from gradient_flow.report.serve import live_runs
+from gradient_flow.report.serve.access import Access
+from gradient_flow.report.serve.app import application
 from gradient_flow.report.serve.run_ids import RunFolder, id_of, path_of
 from gradient_flow.report.serve.server import DashboardServer
 
@@ -51,7 +56,7 @@ def parameter(name):
 
 def layers(step):
     record = {
-        "kind": "layers",
+        "kind": "look",
         "step": step,
         "rows": None,
         "norm": [1.0, 2.0],
@@ -228,7 +233,7 @@ def test_the_list_knows_the_last_step_behind_long_and_torn_lines(tmp_path):
         tmp_path / "runs" / "long", {"started": "2026", "settings": {}, "parameters": [parameter("x" * 200_000)]}
     )
     writer.write({"kind": "step", "step": 41, "time": 4.1, "norm": 1.0})
-    writer.write({"kind": "layers", "step": 41, "rows": None, "norm": [0.123456] * 200_000})
+    writer.write({"kind": "look", "step": 41, "rows": None, "norm": [0.123456] * 200_000})
     writer.close()
     with writer.path.open("ab") as file:
         file.write(b'{"kind":"step","step":42,"ti')
@@ -336,10 +341,33 @@ def test_reading_only(folder, method):
 
 def test_a_foreign_name_for_this_machine_is_refused(folder):
     with served(folder) as server:
-        for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", ""):
+        foreign = ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "")
+        for host in (*foreign, "[::1].evil.com", "[::1].evil.com:80", "[::1]:80.evil.com", "[::1", "localhost:80:80"):
             assert ask(server, "/api/runs", headers={"Host": host})[0] == 403, host
-        for host in ("localhost", f"localhost:{server.port}", "127.0.0.1:1", "[::1]:80"):
+        for host in ("localhost", f"localhost:{server.port}", "127.0.0.1:1", "[::1]:80", "[::1]"):
             assert ask(server, "/api/runs", headers={"Host": host})[0] == 200, host
+
+
+def test_a_websocket_is_refused_without_a_traceback(folder, capfd):
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    with served(folder) as server:
+        for path in ("/", "/api/run/a/events"):
+            assert 400 <= ask(server, path, headers=upgrade)[0] < 500
+        assert get(server, "/api/runs")["runs"]
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_a_websocket_is_refused_also_where_no_library_for_it_is_installed(folder):
+    live = live_runs.LiveRuns(RunFolder(folder))
+    client = TestClient(Access(application(live), host="127.0.0.1", token=None), base_url="http://localhost")
+    assert client.get("/api/runs", headers={"Upgrade": "WebSocket"}).status_code == 400
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/"):
+        pass
 
 
 def test_another_address_needs_the_token(folder):
@@ -412,8 +440,8 @@ def test_growth_is_told_while_another_process_writes(tmp_path):
 
 
 def test_a_long_run_is_read_on_in_the_background_and_that_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_digest, "SAMPLE", 5)
-    monkeypatch.setattr(run_digest, "LONG", 10)
+    monkeypatch.setattr(live_run, "SAMPLE", 5)
+    monkeypatch.setattr(live_run, "LONG", 10)
     folder = write_run(tmp_path / "run", 300)
     with served(folder) as server:
         early = get(server, "/api/run/-")
@@ -496,7 +524,7 @@ def test_a_missing_extra_names_the_command_that_installs_it(folder, monkeypatch)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = CliRunner().invoke(main, ["serve", str(folder)])
     assert result.exit_code == 2
-    assert "pip install 'gradient-flow[dashboard]'" in result.output
+    assert re.search(r'pip install "starlette\S*" "uvicorn\S*"', result.output)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):

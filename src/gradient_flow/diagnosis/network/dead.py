@@ -20,6 +20,8 @@ sign for all of them, about half of the units are silent by chance, and that is 
 _CHANCE: Final = 4.0
 """Deviations of the share of silent units, if each were silent with probability one half."""
 _LEAST_ROWS: Final = 64
+_FEW_ROWS: Final = 16
+"""Enough where nearly all units are silent: by chance each is in one of 65,000 cases."""
 
 
 def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
@@ -31,7 +33,7 @@ def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
         layer = record.layer(place.name)
         if layer is None or not layer.trainable or layer.is_embedding or place.units < 2:
             continue
-        if place.rows_seen < _LEAST_ROWS and shares[index] < 1.0:
+        if place.rows_seen < (_LEAST_ROWS if shares[index] < DEAD_LAYER else _FEW_ROWS) and shares[index] < 1.0:
             continue
         around = max([shares[j] for j in (index - 1, index + 1) if 0 <= j < len(places)], default=0.0)
         varied = place.variation is None or place.variation > VARIED
@@ -166,28 +168,6 @@ def _no_gradient_from_loss(record: AnalysisRecord, output: Place) -> Iterator[Is
         ],
         step=1,
     )
-
-
-def zero_gradients(record: AnalysisRecord) -> Iterator[Issue]:
-    """The documented share of zero gradients, at the user's word where `dead_threshold` was set."""
-    if "dead_threshold" not in record.explicit:
-        return
-    limit = record.thresholds["dead_threshold"]
-    for layer in record.layers:
-        shares = [share for share in layer.zero_share if math.isfinite(share)]
-        # Rows of an embedding that the batch does not use are not dead, and neither is a layer that starts at zero.
-        if not shares or not layer.trainable or layer.is_embedding or not min(shares) > limit:
-            continue
-        yield Issue(
-            issue_type=IssueType.DEAD,
-            severity=IssueSeverity.HIGH,
-            layer=layer.name,
-            message=f"{min(shares):.0%} of its gradient is zero in every step, above `dead_threshold` = {limit:g}.",
-            evidence={"zero_share": min(shares), "dead_threshold": limit},
-            cause="the threshold was set by you and is taken at its word.",
-            advice=["Look for units that never fire (large negative biases), or a part that the batch does not use."],
-            step=1,
-        )
 
 
 def _always_zero(place: Place) -> bool:

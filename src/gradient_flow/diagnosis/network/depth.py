@@ -9,7 +9,7 @@ from typing import Final
 
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.profile import DepthProfile, depth_profiles
+from gradient_flow.diagnosis.network.profile import DepthProfile, Part, depth_profiles
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
 
 VANISHED: Final = -2.5
@@ -24,6 +24,8 @@ WRONG_LOSS: Final = 6.0
 """Loss of a classifier per unit of its gradient, in units of ln(classes). A guess has about 1, one that is right less,
 and one whose logits are so large that it is sure and wrong far more. A factor on the loss cancels."""
 _SEVERITY_STEP: Final = 1.0
+_STANDS_OUT: Final = 100.0
+"""Times that a branch adds more to the loss than any other, to be the one that enlarges their sum."""
 
 
 def vanishing_over_depth(record: AnalysisRecord) -> Iterator[Issue]:
@@ -154,15 +156,16 @@ def _forward_issue(record: AnalysisRecord, profile: DepthProfile) -> Issue | Non
         return None
     strongest = max(whole[start : end + 1], key=lambda part: part.growth)
     alone = strongest.growth > 0.5 * growth
-    place = strongest.layer if alone else whole[start].earlier.layer
-    layers = list(dict.fromkeys(part.layer for part in whole[start : end + 1]))
+    branch = _branch_before(record, strongest) if alone else None
+    place = branch or (strongest.layer if alone else whole[start].earlier.layer)
+    layers = [branch] if branch else list(dict.fromkeys(part.layer for part in whole[start : end + 1]))
     per_layer = 10 ** (growth / max(len(layers), 1))
     sure = f", and logits of {last.typical_rms:.3g} make the model sure of wrong answers" if wrong > WRONG_LOSS else ""
     return Issue(
         issue_type=IssueType.EXPLODING,
         severity=_severity(max(growth - FORWARD, 0.0) + EXPLODED, EXPLODED),
         layer=place,
-        message=f"values grow by a factor of {_factor(10**growth)} on their way through {len(layers)} layers{sure}.",
+        message=f"values grow by a factor of {_factor(10**growth)} on their way through {_layers(len(layers))}{sure}.",
         evidence={
             "growth_of_values": 10**growth,
             "growth_per_layer": per_layer,
@@ -174,6 +177,20 @@ def _forward_issue(record: AnalysisRecord, profile: DepthProfile) -> Issue | Non
         advice=[advice.rescale_weights(layers, per_layer), *_ways(record, 1)],
         step=None if record.trained else 1,
     )
+
+
+def _branch_before(record: AnalysisRecord, part: Part) -> str | None:
+    """The branch that enlarges what the later layer is given, where values grow before that layer and not in it."""
+    earlier, later = part.earlier, part.later
+    between = [place for place in record.places if earlier.order < place.order < later.order]
+    taken = next((place for place in between if place.name == later.name and place.role == "input"), None)
+    if taken is None or not taken.typical_rms > earlier.typical_rms * 10 ** (0.5 * part.growth):
+        return None
+    # Value times gradient is what a branch adds to the loss: the one that was enlarged stands out by it.
+    weight = {p.name: p.typical_rms * (p.typical_gradient or 0.0) for p in between if p.own_weights and not p.call}
+    branch = max(weight, key=lambda name: weight[name], default=None)
+    others = [value for name, value in weight.items() if name != branch]
+    return branch if branch is not None and weight[branch] > _STANDS_OUT * max(others, default=0.0) else None
 
 
 def _inputs_too_large(record: AnalysisRecord, layer: str, wrong: float) -> Issue:
@@ -210,39 +227,6 @@ def _sure_and_wrong(record: AnalysisRecord, output: Place) -> float:
     return losses[0] / (math.sqrt(rows) * norm) / math.log(record.classes)
 
 
-def absolute_thresholds(record: AnalysisRecord) -> Iterator[Issue]:
-    """The documented levels: at the user's word where set, else LOW and only where the profile points the same way."""
-    gain = min((profile.gain for profile in depth_profiles(record)), default=0.0)
-    rise = max((profile.gain for profile in depth_profiles(record)), default=0.0)
-    for name, kind, sign, supported in (
-        ("vanishing_threshold", IssueType.VANISHING, -1, gain < -2.0),
-        ("exploding_threshold", IssueType.EXPLODING, 1, rise > 1.5),
-    ):
-        limit, explicit = record.thresholds[name], name in record.explicit
-        if not (explicit or supported):
-            continue
-        crossed = []
-        for layer in record.layers:
-            norms = [norm for norm in layer.gradient if norm is not None and math.isfinite(norm) and norm > 0]
-            if norms and layer.trainable and sign * (median(norms) - limit) > 0:
-                crossed.append((layer.name, median(norms)))
-        if crossed:
-            where, norm = max(crossed, key=lambda item: sign * item[1])
-            relation = "below" if sign < 0 else "above"
-            yield Issue(
-                issue_type=kind,
-                severity=IssueSeverity.HIGH if explicit else IssueSeverity.LOW,
-                layer=where,
-                message=f"the gradient norm, {norm:.3g}, is {relation} `{name}` = {limit:g} in {len(crossed)} layers.",
-                evidence={name: limit, "gradient_norm": norm, "layers": [layer for layer, _ in crossed]},
-                cause="a level depends on the scale of the loss and on the size of the layer."
-                if not explicit
-                else "the threshold was set by you and is taken at its word.",
-                advice=["Look at the profile over depth, which does not depend on the scale of the loss."],
-                step=1,
-            )
-
-
 def _severity(excess: float, limit: float) -> IssueSeverity:
     beyond = abs(excess) - limit
     if beyond >= 1.5 * _SEVERITY_STEP:
@@ -254,9 +238,13 @@ def _factor(value: float) -> str:
     return f"{value:.3g}" if value >= 1 else f"1/{1 / value:.3g}"
 
 
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
+
+
 def _cause(record: AnalysisRecord, sign: int) -> str:
     kinds = {place.kind for place in record.places}
-    if sign < 0 and kinds & {"Sigmoid", "Tanh"}:
+    if sign < 0 and _squashing(record) & {"Sigmoid", "Tanh"}:
         return "a squashing activation (sigmoid, tanh) in a deep stack: each layer passes on only part of the gradient."
     if sign < 0:
         return "the initial weights are too small for the activation and the depth."
@@ -265,10 +253,17 @@ def _cause(record: AnalysisRecord, sign: int) -> str:
     return "the initial weights are too large for the activation and the depth."
 
 
+def _squashing(record: AnalysisRecord) -> set[str]:
+    """Kinds of activation between layers that squash; the one behind the last layer is the loss's matter."""
+    last = max((place.order for place in record.places if place.own_weights), default=-1)
+    kinds = {place.kind for place in record.places if place.order < last}
+    return kinds | {activation.kind for activation in record.activations if not activation.is_last}
+
+
 def _ways(record: AnalysisRecord, sign: int) -> list[str]:
-    kinds = {place.kind for place in record.places}
     if sign < 0:
-        swap = ["Use ReLU or GELU with He initialisation instead of sigmoid."] if "Sigmoid" in kinds else []
+        sigmoid = "Sigmoid" in _squashing(record)
+        swap = ["Use ReLU or GELU with He initialisation instead of sigmoid."] if sigmoid else []
         return [*swap, "Add normalisation (LayerNorm, BatchNorm) or skip connections: both keep the gradient level."]
     return [
         "Scale residual branches by 1/sqrt(number of blocks), or normalise before each of them.",

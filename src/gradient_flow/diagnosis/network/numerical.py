@@ -50,10 +50,12 @@ def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
         low = first.dtype in ("float16", "bfloat16")
         earlier = [place.rms[index] for place in record.places if place.order < first.order and index < len(place.rms)]
         largest = max((value for value in earlier if math.isfinite(value)), default=math.nan)
+        # Made inside a module's own `forward`, it is that module's; between two modules, that of the layer before.
+        made = first.name if first.role == "output" else ""
         return _issue(
-            first.layer or "model",
+            made or first.layer or "model",
             f"the forward pass first gives {_at(first.bad_values, index)} NaN or Inf at the {first.role} of "
-            f"`{first.name or 'model'}`"
+            f"`{first.name or 'model'}`{_between(first)}"
             + (f"; values before it reach {largest:.3g} (root mean square)." if math.isfinite(largest) else "."),
             f"an overflow in {first.dtype}, whose largest number is 65504."
             if low and first.dtype == "float16"
@@ -81,6 +83,12 @@ def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
     return None
 
 
+def _between(place: Place) -> str:
+    """What lies before an input that no module returned."""
+    apart = place.role == "input" and place.layer and place.layer != place.name
+    return f", made between `{place.layer}` and it" if apart else ""
+
+
 def _reaches_nothing(record: AnalysisRecord, index: int, step: int) -> bool:
     """Whether loss and gradients are finite all the same: masks put -Inf where a softmax makes it 0."""
     loss = record.losses[step] if step < len(record.losses) else math.nan
@@ -95,7 +103,8 @@ def _backward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
         return None
     if bad:
         first = max(bad, key=lambda place: place.order)
-        layer, count, where = first.layer, _at(first.bad_gradients, index), f"the {first.role} of `{first.name}`"
+        layer, count = first.layer or "model", _at(first.bad_gradients, index)
+        where = f"the {first.role} of `{first.name or 'model'}`"
     else:
         owner = max(weights, key=lambda each: -1 if each.order is None else each.order)
         layer, count, where = owner.name, _at(owner.bad_gradients, index), f"the weights of `{owner.name}`"

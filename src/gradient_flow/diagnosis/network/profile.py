@@ -142,6 +142,8 @@ def _maker(earlier: Place, later: Place) -> str:
     """Of two inputs in a row, the module that took the first made the second: a branch that is added by hand."""
     if later.role == "input" and earlier.role == "input":
         return earlier.name
+    if not later.name:
+        return earlier.layer  # put together by the model itself, which has no path
     return later.layer
 
 

@@ -14,7 +14,7 @@ DEFAULTS: Final = {
     "dead_threshold": 0.9,
     "unstable_cv_threshold": 3.0,
 }
-"""The documented thresholds. One that differs was set by the user and is taken at its word."""
+"""The documented thresholds: beyond one of them alone is a LOW remark."""
 
 Numbers = Sequence[float | None]
 
@@ -134,6 +134,11 @@ class Layer:
     bad_gradients: list[int] = field(default_factory=list)
     zero_share: list[float] = field(default_factory=list)
     """Share of gradient elements that are exactly zero."""
+    idle_units: float | None = None
+    """Share of units (rows of its matrix) whose gradient was exactly zero in every watched step; None where few
+    elements were zero, so that nobody counted."""
+    masked: bool = False
+    """Whether a mask of its own, or weights that are mostly zero, make its gradient sparse by design."""
     update_ratio: list[float] = field(default_factory=list)
     """How far a step moved the matrix, relative to its size, one per watched step with an optimizer."""
     weight_norm: float = math.nan
@@ -180,11 +185,14 @@ class AnalysisRecord:
     cosines: list[float] = field(default_factory=list)
     """Between the gradients of successive steps."""
     thresholds: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULTS))
+    passed: tuple[str, ...] = ()
+    """Names of the thresholds that the user passed, also where the value equals the default."""
 
     @property
     def explicit(self) -> frozenset[str]:
-        """Thresholds that the user set."""
-        return frozenset(name for name, value in self.thresholds.items() if value != DEFAULTS.get(name))
+        """Thresholds that the user set and that are taken at their word; another value can only have been set."""
+        differ = {name for name, value in self.thresholds.items() if value != DEFAULTS.get(name)}
+        return frozenset(differ.union(self.passed))
 
     @property
     def output_layer(self) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 from gradient_flow.diagnosis.network import bottleneck as bottleneck_rules
 from gradient_flow.diagnosis.network import dead as dead_rules
 from gradient_flow.diagnosis.network import depth as depth_rules
+from gradient_flow.diagnosis.network import levels as level_rules
 from gradient_flow.diagnosis.network import numerical as numerical_rules
 from gradient_flow.diagnosis.network import saturation as saturation_rules
 from gradient_flow.diagnosis.network import stability as stability_rules
@@ -23,15 +24,15 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     dead_rules.dead_units,
     dead_rules.blocked_gradient,
     saturation_rules.saturation,
-    dead_rules.zero_gradients,
     bottleneck_rules.bottlenecks,
     depth_rules.vanishing_over_depth,
     depth_rules.exploding_over_depth,
     depth_rules.starved_layers,
-    depth_rules.absolute_thresholds,
     update_rules.learning_rate_too_large,
     update_rules.learning_rate_too_small,
     stability_rules.unstable_norm,
     stability_rules.overshooting,
-    stability_rules.coefficient_of_variation,
+    level_rules.gradient_levels,
+    level_rules.zero_gradients,
+    level_rules.coefficient_of_variation,
 )

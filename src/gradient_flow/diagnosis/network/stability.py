@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import fmean, median, pstdev
+from statistics import median, pstdev
 from typing import Final
 
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
-from gradient_flow.diagnosis.network.updates import change_of_loss
+from gradient_flow.diagnosis.network.updates import change_of_loss, largest_update
 from gradient_flow.diagnosis.robust import middle_and_spread, spikes
 
 LARGE: Final = 10.0
@@ -75,7 +75,7 @@ def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
     change = change_of_loss(record)
     if not record.trained or len(cosines) < _LEAST_STEPS or median(cosines) > OVERSHOOT or change < 0.9:
         return
-    rate = record.learning_rate
+    rate, ratio = record.learning_rate, largest_update(record)
     yield Issue(
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.HIGH if change > 2 or math.isnan(change) else IssueSeverity.MEDIUM,
@@ -84,29 +84,9 @@ def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
         f"and the loss is {change:.3g} times the first.",
         evidence={"cosine": median(cosines), "loss_change": change, "learning_rate": rate},
         cause="the learning rate is beyond the edge of stability.",
-        advice=[f"Lower the learning rate to {rate / 4:.1g} or less." if rate else "Lower the learning rate."],
+        advice=[advice.lower_learning_rate(rate, ratio)],
         step=1,
     )
-
-
-def coefficient_of_variation(record: AnalysisRecord) -> Iterator[Issue]:
-    """The documented limit: at the user's word where `unstable_cv_threshold` was set."""
-    if "unstable_cv_threshold" not in record.explicit:
-        return
-    limit = record.thresholds["unstable_cv_threshold"]
-    norms = [norm for norm in record.norms if math.isfinite(norm)]
-    ratio = pstdev(norms) / fmean(norms) if len(norms) > 1 and fmean(norms) > 0 else 0.0
-    if ratio > limit:
-        yield Issue(
-            issue_type=IssueType.UNSTABLE,
-            severity=IssueSeverity.HIGH,
-            layer="model",
-            message=f"the coefficient of variation of the gradient norm, {ratio:.2g}, is above {limit:g}.",
-            evidence={"coefficient_of_variation": ratio, "unstable_cv_threshold": limit},
-            cause="the threshold was set by you and is taken at its word.",
-            advice=["Use larger batches, a lower learning rate, or clip by norm."],
-            step=1,
-        )
 
 
 def _is_erratic(norms: Sequence[float]) -> bool:

@@ -31,17 +31,20 @@ def unused(record: AnalysisRecord) -> Iterator[Issue]:
     never = [layer for layer in record.layers if layer.trainable and layer.order is None and not layer.gradient_seen]
     forgotten = [layer for layer in never if not layer.used_by_sibling]
     if forgotten and record.loss_needs_grad:
-        first, *rest = forgotten
+        # A head for later harms nothing. Positions that are never looked up are missing from what is learnt; so is a
+        # part of a layer that ran and got nothing, as of an attention under `no_grad`.
+        missing = [layer for layer in forgotten if layer.is_embedding or _is_part_without_gradient(record, layer)]
+        first, *rest = [*missing, *(layer for layer in forgotten if layer not in missing)]
         yield Issue(
             issue_type=IssueType.DISCONNECTED,
-            severity=IssueSeverity.MEDIUM,
+            severity=IssueSeverity.MEDIUM if missing else IssueSeverity.LOW,
             layer=first.name,
             message=f"it was never called in {record.steps} steps, so its weights are never trained.",
             evidence={"layers": [layer.name for layer in forgotten], "steps": record.steps},
             cause="it was created and is not used in `forward`, or only in a branch that these batches do not take.",
             advice=["Call it, or remove it; freeze it (`requires_grad_(False)`) if it is kept for later."],
             step=1,
-            consequences=tuple(_also_unused(layer) for layer in rest),
+            consequences=tuple(_also_unused(layer, layer in missing) for layer in rest),
         )
 
 
@@ -177,10 +180,15 @@ def _also_lost(layer: Layer) -> Issue:
     )
 
 
-def _also_unused(layer: Layer) -> Issue:
+def _is_part_without_gradient(record: AnalysisRecord, layer: Layer) -> bool:
+    whole = record.layer(layer.name.rpartition(".")[0])
+    return whole is not None and whole.order is not None and not whole.gradient_seen
+
+
+def _also_unused(layer: Layer, missing: bool) -> Issue:
     return Issue(
         issue_type=IssueType.DISCONNECTED,
-        severity=IssueSeverity.MEDIUM,
+        severity=IssueSeverity.MEDIUM if missing else IssueSeverity.LOW,
         layer=layer.name,
         message="it was never called.",
     )

@@ -10,7 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
-from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
 
 TOO_LARGE: Final = 1.0
 """Update-to-weight ratio; healthy runs stay below 0.05, every diverging one is above 3."""
@@ -18,6 +18,8 @@ SUSPICIOUS: Final = 0.2
 """From here on it counts if the loss does not fall."""
 TOO_SMALL: Final = 1e-5
 _COHERENT: Final = 0.2
+_GUESS: Final = 0.7
+"""Loss per gradient at the logits over ln(classes): 1 for a guess, about half of that or less for who is right."""
 
 
 def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
@@ -29,6 +31,8 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     ratio, change = ratios[where], change_of_loss(record)
     diverged = change > 10 or not math.isfinite(change)
     if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)):
+        return
+    if is_solved(record.losses):
         return
     rate = record.learning_rate
     told = "the loss is no longer finite" if not math.isfinite(change) else f"the loss is {change:.3g} times the first"
@@ -55,7 +59,7 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
         return
     agree = [value for value in record.cosines if math.isfinite(value)]
     # Once converged, gradients are noise and point anywhere: then small updates are no fault of the rate.
-    if len(agree) < 2 or median(agree) < _COHERENT:
+    if len(agree) < 2 or median(agree) < _COHERENT or has_converged(record):
         return
     where = max(ratios, key=lambda name: ratios[name])
     ratio = ratios[where]
@@ -72,6 +76,20 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
+def largest_update(record: AnalysisRecord) -> float | None:
+    """The largest update ratio of any layer and step; None without an optimizer."""
+    return max((_largest(layer) for layer in _judged(record)), default=None)
+
+
+def has_converged(record: AnalysisRecord) -> bool:
+    """Whether the loss is at its floor: a classifier that has learnt, or a slope of next to nothing, or no loss."""
+    if all(loss == 0 for loss in record.losses) or (record.learnt and not _guesses(record)):
+        return True
+    gradients = [norm for layer in record.layers if (norm := _typical(layer)) > 0]
+    weights = [layer.weight_norm for layer in record.layers if layer.trainable and math.isfinite(layer.weight_norm)]
+    return is_converged(record.losses, math.hypot(*gradients), math.hypot(*weights))
+
+
 def change_of_loss(record: AnalysisRecord) -> float:
     """The loss at the end over that at the start; NaN where it stopped being finite, 1 where there is none."""
     if not all(map(math.isfinite, record.losses)):
@@ -83,6 +101,21 @@ def _judged(record: AnalysisRecord) -> list[Layer]:
     """Layers whose relative change means something: not those that start at (or next to) zero, nor embeddings."""
     layers = [layer for layer in record.layers if layer.update_ratio and not layer.zero_weights]
     return [layer for layer in layers if layer.matrix is not None] if record.trained else []
+
+
+def _guesses(record: AnalysisRecord) -> bool:
+    """Whether a low loss is that of a guess, scaled down: against its gradient at the logits it is as large as ever."""
+    output = record.places[record.chains[0][-1]] if record.chains and record.chains[0] else None
+    gradient = output.typical_gradient if output is not None else None
+    if output is None or not gradient or not record.classes:
+        return False
+    per_sample = math.sqrt(max(output.samples * output.positions, 1)) * gradient
+    return median(record.losses) / per_sample > _GUESS * math.log(max(2, record.classes))
+
+
+def _typical(layer: Layer) -> float:
+    norms = [norm for norm in layer.gradient if norm is not None and math.isfinite(norm)]
+    return median(norms) if norms else 0.0
 
 
 def _finite(layer: Layer) -> list[float]:

@@ -49,13 +49,21 @@ def find_collapse(layers: Sequence[LayerAttention], limit: float = COLLAPSED_SPR
 
 
 def collapse_risk(layers: Sequence[LayerAttention], sparsity: float | None) -> RankCollapseRisk:
-    """HIGH when tokens have collapsed with attention still to come, MEDIUM when they are near it or weights sparse."""
+    """HIGH when tokens have collapsed with attention still to come, or every query of a layer looks at one position;
+    MEDIUM when tokens are near it or weights sparse."""
     collapse = find_collapse(layers)
     if collapse is not None and not collapse.harmless:
+        return RankCollapseRisk.HIGH
+    if one_position(layers):
         return RankCollapseRisk.HIGH
     if find_collapse(layers, NEAR_SPREAD) is not None or (sparsity is not None and sparsity > SPARSE):
         return RankCollapseRisk.MEDIUM
     return RankCollapseRisk.LOW
+
+
+def one_position(layers: Sequence[LayerAttention]) -> list[LayerAttention]:
+    """Layers in which the queries of every head look at little more than one position each."""
+    return [layer for layer in layers if layer.collapsed_heads == 1.0]
 
 
 def behind_blocks(

@@ -73,9 +73,9 @@ def falls(history: Sequence[float]) -> bool:
     if len(values) < 5:
         return False
     third = len(values) // 3
-    slope, error = slope_with_error(list(enumerate(values)))
+    slope = slope_with_error(list(enumerate(values)))
     drop = median(values[:third]) - median(values[-third:])
-    return drop >= LEAST_FALL and slope < 0 and -slope > 3 * error
+    return drop >= LEAST_FALL and slope.value < 0 and slope.significant
 
 
 def since(history: Sequence[float], limit: float) -> int | None:

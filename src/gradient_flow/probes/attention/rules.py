@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.probes.attention.advice import diversity_advice, entropy_advice, rank_advice
-from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse
+from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse, one_position
 from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
 from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, RankCollapseRisk
 from gradient_flow.record.plain import from_plain
@@ -75,7 +75,7 @@ def _entropy_collapse(
     message = (
         f"Low attention entropy (entropy collapse), attending to few positions: {entropy:.2f} of ln(keys) on average "
         f"(limit {threshold:g}), {collapsed:.0%} of {len(worst.entropy)} heads look at one position{course}; largest "
-        f"logit {logit:.3g}."
+        f"logit {logit:.3g}{'; high rank collapse risk (sparse attention)' if one_position([worst]) else ''}."
     )
     yield _issue(
         IssueType.ENTROPY_COLLAPSE,

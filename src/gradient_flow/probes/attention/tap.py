@@ -4,9 +4,10 @@ Seen are `F.scaled_dot_product_attention`, `nn.MultiheadAttention` and what is b
 with products and a softmax; so Hugging Face models under `sdpa` and `eager`. Not seen are fused kernels that torch does
 not know (flash-attn) or compiles (flex attention), and additive attention.
 
-Outputs, gradients and random state stay bit-identical, with one exception: torch leaves its inference fast path for
-`nn.TransformerEncoder` and `nn.MultiheadAttention` while anybody watches. Then outputs agree up to rounding (measured
-in fp32: 3e-7 of the largest). What is compiled runs uncompiled meanwhile, and is seen.
+Wherever a model repeats itself, outputs, gradients and random state stay bit-identical, with one exception: torch
+leaves its inference fast path for `nn.TransformerEncoder` and `nn.MultiheadAttention` while anybody watches. Then
+outputs agree up to rounding (measured in fp32: 3e-7 of the largest). What is compiled runs uncompiled meanwhile, and is
+seen.
 """
 
 from __future__ import annotations
@@ -108,9 +109,8 @@ class AttentionTap:
             for hooks in (self._padding, self._stack):
                 exits.callback(hooks.detach)
                 hooks.attach()
-            if hasattr(torch.compiler, "set_stance"):  # torch 2.6
-                # Compiled code would be compiled anew for the mode, hooks and all.
-                exits.enter_context(torch.compiler.set_stance("force_eager"))
+            # Compiled code would be compiled anew for the mode, hooks and all.
+            exits.enter_context(torch.compiler.set_stance("force_eager"))
             exits.enter_context(AttentionFunctions(self._see, self._keep, self._warn))
             self._exits = exits.pop_all()
         return self

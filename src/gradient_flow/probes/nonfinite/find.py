@@ -157,7 +157,7 @@ def _undisturbed() -> Iterator[None]:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
-        if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+        if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         # Weights that autocast has in store were cast out of our sight.
         torch.clear_autocast_cache()

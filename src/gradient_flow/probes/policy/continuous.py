@@ -62,13 +62,14 @@ def high_std(
     stats: PolicyStats, threshold: float, explicit: bool, course: ReturnCourse | None, layer: str
 ) -> Issue | None:
     """The standard deviation is above the documented threshold, or the user's."""
-    std = stats.continuous_std_mean if explicit else stats.threshold_scale
-    if std is None or std <= threshold or (course is ReturnCourse.AT_BEST and not explicit):
+    std, scaled = stats.continuous_std_mean, stats.threshold_scale
+    if std is None or scaled is None or max(std, std if explicit else scaled) <= threshold:
         return None
-    known = stats.std_relative is not None  # then most actions are cut off at the bounds: that needs no absolute number
+    # Beyond the range most actions are cut off at its bounds: that needs no absolute number.
+    cut_off = stats.std_relative is not None and scaled > threshold and course is not ReturnCourse.AT_BEST
     return Issue(
         issue_type=IssueType.EXPLORATION,
-        severity=IssueSeverity.HIGH if explicit else IssueSeverity.MEDIUM if known else IssueSeverity.LOW,
+        severity=IssueSeverity.HIGH if explicit else IssueSeverity.MEDIUM if cut_off else IssueSeverity.LOW,
         layer=layer,
         message=f"Excessive exploration (too random): {_std_text(stats)}, above {threshold:g}{returns_phrase(course)}.",
         evidence={**policy_evidence(stats, course), "max_std_threshold": threshold},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from statistics import median
@@ -77,11 +77,10 @@ def trend_of(values: Sequence[float], floor: float, least_drop: float) -> Trend 
     start, level = median(values[:third]), median(values[-third:])
     if len(values) < FEWEST_STEPS:
         return Trend(start=start, level=level, steps=len(values))
-    slope, error = slope_with_error(list(enumerate(values))[len(values) // 2 :])
-    significant = abs(slope) > 3 * error and slope != 0
-    falls = significant and slope < 0 and start - level >= least_drop
-    hit = max(0.0, level - floor) / -slope if falls else None
-    return Trend(start=start, level=level, slope=slope, significant=significant, steps_to_floor=hit, steps=len(values))
+    slope = slope_with_error(list(enumerate(values))[len(values) // 2 :])
+    falls = slope.significant and slope.value < 0 and start - level >= least_drop
+    found = Trend(start=start, level=level, slope=slope.value, significant=slope.significant, steps=len(values))
+    return replace(found, steps_to_floor=max(0.0, level - floor) / -slope.value) if falls else found
 
 
 def entropy_trend(steps: Sequence[PolicyStep]) -> Trend | None:

@@ -14,6 +14,7 @@ from gradient_flow.capture.random_state import kept_random_state
 from gradient_flow.probes.recurrent.capture import RecurrentRecorder, Sequence
 from gradient_flow.probes.recurrent.cells import Transitions
 from gradient_flow.probes.recurrent.dynamics import carried_back, lyapunov_exponents, product_norms, spectral_radius
+from gradient_flow.probes.recurrent.early_inputs import EarlyDependence
 from gradient_flow.probes.recurrent.rules import ModuleDynamics, RecurrentDynamics
 from gradient_flow.probes.recurrent.stats import CRITICAL_BAND, OPTIMAL_RADIUS, decay_per_step
 from gradient_flow.probes.recurrent.walk import Walk, loops_of, rank_along, rank_between_samples, walks_of
@@ -64,14 +65,17 @@ class RecurrentProbe:
         self._modules: dict[str, ModuleDynamics] = {}
         self._course: list[tuple[int, float]] = []
         self._notes: dict[str, None] = {}
+        self._early = EarlyDependence()
         self.reason = "no step was analysed."
         """Why `result` is None."""
 
     def __enter__(self) -> RecurrentProbe:
         try:
             self._recorder.attach()
+            self._early.attach(self._model)
         except BaseException:
             self._recorder.detach()
+            self._early.detach()
             raise
         return self
 
@@ -79,10 +83,13 @@ class RecurrentProbe:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._recorder.detach()
+        self._early.detach()
 
     def after_step(self, inputs: Any = None, output: Any = None) -> None:
         """Take in one forward, and its backward if there was one."""
         self._steps += 1
+        with self._unharmed("model"):
+            self._early.add(inputs)
         self._pending = self._recorder.take(), self._recorder.take_call()
         if self._steps & (self._steps - 1) == 0:
             self._measure_pending()
@@ -100,6 +107,7 @@ class RecurrentProbe:
             critical_band=critical_band,
             course=tuple(self._course),
             notes=tuple(self._notes),
+            early_inputs=self._early.result(),
         )
 
     def _measure_pending(self) -> None:

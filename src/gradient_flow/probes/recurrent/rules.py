@@ -2,7 +2,8 @@
 
 A documented threshold crossed alone is LOW: torch's own cells start with a radius of 0.55 to 0.7 and a memory of two or
 three steps, and train well. What raises it: growth over the whole sequence (Lyapunov exponent, norms of products), a
-memory too short for the lag that the user says the task has, or a threshold that the user set.
+memory too short for the lag that the user says the task has, or that the loss's dependence on early inputs shows, or a
+threshold that the user set.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ def recurrent_issues(
     largest radius of stacked layers is that of the stack. `required_lag` is how many steps back the task reaches.
     `explicit` names the settings that the user set: what crosses those is HIGH.
     """
+    early = dynamics.early_inputs
+    measured = required_lag is None and early is not None and early.needed
+    if measured and early is not None:
+        required_lag = early.lag
     limits = Limits(
         optimal_radius,
         critical_band,
@@ -80,7 +85,15 @@ def recurrent_issues(
             found = [issue for unit in units if (issue := rule(unit, limits)) is not None]
             if len(found) == len(units) or (found and not in_all):
                 by_severity = sorted(found, key=lambda issue: issue.severity, reverse=not in_all)
-                yield _spoken_for(by_severity)
+                issue = _spoken_for(by_severity)
+                yield _as_measured(issue) if measured and "required_lag" in issue.evidence else issue
+
+
+def _as_measured(issue: Issue) -> Issue:
+    lag = issue.evidence["required_lag"]
+    return replace(
+        issue, message=f"{issue.message} The loss depends on inputs {lag:g} steps back, and not on the last."
+    )
 
 
 def _spoken_for(found: list[Issue]) -> Issue:

@@ -63,6 +63,27 @@ def memory_length(decay_rate: float) -> float:
     return math.inf if decay_rate >= 1 else -1.0 / math.log(decay_rate)
 
 
+SURE: Final = 8.0
+"""Standard errors of a correlation: far beyond the largest by chance of all those that are looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyInputs:
+    """The input in the first half of a sequence that the loss depends on most, against the last inputs."""
+
+    lag: int
+    """How many steps before the end it lies."""
+    early: float
+    """Correlation with the gradient of the loss, in standard errors: the largest over features and outputs."""
+    late: float
+    """The same of the last inputs."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether the loss surely depends on that input, and far more than on the last ones."""
+        return self.early > SURE and self.early > 2 * self.late
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModuleDynamics:
     """One layer in one direction, or one cell. What could not be measured is None and leads to no verdict."""
@@ -143,6 +164,8 @@ class RecurrentDynamics:
     course: tuple[tuple[int, float], ...] = ()
     """Spectral radius by analysis step, for the steps that were measured."""
     notes: tuple[str, ...] = ()
+    early_inputs: EarlyInputs | None = None
+    """Whether the loss depends on inputs of long ago; None where it has one at every step, or too little was seen."""
 
     @property
     def spectral_radius(self) -> float | None:

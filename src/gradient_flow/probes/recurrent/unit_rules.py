@@ -201,7 +201,11 @@ def dead_state(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         unit,
         f"its state is the same for every sample, although the inputs differ in {unit.input_rank:.3g} directions",
         "units that never fire, or gates that let nothing in: a bias that outweighs every input",
-        ["Start its biases at 0.", "Standardise its input.", "Use tanh, or gates, in place of ReLU."],
+        [
+            "Start its biases at 0.",
+            "Standardise its input.",
+            *(["If its activation is ReLU, use tanh, or gates."] if "RNN" in unit.kind else []),
+        ],
         sample_rank=unit.sample_rank,
         input_rank=unit.input_rank,
     )

@@ -25,13 +25,18 @@
     return list.filter(Boolean).map(text => GF.h("span", {}, text));
   };
 
+  // Where a NaN was made is code, and a number in it stays as it was written.
+  const CODE = new Set(["operation", "line", "code", "function"]);
+  const shown = (name, value) =>
+    CODE.has(name) && typeof value === "string" ? GF.h("code", {}, value) : GF.value(value);
+
   const evidence = issue =>
     issue.evidence && issue.evidence.length
       ? GF.h(
           "dl",
           { class: "evidence" },
           issue.evidence.map(([name, value]) =>
-            GF.h("div", {}, GF.h("dt", {}, String(name).replaceAll("_", " ")), GF.h("dd", {}, GF.value(value))),
+            GF.h("div", {}, GF.h("dt", {}, String(name).replaceAll("_", " ")), GF.h("dd", {}, shown(name, value))),
           ),
         )
       : null;
@@ -100,7 +105,7 @@
       return "No step has been recorded yet. As soon as the optimizer takes one it appears here.";
     if (data.verdict.level === "unknown")
       return "There is no verdict yet. The curves and the map below are there already.";
-    return "No rule that this record suffices for found anything to report.";
+    return "No problems found by the rules that this recording supports.";
   };
 
   GF.showSummary = data => {
@@ -123,6 +128,9 @@
     );
     title.dataset.level = data.verdict.level;
     GF.fill(GF.el("facts"), facts(data));
+    const then = data.verdict.then; // what other rules said when the run ended
+    GF.el("then").hidden = !then;
+    GF.fill(GF.el("then"), then ? GF.prose(then) : []);
     const issues = data.verdict.issues,
       list = GF.el("issues");
     if (GF.changed(list, [issues, data.run.recorded_steps === 0])) {

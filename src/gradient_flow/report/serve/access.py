@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -19,6 +20,7 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
 _ENCODED: Final = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
 
@@ -47,6 +49,8 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or say why not."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the answer is 403
         if scope["type"] != "http":
             return
 
@@ -63,6 +67,8 @@ class Access:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if headers.get(b"upgrade", "").lower() == "websocket":
+            return _refused(400, "This server has no websockets: it answers GET and HEAD.")
         if scope["method"] not in ("GET", "HEAD"):
             return _refused(405, "This server only shows runs: it answers GET and HEAD.", {"Allow": "GET, HEAD"})
         if self._only_loopback and not is_loopback(_host_name(headers.get(b"host", ""))):
@@ -86,8 +92,13 @@ class Access:
 
 
 def _host_name(host: str) -> str:
-    """Without the port: `[::1]:80` and `localhost:80` alike."""
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+    """Without the port: `[::1]:80` and `localhost:80` alike; nothing of what is no host.
+
+    >>> _host_name("[::1]:80"), _host_name("localhost:80"), _host_name("[::1].evil.com")
+    ('[::1]', 'localhost', '')
+    """
+    found = _HOST.fullmatch(host)
+    return found[1] if found is not None else ""
 
 
 def _refused(status: int, error: str, headers: dict[str, str] | None = None) -> JSONResponse:

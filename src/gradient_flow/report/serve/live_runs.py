@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -36,6 +37,8 @@ class LiveRuns:
         self._lock = threading.Lock()
         self._list_lock = threading.Lock()
         self._refining: set[str] = set()
+        self._failed: dict[str, int] = {}
+        """Run → its size when reading it in the background failed."""
         self._judging = False
 
     def facts(self) -> list[dict[str, Any]]:
@@ -65,6 +68,8 @@ class LiveRuns:
             digest = self._open.get(run_id)
             if digest is None or digest.complete or run_id in self._refining:
                 return
+            if self._failed.get(run_id) == digest.run.size:
+                return  # it would fail again
             self._refining.add(run_id)
         self._start(lambda: self._refine(run_id, digest))
 
@@ -91,14 +96,19 @@ class LiveRuns:
             digest.layers(at_once=True)
 
     def _refine(self, run_id: str, digest: LiveRun) -> None:
+        size = digest.run.size
         try:
-            with suppress(GradientFlowError, OSError):  # the next request says what is wrong with the file
-                found = digest.diagnosis(at_once=False)
-                while digest.pending and not self.stopping.is_set():
-                    digest.read_some()
-                    time.sleep(0)  # let a waiting request have its turn
-                if digest.judged:
-                    self._levels[run_id] = digest.run.size, verdict_data(found)["level"]
+            found = digest.diagnosis(at_once=False)
+            while digest.pending and not self.stopping.is_set():
+                digest.read_some()
+                time.sleep(0)  # let a waiting request have its turn
+            if digest.judged:
+                self._levels[run_id] = digest.run.size, verdict_data(found)["level"]
+        except (GradientFlowError, OSError):  # the next request says what is wrong with the file
+            self._failed[run_id] = size
+        except Exception:  # a thread has nobody to raise it to
+            self._failed[run_id] = size
+            logging.getLogger("gradient_flow").exception("Reading a run in the background failed.")
         finally:
             self._refining.discard(run_id)
 

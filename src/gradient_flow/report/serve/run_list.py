@@ -72,13 +72,15 @@ def _facts(file: Path) -> dict[str, Any]:
             if header is None:
                 raise run_lines.no_record_yet(file)
             run_lines.check_format(file, header.get("format"))
-            facts["started"] = header.get("started")
+            started = header.get("started")
+            facts["started"] = started if isinstance(started, str) else None
         with newest_part(file)[1].open("rb", buffering=0) as opened:
             last, facts["end"] = _last_records(opened)
     except (OSError, RunFileError) as problem:
         return facts | {"problem": str(problem)}
     if last is not None:
-        facts |= {"last_step": last.get("step"), "seconds": last.get("time")}
+        seconds = last.get("time")
+        facts |= {"last_step": last["step"], "seconds": seconds if isinstance(seconds, (int, float)) else None}
     return facts
 
 

@@ -1,0 +1,646 @@
+"""`Flow`: one training run under watch, from the hooks on its optimizers to its records."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from gradient_flow._version import __version__
+from gradient_flow.act.attachment import Attachment
+from gradient_flow.capture import foreign_clipping
+from gradient_flow.capture.optimizer_steps import (
+    ScaleWatch,
+    after_backward,
+    after_each_step,
+    backward_depth,
+    before_each_step,
+    running_backward,
+)
+from gradient_flow.capture.sharding import is_first_rank
+from gradient_flow.capture.unsupported import why_elsewhere
+from gradient_flow.config import disabled
+from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.diagnosis.verdict import verdict
+from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
+from gradient_flow.flow.backward_steps import BackwardStep
+from gradient_flow.flow.known_parameters import KnownParameters, Named
+from gradient_flow.flow.loggers import make_loggers
+from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
+from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
+from gradient_flow.flow.step_tables import StepMeasure, StepTables
+from gradient_flow.record.event import CLIP_BEFORE_UNSCALE, END, FORENSICS, RESERVED_KINDS, RESUMED, UNSUPPORTED, Event
+from gradient_flow.record.evidence import CLIP_TOLERANCE, NonFinite
+from gradient_flow.record.export import logged_metrics
+from gradient_flow.record.look import LookRecord
+from gradient_flow.record.plain import to_plain
+from gradient_flow.record.run import Run
+from gradient_flow.record.run_writer import RunWriter
+from gradient_flow.record.step import RESERVED, StepRecord, plain_value
+from gradient_flow.record.window import History
+from gradient_flow.table import GradientTable
+from gradient_flow.table.columns import COLUMNS, Thresholds
+from gradient_flow.table.updates import WeightSample
+
+_MOST_LAYERS: Final = 20
+"""Layers with NaN or Inf that a record names."""
+
+
+class Flow:
+    """One training run under watch: `table`, `history`, `run`, `diagnose()`. Made by `watch`; a context manager."""
+
+    def __init__(
+        self,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        roles: Mapping[str, str],
+        *,
+        run: str | Path | None,
+        every: int = 1,
+        layers_every: int = 10,
+        groups: Any = None,
+        log: Any = None,
+        scaler: Any = None,
+        attachment: Attachment | None = None,
+        history: int = 10_000,
+        near_zero: float = 1e-7,
+        very_large: float = 1e3,
+        process_group: Any = None,
+        check: RankCheck | None = None,
+        trace: RankTrace | None = None,
+        again: str = "append",
+        by_hand: bool = False,
+    ) -> None:
+        check_choice("again", again, ("append", "number"))
+        self.every = check_whole("every", every, error=InputError)
+        self.layers_every = check_whole("layers_every", layers_every, error=InputError)
+        thresholds = Thresholds(near_zero, very_large)
+        self._known = KnownParameters(parameters)
+        self._roles = dict(roles)
+        if groups is not None:
+            GradientTable((), np.empty((0, len(COLUMNS)))).group(groups)  # refused now rather than at the first step
+        self._groups = groups
+        self._scaler = scaler
+        self._attachment = attachment
+        self._origins = 0 if attachment is None else len(attachment.manager.origins)
+        self._check, self._trace = check, trace
+        self._measure = StepMeasure(self._known, thresholds, process_group, scaler)
+        self.rank_report: RankReport | None = None
+        """How ranks compared, where they were checked with the last recorded step."""
+        self.history = History(check_whole("history", history, error=InputError))
+        self.table: GradientTable | None = None
+        """The gradients of the last recorded step, as backward left them."""
+        self.clipped_table: GradientTable | None = None
+        """The same after clipping, if the step was clipped by `torch.nn.utils`: by norm or by value."""
+        self.steps = 0
+        """Optimizer steps so far, recorded or not."""
+        self.skipped_steps = 0
+        """Steps that the `GradScaler` skipped."""
+        self.first_nonfinite: NonFinite | None = None
+        self._scale = ScaleWatch()
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._numbers: dict[int, int] = {}
+        self._backward: BackwardStep | None = None
+        self._backward_steps = 0
+        self._together: dict[int, int] = {}
+        self._by_hand, self._gave_up = by_hand, False
+        self._own_steps: dict[int, int] = {}
+        self._pid = os.getpid()
+        self._handles: list[Any] = []
+        self._logged: dict[str, Any] = {}
+        self._open: OpenStep | None = None
+        self._sample: WeightSample | None = None
+        self._bad_ranks: tuple[BadRank, ...] = ()
+        self._warned_of_ranks = self._told_of_clip = False
+        self._start = time.time()
+        self._closed = self._failed = self._ended = False
+        self._closing = threading.RLock()
+        self._off = disabled()
+        settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
+        header = self._header(settings) | ({"by_hand": True} if by_hand else {})
+        first = is_first_rank() and not self._off
+        writer = RunWriter(run, header, again=again) if first and run is not None else None
+        self._recorder = Recorder(self._known, self.history, writer, header)
+        self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
+        if self._loggers:
+            self._recorder.sinks.append(self._log_record)
+        self._stop_listening = foreign_clipping.listen(_weakly(self, "_on_clip")) if not self._off else lambda: None
+        self._guarded(self._count_skipped)  # the scale to begin with: steps may be skipped before the first is taken
+
+    # ---- what a user calls ----------------------------------------------------------------------------------------
+
+    def log(self, **values: Any) -> None:
+        """Record values with the coming step: `flow.log(loss=loss, epoch=epoch)`. Call it before the step."""
+        reserved = sorted(RESERVED & values.keys())
+        if reserved:
+            raise InputError(f"`{reserved[0]}` is recorded by the watch itself. Log your value under another name.")
+        self._logged.update(values)
+
+    def step(self, optimizer: torch.optim.Optimizer | None = None, **values: Any) -> None:
+        """Record a step by hand, before the weights change: for loops without a torch optimizer."""
+        if self._closed:
+            raise MonitorStateError("Cannot record a step after close(). Create a new watch().")
+        if self._gave_up:
+            return
+        self._logged.update(values)
+        self._guarded(lambda: self._before_step(optimizer), together=True)
+        self._guarded(self._finish)
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
+        """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
+        self._number_of(optimizer)
+        self._own_steps.setdefault(id(optimizer), 0)
+        self._learn_from(optimizer, names or {})
+        if self._off and self._attachment is None:
+            return
+        self._handles += [
+            before_each_step(optimizer, _weakly(self, "_on_step_begins")),
+            after_each_step(optimizer, _weakly(self, "_on_step_ended")),
+        ]
+
+    def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
+        """Record something that happened, with plain values: `flow.add_event("augmentation", strength=0.3)`."""
+        if not isinstance(kind, str) or kind in RESERVED_KINDS:
+            raise InputError(f"`kind` must be a text of your own, none of {sorted(RESERVED_KINDS)}; got {kind!r}.")
+        event = Event(kind=kind, step=self.steps if step is None else step, data=to_plain(data))
+        self._guarded(lambda: self._recorder.add_event(event))
+
+    def add_origin(self, origin: Any, step: int | None = None) -> None:
+        """Record what `gf.find_nonfinite` found: the verdict and the page then name the operation and its line."""
+        plain = to_plain(origin)
+        if isinstance(plain.get("file"), str):  # no home folder, no user name
+            plain["file"] = os.path.basename(plain["file"])
+        self.add_event(FORENSICS, step, origin=plain)
+
+    def add_look(self, seen: Mapping[str, Any], step: int | None = None) -> None:
+        """Record what probes saw at a step, by the name of each probe: `flow.add_look(analyzer.seen)`."""
+        plain = {name: to_plain(found) for name, found in seen.items()}
+        look = LookRecord(step=self.steps if step is None else step, seen=plain)
+        self._guarded(lambda: self._recorder.add_look(look))
+
+    def subscribe(self, sink: Sink) -> None:
+        """Call `sink(record, look)` with every record once it is complete; `look` is None at most steps."""
+        self._recorder.sinks.append(sink)
+
+    @property
+    def run(self) -> Run:
+        """The run so far, as `gf.load_run` would read it."""
+        self._settle()
+        return self._recorder.run
+
+    def diagnose(self) -> Diagnosis:
+        """What is wrong with the run so far; the same as `gf.diagnose(flow)` and `gf.diagnose(folder)`."""
+        return verdict(self.run)
+
+    def give_up(self, reason: str) -> None:
+        """Record nothing further, because the gradients are not where they could be read; the verdict says why."""
+        if self._gave_up:
+            return
+        self.add_event(UNSUPPORTED, reason=reason)
+        self._gave_up = True
+        if is_first_rank():
+            warn(f"gradient_flow records nothing of this training. {reason}", stacklevel=3)
+
+    def close(self) -> None:
+        """Stop watching at once, also from another thread or a signal handler: hooks go, files are finished."""
+        with self._closing:
+            if self._closed:
+                return
+            self._guarded(self._count_skipped)
+            self._closed = True
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
+            self._stop_listening()
+            if self._attachment is not None:
+                self._attachment.close()
+            self._guarded(self._end_backward, together=True)
+            self._guarded(self._finish)
+            self._guarded(self._complete)
+            for watcher in (self._check, self._trace):
+                if watcher is not None:
+                    watcher.close()
+            for logger in self._loggers:
+                logger.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on counting and remembering."""
+        self._settle()
+        self._guarded(lambda: self._recorder.move_on(all_of_them=True))
+        return {
+            "steps": self.steps,
+            "own_steps": list(self._own_steps.values()),
+            "backward_steps": self._backward_steps,
+            "skipped_steps": self.skipped_steps,
+            "last_scale": self._scale.scale,
+            "history": self.history.state_dict(),
+            "first_nonfinite": None if self.first_nonfinite is None else vars(self.first_nonfinite).copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.steps, self.skipped_steps = state["steps"], state["skipped_steps"]
+        keys = list(self._own_steps) or [id(None)]  # without an optimizer, steps are counted by hand
+        self._own_steps |= dict(zip(keys, state["own_steps"], strict=False))
+        self._backward_steps = state.get("backward_steps", 0)
+        self._scale.scale = state["last_scale"]
+        self.history.load_state_dict(state["history"])
+        first = state["first_nonfinite"]
+        self.first_nonfinite = None if first is None else NonFinite(**first)
+        self._guarded(lambda: self._recorder.add_event(Event(kind=RESUMED, step=self.steps)))
+
+    @property
+    def path(self) -> Path | None:
+        """The run file, where there is one."""
+        writer = self._recorder.writer
+        return None if writer is None else writer.path
+
+    def __enter__(self) -> Flow:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        waits = self._by_hand and not self._optimizers and not self.steps
+        states = {
+            "closed": self._closed,
+            "switched off": self._off,
+            "not supported": self._gave_up,
+            "waiting for flow.step()": waits,
+        }
+        state = next((f", {name}" for name, holds in states.items() if holds), "")
+        return f"Flow({self.steps} steps, {len(self._known.described)} tensors{state})"
+
+    # ---- one step -------------------------------------------------------------------------------------------------
+
+    def _on_step_begins(self, optimizer: torch.optim.Optimizer, loss: Any) -> None:
+        if self._closed:
+            return
+        if loss is not None:
+            self._logged.setdefault("loss", loss)
+        logged = self._logged.get("loss")
+        task = running_backward()
+        measured: list[StepTables] = []
+
+        def measure_it() -> None:
+            found = self._before_step(optimizer) if task is None else self._inside_backward(optimizer, task)
+            measured.extend([] if found is None else [found])
+
+        self._guarded(measure_it, together=True)
+        if self._attachment is not None:
+            table = measured[0].table if measured and measured[0].clipped is None else None
+            self._act(self._attachment, optimizer, logged, table)
+
+    def _act(
+        self, attachment: Attachment, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None
+    ) -> None:
+        """Let the manager act. What it raises is meant: it is the user's policy."""
+        steps = self._measure.rank_steps.get(id(optimizer))
+        ranks = None if steps is None or table is None else steps.ranks
+        bad_ranks = None if self._trace is None else tuple(bad.rank for bad in self._bad_ranks)
+        done = attachment.before_step(optimizer, loss, table, ranks=ranks, bad_ranks=bad_ranks)
+        for origin in attachment.manager.origins[self._origins :]:
+            self.add_origin(origin)
+        self._origins = len(attachment.manager.origins)
+        if self._backward is not None and running_backward() is not None:
+            self._backward.add_action(done["clipping"], done["nan_inf"]["action"])
+        if self._open is None:
+            return
+        record, clipping = self._open.record, done["clipping"]
+        if clipping["clipped"]:
+            record.clipped_norm = clipping["clipped_norm"]
+        record.clip_threshold, record.guard = clipping["threshold"], done["nan_inf"]["action"]
+
+    def _on_step_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._attachment is not None:
+            self._attachment.after_step(optimizer)
+        if self._closed:
+            return
+        steps = self._measure.rank_steps.get(id(optimizer))
+        if steps is not None:
+            self._guarded(steps.step_is_done)
+        if self._open is not None:
+            self._guarded(self._finish)
+        if self._check is not None and running_backward() is None:
+            self._check.step_is_done()
+
+    def _is_recorded(self, own_step: int) -> bool:
+        """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
+        return own_step % self.every == 0
+
+    def _is_look(self, own_step: int) -> bool:
+        return (own_step // self.every) % self.layers_every == 0 or own_step == self.every
+
+    def _may_be_recorded(self) -> bool:
+        """Whether the coming step may be, whoever takes it."""
+        if running_backward() is not None:
+            return self._is_recorded(self._backward_steps + (self._backward is None))
+        return any(self._is_recorded(own + 1) for own in self._own_steps.values())
+
+    def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
+        if self._closed or self._gave_up or not self._may_be_recorded():
+            return _nothing
+        done: list[Callable[[], None]] = []
+
+        def measure_before() -> None:
+            marked = self._measure.before_clip(parameters)
+            done.extend([] if marked is None else [marked])
+
+        self._guarded(measure_before)
+        return lambda: self._guarded(done[0]) if done else None
+
+    def _before_step(self, optimizer: torch.optim.Optimizer | None) -> StepTables | None:
+        self._end_backward()
+        self.steps += 1
+        own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
+        logged, self._logged = self._logged, {}
+        self._count_skipped()
+        recorded = self._is_recorded(own)
+        # The manager needs it with every step.
+        self._ask_ranks(asked=recorded or self._attachment is not None)
+        if not recorded:
+            return None
+        ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
+        looks = self._is_look(own)
+        if self._gave_up or self._is_elsewhere(ours):
+            return None
+        with self._or_end():
+            measured = self._measure.measure(optimizer, ours)
+            table, clipped, owed, scale_at_clip = measured
+            self._compare_ranks(clipped if clipped is not None else table, looks)
+        self.table, self.clipped_table = table, clipped
+        look = LookRecord(step=self.steps, table=table) if looks else None
+        over_ranks = self._measure.rank_steps.get(id(optimizer))
+        if over_ranks is not None and look is not None:
+            over_ranks.remember(look, ours)
+            look = None  # it is completed by the ranks together, with their next recorded step
+        if self._failed:
+            return measured  # nothing is recorded any more, but the other ranks count on this one
+        if owed is not None:
+            self._recorder.add_look(owed)
+        if scale_at_clip != 1.0:
+            self._tell_of_scaled_clip(measured)
+        record = self._record(table, logged, optimizer)
+        if look is not None:
+            self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
+        self._open = self._recorder.open(record, look)
+        return measured
+
+    def _tell_of_scaled_clip(self, step: StepTables) -> None:
+        """Once, and where the clip took effect: with an infinite limit it only served to read the norm."""
+        if self._told_of_clip or step.clipped is None:
+            return
+        if step.clipped.total.norm < step.table.total.norm * (1 - CLIP_TOLERANCE):
+            self._told_of_clip = True
+            data = {"scale": step.scale_at_clip}
+            self._recorder.add_event(Event(kind=CLIP_BEFORE_UNSCALE, step=self.steps, data=data))
+            warn(
+                f"Step {self.steps}: gradients were clipped with the loss scale ({step.scale_at_clip:,.0f}) still in "
+                "them. Call scaler.unscale_(optimizer) before clip_grad_norm_. Norms are recorded unscaled.",
+                stacklevel=6,
+            )
+
+    def _is_elsewhere(self, parameters: Named) -> bool:
+        """Whether no gradient has come because it is kept elsewhere: Megatron says so after the watch has begun."""
+        if any(parameter.grad is not None for _, parameter in parameters):
+            return False
+        reason = why_elsewhere(parameter for _, parameter in parameters)
+        if reason is not None:
+            self.give_up(reason)
+        return reason is not None
+
+    def _inside_backward(self, optimizer: torch.optim.Optimizer, task: int) -> StepTables | None:
+        """A step that is one of many in the backward pass `task`, and is recorded together with them."""
+        if self._backward is not None and not self._backward.takes(optimizer, task):
+            self._end_backward()
+        if self._backward is None:
+            self.steps += 1
+            self._backward_steps += 1
+            own = self._backward_steps
+            self._backward = BackwardStep(recorded=self._is_recorded(own), looks=self._is_look(own))
+        step = self._backward
+        step.recorded &= not self._gave_up
+        if step.add_step(optimizer, task):
+            ended = _weakly(self, "_on_backward_ended")
+            after_backward(lambda: ended(step))
+        if self._attachment is not None:
+            self._ask_ranks(asked=True)
+        if not step.recorded:
+            return None
+        ours = self._parameters_of(optimizer)
+        with self._or_end():
+            measured = self._measure.measure(optimizer, ours)
+        over_ranks = id(optimizer) in self._measure.rank_steps
+        sample = WeightSample([(name, p) for name, p in ours if p.grad is not None]) if step.looks else None
+        step.add_tables(measured, None if over_ranks else sample)
+        return measured
+
+    def _on_backward_ended(self, step: BackwardStep) -> None:
+        if self._backward is step and backward_depth() <= 1:
+            self._guarded(self._end_backward, together=True)
+
+    def _settle(self) -> None:
+        """Record a backward pass whose end nobody told, such as one that failed on its way."""
+        if self._backward is not None and running_backward() is None:
+            self._guarded(self._end_backward, together=True)
+
+    def _end_backward(self) -> None:
+        """Record the steps that were taken inside a backward pass as one."""
+        step, self._backward = self._backward, None
+        if step is None:
+            return
+        logged, self._logged = self._logged, {}
+        self._count_skipped()
+        if self._attachment is None:
+            self._ask_ranks(asked=step.recorded)
+        if self._check is not None:
+            self._check.step_is_done()
+        if not step.recorded or not step.measured:
+            return
+        with self._or_end():
+            table, clipped = step.tables(self._known.places)
+            self._compare_ranks(clipped if clipped is not None else table, step.looks)
+        self.table, self.clipped_table = table, clipped
+        if self._failed:
+            return
+        record = self._record(table, logged, None)
+        record.lr, record.guard, record.optimizer = step.rates, step.guard, self._first_of(step)
+        if (managed := step.managed_norm()) is not None:
+            record.clipped_norm = managed
+        look = LookRecord(step=self.steps, table=table) if step.looks else None
+        if look is not None and (ratios := step.ratios()):
+            look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
+        self._recorder.open(record, look).finished = True
+        self._recorder.move_on()
+
+    def _first_of(self, step: BackwardStep) -> int:
+        """The number for optimizers that step together: that of the first, also when it has a step off."""
+        numbers = [self._numbers[each] for each in step.optimizers]
+        first = min((self._together[number] for number in numbers if number in self._together), default=min(numbers))
+        for number in numbers:
+            self._together.setdefault(number, first)
+        return first
+
+    def _ask_ranks(self, *, asked: bool) -> None:
+        if self._trace is not None:
+            # What is not asked for now must not be blamed on a later step.
+            self._bad_ranks = self._trace.bad_ranks() if asked else self._trace.forget()
+
+    @contextmanager
+    def _or_end(self) -> Iterator[None]:
+        """What fails in here fails on every rank: nobody is left waiting, and nothing further is recorded."""
+        try:
+            yield
+        except BaseException:
+            self._ended = True
+            raise
+
+    def _finish(self) -> None:
+        """The step is over: what was open is complete, as far as it is here already."""
+        opened, self._open = self._open, None
+        sample, self._sample = self._sample, None
+        if opened is None:
+            return
+        if opened.look is not None and opened.look.table is not None and sample is not None:
+            ratios = sample.ratios()
+            opened.look.update_ratio = np.array([ratios.get(name, np.nan) for name in opened.look.table.names])
+        opened.finished = True
+        self._recorder.move_on()
+
+    def _complete(self) -> None:
+        """Write what is owed and open, then the end with the verdict."""
+        for look in self._measure.owed_here():
+            self._recorder.add_look(look)
+        self._recorder.move_on(all_of_them=True)
+        if self._recorder.writer is not None and self._recorder.writer.active:
+            found = verdict(self._recorder.run)
+            end = {"steps": self.steps, "status": found.status, "message": found.message, "verdict": found.to_dict()}
+            self._recorder.add_event(Event(kind=END, data=end))
+        self._recorder.close()
+
+    def grouped(self, table: GradientTable) -> GradientTable:
+        """The table by groups, or by role where no groups were given."""
+        return table.group(self._groups if self._groups is not None else self._roles.get)
+
+    def _log_record(self, record: StepRecord, look: LookRecord | None) -> None:
+        groups = None if look is None or look.table is None else self.grouped(look.table)
+        metrics = logged_metrics(record, groups)
+        for logger in self._loggers:
+            logger(metrics, record.step)
+
+    def _compare_ranks(self, table: GradientTable, looks: bool) -> None:
+        """One small collective where it was asked for, in the same steps on every rank."""
+        report = self.rank_report = self._check.compare(table) if self._check is not None and looks else None
+        if report is not None and report.differing and not self._warned_of_ranks:
+            self._warned_of_ranks = True
+            warn(f"Step {self.steps}: {report}", stacklevel=6)
+
+    def _record(
+        self, table: GradientTable, logged: Mapping[str, Any], optimizer: torch.optim.Optimizer | None
+    ) -> StepRecord:
+        total = table.total
+        record = StepRecord.of(self.steps, round(time.time() - self._start, 4), total)
+        for name, value in logged.items():
+            record.put(name, arriving(value))
+        if self.clipped_table is not None:
+            record.clipped_norm = self.clipped_table.total.norm
+        if optimizer is not None:
+            record.lr = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            record.optimizer = self._number_of(optimizer)
+        if self._scaler is not None:
+            record.amp_scale, record.skipped_steps = self._scale.scale, self.skipped_steps
+        if self._bad_ranks:
+            record.nonfinite_ranks = [bad._asdict() for bad in self._bad_ranks]
+        if self.rank_report is not None:
+            record.values |= self.rank_report.to_record()
+        if not total.finite:
+            self._note_nonfinite(record, table)
+        return record
+
+    def _note_nonfinite(self, record: StepRecord, table: GradientTable) -> None:
+        bad = [name for name, finite in zip(table.names, table.finite, strict=True) if not finite]
+        record.finite_norm = table.total.finite_part.norm
+        record.nonfinite_layers = bad[:_MOST_LAYERS]
+        if self.first_nonfinite is None:
+            self.first_nonfinite = NonFinite(self.steps, tuple(bad), record.nan_count, record.inf_count)
+
+    def _count_skipped(self) -> None:
+        if self._scaler is not None:
+            self.skipped_steps += self._scale.skipped_since(self._scaler)
+
+    def _number_of(self, optimizer: torch.optim.Optimizer) -> int:
+        """Which of the optimizers it is, in the order in which they became known."""
+        number = self._numbers.get(id(optimizer))
+        if number is None or self._optimizers[number]() is not optimizer:  # the id may be that of one that is gone
+            number = self._numbers[id(optimizer)] = len(self._optimizers)
+            self._optimizers.append(weakref.ref(optimizer))
+        return number
+
+    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> Named:
+        found = self._known.of(optimizer)
+        if found is None:
+            self._learn_from(optimizer, {})  # a parameter group was added meanwhile
+            found = self._known.of(optimizer)
+        return found or []
+
+    def _learn_from(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
+        self._recorder.list_parameters(self._known.add_from(optimizer, self._number_of(optimizer), names))
+
+    def _header(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        names = self._known.names
+        return {
+            "version": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "settings": dict(settings),
+            "parameters": list(self._known.described),
+            "groups": {name: self._roles.get(name, name) for name in names},
+        }
+
+    def _guarded(self, action: Callable[[], object], *, together: bool = False) -> None:
+        """Whatever fails in here must not stop the training that is being watched.
+
+        What ranks do `together` goes on after a failure on one of them, which the others do not know of.
+        """
+        # A forked child must not write into its parent's run.
+        if os.getpid() != self._pid or self._ended or self._off:
+            return
+        if self._failed and not (together and self._measure.rank_steps):
+            return
+        try:
+            action()
+        except Exception as problem:
+            self._failed = True
+            warn(
+                f"gradient_flow stopped recording ({type(problem).__name__}: {problem}); training continues.",
+                stacklevel=4,
+            )
+
+
+def _nothing() -> None:
+    """For a clip that is none of ours."""
+
+
+def _weakly(flow: Flow, method: str) -> Callable[..., Any]:
+    """A hook that does not keep the flow alive: one that is dropped without `close()` can be collected."""
+    reference = weakref.ref(flow)
+
+    def hook(*arguments: Any) -> Any:
+        alive = reference()
+        return getattr(alive, method)(*arguments) if alive is not None else _nothing
+
+    return hook

@@ -1,0 +1,34 @@
+"""The scripts that print the figures run, in small: their lines are there, and nothing of them is measured here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+LINES = {
+    "overhead": (
+        "gf.watch, run file, tables, update ratios",
+        "wandb.watch(log_freq=1), offline",
+        "unwatched run: True",
+    ),
+    "run_file": ("look: encoded", 'load_run(path).series("norm")', "memory of that process"),
+    "dashboard": ("server started → list of all runs", "first page / that reference", "server started → verdict"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_benchmark_runs_in_small(name, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--small"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for line in LINES[name]:
+        assert line in done.stdout
