@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 SANITIZE = ROOT / ".ci" / "sanitize"
-KERNEL = ROOT / "src" / "gradient_flow" / "measurement" / "kernels" / "native"
+KERNEL = ROOT / "src" / "gradient_flow" / "table" / "kernels" / "native"
 
 FAULTS = {
     "reads one element too many": (
