@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 BLOCK, HEADER, PREAMBLE = 32768, 7, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
@@ -28,6 +29,12 @@ def wandb_history(file, key):
     """Every value that was logged under a key, in order."""
     from wandb.proto import wandb_internal_pb2
 
+    size = -1
+    for _ in range(60):  # another process of W&B writes the file, and may still be at it when `finish` returns
+        size, before = file.stat().st_size, size
+        if size == before:
+            break
+        time.sleep(0.5)
     values = []
     for data in _records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
