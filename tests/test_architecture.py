@@ -20,6 +20,7 @@ ROOMS = (
     "diagnosis",
     "act",
     "probes",
+    "looks",
     "flow",
     "analysis",
     "training",

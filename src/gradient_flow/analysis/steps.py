@@ -5,19 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from gradient_flow.analysis.observer import Observer
 from gradient_flow.capture.autograd_graph import graph_behind
 from gradient_flow.capture.model_state import gradients_kept, nothing_changed
 from gradient_flow.capture.module_calls import tensors_in
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.errors import InputError
+from gradient_flow.looks.observer import Observer
+from gradient_flow.table import measure, samples
 
 if TYPE_CHECKING:
     from gradient_flow.probes.field.coherence import FlowCoherence
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _BAD_STEPS: Final = 3
 """After so many steps with something non-finite there is nothing new to learn."""
+_LEAST_LOOKS: Final = 3
+_ONE_IN: Final = 7
+"""Steps that are looked at: so many, and one in so many of a longer analysis."""
 
 
 class Probe(Protocol):
@@ -66,20 +70,21 @@ def run_steps(
         probe = make_probe(seen) if make_probe is not None else None
         if probe is not None:
             stack.enter_context(probe)
-        observer = Observer(seen, steps, optimizer)
+        observer, when = Observer(seen, optimizer), _Schedule(steps, trains=optimizer is not None)
         others = stack.enter_context(_OtherGradients(model, optimizer))
         bad_steps = 0
         for index in _shown(steps, progress):
-            finite = _one_step(index, model, input_fn, loss_fn, observer, others, probe)
+            finite = _one_step(index, model, input_fn, loss_fn, observer, when, others, probe)
             if coherence is not None:
                 coherence.add(parameter.grad for parameter in seen.parameters())
             bad_steps += not finite
             if not finite:
-                observer.watch_also(index + 1)
+                when.looks.add(index + 1)
                 if optimizer is not None or bad_steps == _BAD_STEPS:
                     break  # an update from here would only spread it over all weights
             if optimizer is not None:
-                observer.before_update()
+                if index in when.looks:
+                    observer.before_update()
                 _update(optimizer)
                 observer.after_update()
         return observer.record(thresholds, passed), probe
@@ -91,11 +96,15 @@ def _one_step(
     input_fn: Any,
     loss_fn: Any,
     observer: Observer,
+    when: _Schedule,
     others: _OtherGradients,
     probe: Probe | None,
 ) -> bool:
-    observer.clear_gradients()
-    with observer.step(index):
+    parameters = observer.parameters
+    for _, parameter in parameters:
+        parameter.grad = None
+    looks = index in when.looks
+    with observer.looking(index, close=index in when.close) if looks else nullcontext():
         inputs = input_fn()
         observer.on_inputs(tensors_in(inputs))
         output = call_model(model, inputs)
@@ -104,10 +113,31 @@ def _one_step(
         others.set_aside(loss, look=index == 0)
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]  # torch does not type it
-        finite = observer.on_backward(index)
+        gradients = {name: parameter.grad for name, parameter in parameters}
+        if looks:
+            table = measure(gradients)
+            norm = table.total.norm
+            observer.on_backward(table, gradients)
+        else:
+            norm = samples.estimated_norm([g for g in gradients.values() if g is not None])
+            observer.note_graded(name for name, gradient in gradients.items() if gradient is not None)
+        value = float(loss.detach())
+        observer.note_step(index, value, norm)
+        if when.trains:
+            observer.note_direction(gradients)
         if probe is not None:
             probe.after_step(inputs, output)
-    return finite and math.isfinite(float(loss.detach()))
+    return math.isfinite(norm) and math.isfinite(value)
+
+
+class _Schedule:
+    """Which steps of an analysis are looked at, and which of them closely: the first, one in the middle, the last."""
+
+    def __init__(self, steps: int, *, trains: bool) -> None:
+        self.trains = trains
+        self.close = {0, steps // 2, steps - 1}
+        looks = max(_LEAST_LOOKS, steps // _ONE_IN)
+        self.looks = {round(k * (steps - 1) / (looks - 1)) for k in range(looks)} | self.close
 
 
 class _OtherGradients:

@@ -7,6 +7,7 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 from gradient_flow.capture.block_outputs import main_tensor
+from gradient_flow.capture.sharding import is_sharded, local_part
 
 _MOST_CALLS: Final = 4096
 """Module calls that are watched in one step; a loop over time may make more."""
@@ -57,6 +59,9 @@ class ModuleCalls:
 
     `on_forward(passage, tensor)` and `on_gradient(passage, gradient)` reduce what they see; their results are kept.
     Hooks are there only inside `with calls.watching():`, and gone after it whatever happens.
+
+    `begins(module, args, kwargs)` is asked at each outermost call, and `ends(output)` told when that is over, also by
+    an exception (`output` is None then). What is inside a call that `begins` refuses is not seen.
     """
 
     def __init__(
@@ -64,9 +69,14 @@ class ModuleCalls:
         model: nn.Module,
         on_forward: Callable[[Passage, torch.Tensor], Any],
         on_gradient: Callable[[Passage, torch.Tensor], Any],
+        begins: Callable[[nn.Module, Any, Any], bool] | None = None,
+        ends: Callable[[Any], None] | None = None,
     ) -> None:
         self._modules = {module: path.replace("_orig_mod.", "") for path, module in model.named_modules()}
         self._on_forward, self._on_gradient = on_forward, on_gradient
+        self._begins, self._ends = begins, ends
+        self._running: list[nn.Module] = []
+        self._accepted = True
         self._handles: list[Any] = []
         self.batch: set[int] = set()
         """Where the tensors of the batch lie in memory; set before the forward pass."""
@@ -75,6 +85,7 @@ class ModuleCalls:
         self._forget()
 
     def _forget(self) -> None:
+        self._running, self._accepted = [], True
         self.passages: list[Passage] = []
         self._count: dict[str, int] = {}
         self.saved_tensor_hooks = False
@@ -91,9 +102,14 @@ class ModuleCalls:
     def attach(self) -> None:
         """Put a hook on every module, and forget the last step."""
         self._forget()
+        enter, call = not_compiled(self._on_enter), not_compiled(self._on_call)
         for module in self._modules:
-            if not isinstance(module, torch.jit.ScriptModule):  # those take no Python hooks
-                self._handles.append(module.register_forward_hook(self._on_call, with_kwargs=True))
+            if isinstance(module, torch.jit.ScriptModule):  # those take no Python hooks
+                continue
+            if self._begins is not None:
+                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            # Also after an exception: a call that never ended would stay the outermost one.
+            self._handles.append(module.register_forward_hook(call, with_kwargs=True, always_call=True))
 
     def detach(self) -> None:
         """Take every hook away."""
@@ -107,11 +123,30 @@ class ModuleCalls:
             passage.node = None
         self._by_node = {}
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    def _on_enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if module not in self._modules or not self._handles or self._begins is None:
+            return
+        if not self._running and torch._C._current_graph_task_id() == -1:
+            self._accepted = self._begins(module, args, kwargs)
+        self._running.append(module)
+
+    def _leave(self, module: nn.Module, output: Any) -> None:
+        while self._running:
+            if self._running.pop() is module:
+                break
+        if not self._running and self._ends is not None and torch._C._current_graph_task_id() == -1:
+            self._ends(output)
+
     def _on_call(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         path = self._modules.get(module)
-        if path is None or not self._handles or len(self.passages) >= _MOST_CALLS:
-            return  # a copy of the module that took our hook along, or a loop without end
+        if path is None or not self._handles:
+            return  # a copy of the module that took our hook along
+        if self._accepted and output is not None and len(self.passages) < _MOST_CALLS:  # a loop may have no end
+            self._see_call(path, module, args, kwargs, output)
+        if self._begins is not None:
+            self._leave(module, output)
+
+    def _see_call(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if torch._C._current_graph_task_id() != -1:
             self._on_recomputation(path, output)
             return
@@ -138,10 +173,13 @@ class ModuleCalls:
         if known is not None:
             known.aliases.append(path)
             return None
-        shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        here = part_here(tensor)
+        if here is None:
+            return None
+        shape, dtype = tuple(here.shape), str(tensor.dtype).removeprefix("torch.")
         passage = Passage(path, role, call, module, len(self.passages), shape, node, dtype)
         self.passages.append(passage)
-        passage.forward = self._on_forward(passage, tensor.detach())
+        passage.forward = self._on_forward(passage, here)
         if node is None:
             self._no_grad[path, call] = passage
             return passage
@@ -158,9 +196,17 @@ class ModuleCalls:
 
     def _on_tensor(self, tensor: torch.Tensor, passage: Passage) -> None:
         def hook(gradient: torch.Tensor) -> None:
-            passage.backward = self._on_gradient(passage, gradient.detach())
+            here = part_here(gradient)
+            if here is not None and passage.backward is None:  # of several backward passes the first
+                passage.backward = self._on_gradient(passage, here)
 
         self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]  # torch does not type it
+
+
+def not_compiled(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook that a compiled module runs as it is. Asks nothing of the compiler where nobody has loaded it."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return hook if dynamo is None else dynamo.disable(hook)
 
 
 class _Watching:
@@ -178,6 +224,16 @@ class _Watching:
     def __exit__(self, *_: object) -> None:
         self._calls.detach()
         self._calls.release()
+
+
+def part_here(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What can be read of a tensor on this rank without communication; None where it has no numbers of its own."""
+    if is_sharded(tensor):
+        tensor = local_part(tensor)
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_nested or tensor.is_meta:
+        return None
+    # Inside of torch.func a tensor stands for a whole batch of them.
+    return None if torch._C._functorch.is_functorch_wrapped_tensor(tensor) else tensor.detach()
 
 
 def storage_of(tensor: torch.Tensor) -> int:

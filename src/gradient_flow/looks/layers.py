@@ -1,4 +1,4 @@
-"""What is known of each layer with weights at the end of an analysis."""
+"""What is known of each layer with weights."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ def layer_records(
     update_ratios: Mapping[str, list[float]],
     equal_units: Set[str],
     rank_one: Set[str],
-    optimizer: torch.optim.Optimizer | None,
+    trained: Set[int] | None,
     had_gradient: Set[str] = frozenset(),
     idle_units: Mapping[str, float] | None = None,
 ) -> list[Layer]:
     """One record per module with parameters of its own, in the order of the forward pass."""
     order = {place.name: place.order for place in reversed(places) if place.role == "output"}
     kinds = {path: type(module).__name__ for path, module in model.named_modules()}
-    trained = None if optimizer is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
     graded = {name for table in gradients for name in table.names} | had_gradient
     layers = []
     for path, module in model.named_modules():

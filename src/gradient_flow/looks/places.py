@@ -22,6 +22,8 @@ Key = tuple[str, str, int]
 _MANY: Final = 1 << 30
 """Token inputs have no width; treat it as unbounded."""
 _MOST_RANKS: Final = 12
+_MOST_SILENT: Final = 8
+"""Looks of which it is remembered which units were silent, where not all are."""
 _QUIET: Final = 0.3
 """Share of silent units from which on it matters whether the others vary."""
 
@@ -51,8 +53,8 @@ class PlaceRecords:
         self._ranks: dict[Key, tuple[list[float], list[float], list[float]]] = {}
         self._bends: dict[str, list[Activation]] = {}
 
-    def keep(self, passages: Sequence[Passage], index: int) -> None:
-        """The passages of the watched step of this index, after backward."""
+    def keep(self, passages: Sequence[Passage], index: int, scale: float = 1.0) -> None:
+        """The passages of the look of this index, after backward; gradients carry the `scale` of the loss."""
         silent: dict[Key, NDArray[np.bool_]] = {}
         forward = Sums([passage.forward.sums() for passage in passages])
         backward = Sums([None if passage.backward is None else passage.backward.sums() for passage in passages])
@@ -62,7 +64,7 @@ class PlaceRecords:
             place.add(
                 index,
                 rms=forward.rms[position],
-                gradient=backward.norm[position] if came else None,
+                gradient=backward.norm[position] / scale if came else None,
                 bad_values=forward.bad[position],
                 bad_gradients=backward.bad[position],
             )
@@ -111,6 +113,19 @@ class PlaceRecords:
                 if passage.backward is not None and passage.backward.rows is not None:
                     gradients.append(samples.effective_rank(passage.backward.rows, centred=False))
                     empty.append(samples.empty_samples(passage.backward.rows))
+
+    def forget(self, index: int) -> None:
+        """One of the looks so far."""
+        for place in self._places.values():
+            if len(place.rms) > index:
+                del place.rms[index], place.gradient[index], place.bad_values[index], place.bad_gradients[index]
+        for silent in self._silent.values():
+            del silent[index : index + 1 if len(silent) > _MOST_SILENT else index]
+        for ranks in self._ranks.values():
+            for values in ranks:
+                del values[:-_MOST_SILENT]
+        for found in self._bends.values():
+            del found[1:-1]
 
     @property
     def ranked(self) -> bool:

@@ -1,0 +1,313 @@
+"""From hooks to numbers: what is seen of a model in the steps that are looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from gradient_flow.capture.main_path import main_path
+from gradient_flow.capture.module_calls import ModuleCalls, Passage, part_here, storage_of
+from gradient_flow.capture.parameters import module_parameters
+from gradient_flow.capture.sharding import local_part
+from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
+from gradient_flow.looks.layers import layer_records
+from gradient_flow.looks.places import Key, PlaceRecords, Seen
+from gradient_flow.table import GradientTable, measure, samples
+from gradient_flow.table.measure import reader_for_hooks
+from gradient_flow.table.updates import WeightSample, sample_weights
+
+_LEAST_SAMPLES = 16
+_MOSTLY_ZERO = 0.5
+MOST_HELD: Final = 32 << 20
+"""Bytes of sampled rows that a look holds until its end; what comes after them is measured without."""
+
+
+class Observer:
+    """Collects what passes through a model in some of its steps; `record()` is everything as plain numbers.
+
+    A step that is looked at has hooks on all modules. A *close* look also keeps a few rows of every tensor until its
+    end, for ranks. With `most`, so many looks are remembered: the first, and the last ones.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        most: int | None = None,
+        begins: Callable[[nn.Module, Any, Any], bool] | None = None,
+        ends: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._model, self._most = model, most
+        self._read = reader_for_hooks()
+        self._calls = ModuleCalls(model, self._on_forward, self._on_gradient, begins, ends)
+        self._weighted = {module: path for path, module in model.named_modules() if _is_layer(module)}
+        self.parameters = module_parameters(model)
+        self._weights: GradientTable | None = None
+        self._places = PlaceRecords(self._weighted)
+        self._chains: list[list[Key]] = []
+        self._equal: set[str] = set()
+        self._rank_one: set[str] = set()
+        self._reached: set[str] = set()
+        self._needed_grad: set[str] = set()
+        self._tables: list[GradientTable] = []
+        self._graded: set[str] = set()
+        """Parameters that had a gradient in any step."""
+        self._trained: set[int] | None = None
+        """Parameters that an optimizer holds, by id."""
+        self._idle: dict[str, torch.Tensor] = {}
+        """Parameter → which of its units had a gradient of exactly zero in every look so far."""
+        self._ratios: dict[str, list[float]] = {}
+        self._last_gradient: dict[str, torch.Tensor] | None = None
+        self._input_rows: torch.Tensor | None = None
+        self._sample_rows: torch.Tensor | None = None
+        self._before: WeightSample | None = None
+        self._close = self._looking = False
+        self._held = 0
+        self._record = AnalysisRecord(steps=0, trained=optimizer is not None)
+        if optimizer is not None:
+            self.note_optimizer(optimizer)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is on, with hooks on the model."""
+        return self._looking
+
+    @property
+    def saw_anything(self) -> bool:
+        """Whether a hook has fired in the present look."""
+        return bool(self._calls.passages)
+
+    # ---- one look -------------------------------------------------------------------------------------------------
+
+    def begin(self, step: int, *, close: bool = True) -> None:
+        """Put hooks on the model: the coming forward and backward pass are looked at."""
+        if self._weights is None:
+            self._weights = measure({name: local_part(parameter) for name, parameter in self.parameters})
+        self._looking, self._close, self._held = True, close, 0
+        self._record.watched.append(step)
+        try:
+            self._calls.attach()
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Take the hooks away and let go of the step's graph."""
+        self._looking = self._close = False
+        self._calls.detach()
+        self._calls.release()
+
+    def give_up(self) -> None:
+        """End a look that saw nothing, as if it had not been."""
+        if self._looking:
+            self._record.watched.pop()
+            self.end()
+
+    @contextmanager
+    def looking(self, step: int, *, close: bool) -> Iterator[None]:
+        """A look for the passes inside of the context."""
+        self.begin(step, close=close)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def on_inputs(self, tensors: Sequence[torch.Tensor]) -> None:
+        """The batch of a step, before the model is called."""
+        if not self._looking:
+            return
+        self._calls.batch = {storage_of(tensor) for tensor in tensors} - {0}
+        readable = [part_here(tensor) for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 0]
+        floating = [tensor for tensor in readable if tensor is not None]
+        if not floating:
+            return
+        record, first = self._record, floating[0]
+        total = measure(floating).total
+        record.bad_inputs += total.nan_count + total.inf_count
+        if record.input_size == 0:
+            rows = samples.sample(first, units_second=first.dim() > 3)
+            record.input_size = math.prod(first.shape[1:])
+            record.input_units = first.shape[1] if first.dim() > 3 else first.shape[-1] if first.dim() > 1 else 1
+            record.input_rms, record.input_spread = samples.scale_and_spread(rows)
+            self._input_rows = rows if first.dim() == 2 else None
+            self._sample_rows = samples.sample(first.flatten(1), units_second=False) if first.dim() > 2 else rows
+
+    def on_loss(self, loss: torch.Tensor) -> None:
+        """The loss of a step, before backward."""
+        self._record.loss_needs_grad &= loss.requires_grad
+        if not self._looking:
+            return
+        if loss.grad_fn is not None and (self._close or not self._chains):
+            self._survey(loss.grad_fn)
+        self._needed_grad.update(p.path for p in self._calls.passages if p.node is not None)
+
+    def on_backward(self, table: GradientTable, gradients: Mapping[str, torch.Tensor | None], scale: float = 1) -> None:
+        """Gradients are there, and measured; `scale` is that of the loss, which `table` is free of."""
+        first = not self._tables
+        self._tables.append(table)
+        self._note_idle(table, gradients)
+        if first:
+            self._compare_units()
+        passages = self._calls.passages
+        self._places.keep(passages, len(self._record.watched) - 1, scale)
+        if self._close:
+            self._places.note_states(passages)
+            self._places.rank({each.key: each for each in passages}, self._chains, self._record.input_units)
+        while self._most is not None and len(self._record.watched) > self._most:
+            self._forget_second()
+
+    def _forget_second(self) -> None:
+        """The first look tells how it began; of the others the last ones count."""
+        del self._record.watched[1], self._tables[1]
+        self._places.forget(1)
+        for ratios in self._ratios.values():
+            if len(ratios) > len(self._tables):
+                del ratios[1]
+
+    # ---- other steps ----------------------------------------------------------------------------------------------
+
+    def note_step(self, index: int, loss: float, norm: float) -> None:
+        """A step of an analysis, looked at or not: its loss, and the norm of its gradients."""
+        self._record.steps = index + 1
+        self._record.losses.append(loss)
+        self._record.norms.append(norm)
+
+    def note_graded(self, names: Iterable[str]) -> None:
+        """Parameters that have a gradient in this step."""
+        self._graded.update(names)
+
+    def note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Whose step it is."""
+        self._record.trained = True
+        self._record.optimizer = type(optimizer).__name__
+        rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+        self._record.learning_rate = max(rates, default=None)
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self._trained = held | (self._trained or set())
+
+    def note_direction(self, gradients: Mapping[str, torch.Tensor | None]) -> None:
+        """The gradients of a step, to compare their direction with that of the step before."""
+        dense = {name: g for name, g in gradients.items() if g is not None and g.layout is torch.strided}
+        now = dict(zip(dense, sample_weights(list(dense.values())), strict=True))
+        before = self._last_gradient or {}
+        both = [name for name in now if name in before]  # another step may have used other parts
+        if both:
+            left, right = [before[name] for name in both], [now[name] for name in both]
+            self._record.cosines.append(samples.cosine(left, right))
+            if self._most is not None:
+                del self._record.cosines[: -self._most]
+        self._last_gradient = now
+
+    def forget_direction(self) -> None:
+        """What comes is not the step after the last one."""
+        self._last_gradient = None
+
+    def before_update(self) -> None:
+        """Just before the optimizer's step."""
+        trained = [(name, p) for name, p in self.parameters if p.dim() > 1 and p.grad is not None]
+        self._before = WeightSample(trained) if trained else None
+
+    def after_update(self) -> None:
+        """Just after it."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        for name, ratio in before.ratios().items():
+            self._ratios.setdefault(name, []).append(ratio)
+
+    # ---- inside hooks ---------------------------------------------------------------------------------------------
+
+    def _on_forward(self, passage: Passage, tensor: torch.Tensor) -> Seen:
+        rows = self._rows_of(passage, tensor)
+        silent = samples.highest(rows) <= 0 if rows is not None and passage.module in self._weighted else None
+        return Seen(self._read([tensor]), self._kept(rows), silent)
+
+    def _on_gradient(self, passage: Passage, gradient: torch.Tensor) -> Seen:
+        rows = self._rows_of(passage, gradient)
+        active = samples.any_nonzero(rows) if rows is not None and passage.module in self._weighted else None
+        return Seen(self._read([gradient]), self._kept(rows), active)
+
+    def _kept(self, rows: torch.Tensor | None) -> torch.Tensor | None:
+        if rows is None or not self._close or self._held + rows.nbytes > MOST_HELD:
+            return None
+        self._held += rows.nbytes
+        return rows
+
+    def _rows_of(self, passage: Passage, tensor: torch.Tensor) -> torch.Tensor | None:
+        wanted = self._close or passage.module in self._weighted
+        if not wanted or tensor.layout is not torch.strided or not tensor.is_floating_point() or not tensor.numel():
+            return None
+        return samples.sample(tensor, samples.units_come_second(passage.module, passage.shape))
+
+    # ---- after a step ---------------------------------------------------------------------------------------------
+
+    def _survey(self, root: Any) -> None:
+        calls = self._calls
+        found = main_path(root, calls.passages, self._weighted, read_saved=not calls.saved_tensor_hooks)
+        self._reached |= found.reached
+        if not self._chains:
+            self._chains = [[passage.key for passage in chain] for chain in found.chains]
+            self._record.averaging, self._record.classes = found.averaging, found.classes
+        self._places.note_bends(found.bends, calls.passages)
+
+    def _note_idle(self, table: GradientTable, gradients: Mapping[str, torch.Tensor | None]) -> None:
+        """Which units got nothing, of tensors most of whose gradient is zero: of others nobody will ask."""
+        mostly = {name for name, share in zip(table.names, table.zero_fraction, strict=True) if share > _MOSTLY_ZERO}
+        for name in table.names:
+            gradient = gradients[name]
+            if gradient is None or gradient.layout is not torch.strided or gradient.dim() == 0:
+                continue
+            if name in mostly:
+                now = samples.zero_units(gradient)
+                self._idle[name] = self._idle[name] & now if name in self._idle else now
+            elif name in self._idle:
+                self._idle[name] = torch.zeros_like(self._idle[name])
+
+    def _compare_units(self) -> None:
+        for name, parameter in self.parameters:
+            gradient = parameter.grad
+            if gradient is None or parameter.dim() < 2 or gradient.layout is not torch.strided:
+                continue
+            if samples.equal_rows(parameter) and samples.equal_rows(gradient):
+                self._equal.add(name)
+            elif samples.is_rank_one(parameter):
+                self._rank_one.add(name)
+
+    def record(self, thresholds: Mapping[str, float] = DEFAULTS, passed: Sequence[str] = ()) -> AnalysisRecord:
+        """Everything that was seen, with the thresholds to judge it by and which of them the user passed."""
+        record = self._record
+        record.thresholds, record.passed = dict(thresholds), tuple(passed)
+        self._places.write(record, self._chains)
+        if self._places.ranked and self._input_rows is not None:
+            record.input_rank = samples.effective_rank(self._input_rows, centred=True)
+        if self._places.ranked and self._sample_rows is not None and len(self._sample_rows) >= _LEAST_SAMPLES:
+            record.sample_rank = samples.effective_rank(self._sample_rows, centred=True)
+        assert self._weights is not None, "nothing was looked at"
+        record.layers = layer_records(
+            self._model,
+            record.places,
+            called=self._calls.called,
+            reached=self._reached,
+            needed_grad=self._needed_grad,
+            weights=self._weights,
+            gradients=self._tables,
+            update_ratios=self._ratios,
+            equal_units=self._equal,
+            rank_one=self._rank_one,
+            trained=self._trained,
+            had_gradient=self._graded,
+            idle_units={name: samples.average(idle.float()) for name, idle in self._idle.items()},
+        )
+        return record
+
+
+def _is_layer(module: nn.Module) -> bool:
+    """Whether a module works by weights of its own; a model that keeps a temperature beside its layers does not."""
+    inside = any(True for child in module.children() for _ in child.parameters())
+    return not inside and any(True for _ in module.parameters(recurse=False))
