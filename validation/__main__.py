@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from validation.case import HALVES, Case
 from validation.report import goals, listed, markdown
-from validation.runner import Job, measure, run, verify
+from validation.runner import Job, measure, measure_in_training, run, verify
 from validation.score import Record, crashes, false_alarms, misplaced, misses
 from validation.zoo import CASES
 
@@ -48,10 +48,11 @@ def plain(record: Record) -> dict[str, Any]:
     return {k: sorted(v) if isinstance(v, frozenset) else v for k, v in fields.items() if k != "layers"}
 
 
-def validate(jobs: list[Job], workers: int, json_path: Path | None, output: Path | None) -> None:
+def validate(jobs: list[Job], workers: int, json_path: Path | None, output: Path | None, through: str) -> None:
     """Run the tool, print what went wrong, write the report."""
     started = time.perf_counter()
-    records: list[Record] = with_progress("Validation", measure, jobs, workers)
+    work = measure_in_training if through == "watch" else measure
+    records: list[Record] = with_progress("Validation", work, jobs, workers)
     records.sort(key=lambda r: jobs.index((r.case, r.seed)))
     seconds = time.perf_counter() - started
     sections = (("Misses", misses), ("Wrong layer", misplaced), ("False alarms", false_alarms), ("Crashes", crashes))
@@ -83,6 +84,12 @@ def verify_labels(jobs: list[Job], workers: int) -> bool:
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Keep every run here.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")
 @click.option("--verify", "verifying", is_flag=True, help="Measure that the labels are true; does not use the tool.")
+@click.option(
+    "--through",
+    type=click.Choice(["analyzers", "watch"]),
+    default="analyzers",
+    help="Through the analyzers, or as training loops under gf.watch.",
+)
 @click.option("--list", "listing", is_flag=True, help="List the cases and stop.")
 def main(
     half: str,
@@ -92,10 +99,13 @@ def main(
     json_path: Path | None,
     output: Path | None,
     verifying: bool,
+    through: str,
     listing: bool,
 ) -> None:
     """Run labelled training set-ups through the diagnosis and score what it says."""
     cases = chosen(half, only)
+    if through == "watch":  # the rotation of a game's field takes passes of its own: it is measured on demand
+        cases = [case for case in cases if case.analyzer != "game"]
     if not cases:
         raise click.UsageError(f"no case of {half!r} fits {only!r}; --list shows their names")
     if listing:
@@ -106,8 +116,8 @@ def main(
     if verifying:
         raise SystemExit(0 if verify_labels(jobs, workers) else 1)
     # A part of the zoo must not take the place of the whole in the record.
-    whole = half == "both" and only is None and seeds >= 5
-    validate(jobs, workers, json_path, output or (RESULTS if whole else None))
+    whole = half == "both" and only is None and seeds >= 5 and through == "analyzers"
+    validate(jobs, workers, json_path, output or (RESULTS if whole else None), through)
 
 
 if __name__ == "__main__":

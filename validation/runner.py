@@ -12,16 +12,21 @@ from typing import Any
 
 import torch
 
-from validation.adapter import findings
-from validation.case import Case, Evidence, layers_of
-from validation.score import Record
+from validation.adapter import findings, findings_in_training
+from validation.case import Case, Evidence, Setup, layers_of
+from validation.score import Finding, Record
 from validation.zoo import CASES
 
 Job = tuple[str, int]
 """Name of a case, seed."""
 
 
-def measure(job: Job) -> Record:
+def measure_in_training(job: Job) -> Record:
+    """The same as a training loop under watch."""
+    return measure(job, lambda _case, setup: findings_in_training(setup))
+
+
+def measure(job: Job, read: Callable[[Case, Setup], list[Finding]] = findings) -> Record:
     """Build one case and let the tool look at it; a crash of either is a result too."""
     name, seed = job
     case = CASES[name]
@@ -30,7 +35,7 @@ def measure(job: Job) -> Record:
     try:
         setup = case.make(seed)
         known["layers"] = layers_of(setup.model)
-        found = tuple(findings(case, setup))
+        found = tuple(read(case, setup))
         return Record(**known, findings=found, seconds=time.perf_counter() - started)
     except Exception:  # whatever a tool does must not end the validation of the others
         return Record(**known, error=traceback.format_exc(), seconds=time.perf_counter() - started)

@@ -8,7 +8,6 @@ from typing import Any
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.record.evidence import ANALYSIS
 from gradient_flow.record.look import seen_line
-from gradient_flow.record.plain import to_plain
 from gradient_flow.record.run import Run, run_of_lines
 from gradient_flow.record.run_lines import FORMAT_VERSION
 
@@ -16,11 +15,6 @@ from gradient_flow.record.run_lines import FORMAT_VERSION
 def analysis_run(record: AnalysisRecord, seen: Mapping[str, Mapping[str, Any]]) -> Run:
     """The run of an analysis: its steps, and one look with what was seen inside and what probes found."""
     return run_of_lines(_lines(record, seen))
-
-
-def found_by(stats: Any, **settings: Any) -> dict[str, Any]:
-    """What a probe found, with the settings that it is to be judged by, as a look keeps it."""
-    return {"stats": to_plain(stats), "settings": to_plain(settings)}
 
 
 def _lines(record: AnalysisRecord, seen: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -7,7 +7,6 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -102,14 +101,18 @@ class ModuleCalls:
     def attach(self) -> None:
         """Put a hook on every module, and forget the last step."""
         self._forget()
-        enter, call = not_compiled(self._on_enter), not_compiled(self._on_call)
         for module in self._modules:
             if isinstance(module, torch.jit.ScriptModule):  # those take no Python hooks
                 continue
             if self._begins is not None:
-                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+                self._handles.append(module.register_forward_pre_hook(self._on_enter, with_kwargs=True))
             # Also after an exception: a call that never ended would stay the outermost one.
-            self._handles.append(module.register_forward_hook(call, with_kwargs=True, always_call=True))
+            self._handles.append(module.register_forward_hook(self._on_call, with_kwargs=True, always_call=True))
+
+    def restart(self) -> None:
+        """Forget the forward passes so far, while hooks stay."""
+        self.release()
+        self._forget()
 
     def detach(self) -> None:
         """Take every hook away."""
@@ -123,6 +126,7 @@ class ModuleCalls:
             passage.node = None
         self._by_node = {}
 
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
     def _on_enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module not in self._modules or not self._handles or self._begins is None:
             return
@@ -137,6 +141,7 @@ class ModuleCalls:
         if not self._running and self._ends is not None and torch._C._current_graph_task_id() == -1:
             self._ends(output)
 
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
     def _on_call(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         path = self._modules.get(module)
         if path is None or not self._handles:
@@ -201,12 +206,6 @@ class ModuleCalls:
                 passage.backward = self._on_gradient(passage, here)
 
         self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]  # torch does not type it
-
-
-def not_compiled(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook that a compiled module runs as it is. Asks nothing of the compiler where nobody has loaded it."""
-    dynamo = sys.modules.get("torch._dynamo")
-    return hook if dynamo is None else dynamo.disable(hook)
 
 
 class _Watching:

@@ -31,13 +31,20 @@ class ModuleCall:
 class ModuleStack:
     """Keeps `calls`, the forwards that are running now, outermost first, for a model and everything in it.
 
-    `leave(call, output)` is called as those end well whose `tokens_at` was set. Hooks exist between `attach` and
-    `detach` only; a copy or a pickle of the model made meanwhile takes hooks along that do nothing.
+    `leave(call, output)` is called as those end well whose `tokens_at` was set; `begin()` and `end()` before and after
+    each outermost forward, also after one that fails. Hooks exist between `attach` and `detach` only; a copy or a
+    pickle of the model made meanwhile takes hooks along that do nothing.
     """
 
-    def __init__(self, model: nn.Module, leave: Callable[[ModuleCall, Any], None]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        leave: Callable[[ModuleCall, Any], None],
+        begin: Callable[[], None],
+        end: Callable[[], None],
+    ) -> None:
         self._model = model
-        self._leave = leave
+        self._leave, self._begin, self._end = leave, begin, end
         self._handles: list[Any] = []
         self.calls: list[ModuleCall] = []
 
@@ -54,10 +61,14 @@ class ModuleStack:
         """Take every hook away."""
         for handle in self._handles:
             handle.remove()
+        if self.calls:
+            self._end()
         self._handles, self.calls = [], []
 
     def _entering(self, path: str) -> Callable[[nn.Module, Any, Any], None]:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if not self.calls:
+                self._begin()
             with torch._C.DisableTorchFunction():  # modes need not see what we ask of tensors
                 tokens = _token_tensor((*args, *kwargs.values()))
             self.calls.append(ModuleCall(path, module, tokens))
@@ -67,6 +78,8 @@ class ModuleStack:
     def _left(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         while self.calls:
             call = self.calls.pop()
+            if not self.calls:
+                self._end()
             if call.module is module:
                 # After an exception there is no output.
                 if output is not None and call.tokens_at is not None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.in_training import is_of_training, rules_for, with_steps
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
@@ -72,12 +73,23 @@ def _seen_inside(record: RunRecord) -> list[Issue] | None:
         network = None  # damaged: what else was seen still counts
     if network is None:
         return consolidate(special, AnalysisRecord(steps=record.steps))
+    if record.source != ANALYSIS and is_of_training(network):
+        network, steps = with_steps(network, record)
+        found = consolidate([*apply_rules(network, rules_for(network), "analysis"), *special], network)
+        return [_at_step(issue, steps) for issue in found]
     found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
     return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))
 
 
+def _at_step(issue: Issue, steps: Sequence[int]) -> Issue:
+    """Rules count the steps that were recorded, from 1."""
+    if issue.step is None or not 0 < issue.step <= len(steps):
+        return issue
+    return replace(issue, step=steps[issue.step - 1])
+
+
 def _in_steps_of_the_run(issues: Sequence[Issue], network: AnalysisRecord, looked_at: int | None) -> list[Issue]:
-    """A look counts its own steps from 1. Those that trained are the last of the run; others all fell into one step."""
+    """An analysis counts its own steps from 1. Those that trained are the last of the run; others fell into one."""
     if looked_at is None:
         return list(issues)
     before = max(0, looked_at - network.steps)

@@ -35,12 +35,22 @@ from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
 from gradient_flow.flow.backward_steps import BackwardStep
+from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
-from gradient_flow.record.event import CLIP_BEFORE_UNSCALE, END, FORENSICS, RESERVED_KINDS, RESUMED, UNSUPPORTED, Event
+from gradient_flow.record.event import (
+    CLIP_BEFORE_UNSCALE,
+    END,
+    FORENSICS,
+    LOOKED,
+    RESERVED_KINDS,
+    RESUMED,
+    UNSUPPORTED,
+    Event,
+)
 from gradient_flow.record.evidence import CLIP_TOLERANCE, NonFinite
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
@@ -80,6 +90,7 @@ class Flow:
         trace: RankTrace | None = None,
         again: str = "append",
         by_hand: bool = False,
+        inside: Inside | None = None,
     ) -> None:
         check_choice("again", again, ("append", "number"))
         self.every = check_whole("every", every, error=InputError)
@@ -126,6 +137,9 @@ class Flow:
         self._closed = self._failed = self._ended = False
         self._closing = threading.RLock()
         self._off = disabled()
+        self._inside: Inside | None = None
+        if inside is not None and inside.is_on and not self._off:
+            self.look_inside(inside)
         settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
         header = self._header(settings) | ({"by_hand": True} if by_hand else {})
         first = is_first_rank() and not self._off
@@ -155,6 +169,7 @@ class Flow:
         self._logged.update(values)
         self._guarded(lambda: self._before_step(optimizer), together=True)
         self._guarded(self._finish)
+        self._guarded(lambda: self._look_ahead(optimizer))
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
         """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
@@ -167,6 +182,11 @@ class Flow:
             before_each_step(optimizer, _weakly(self, "_on_step_begins")),
             after_each_step(optimizer, _weakly(self, "_on_step_ended")),
         ]
+
+    def look_inside(self, inside: Inside) -> None:
+        """Look inside a model in some of the steps to come."""
+        self._inside = inside
+        weakref.finalize(self, inside.close)  # a flow that is dropped without `close()` leaves no hook behind
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
         """Record something that happened, with plain values: `flow.add_event("augmentation", strength=0.3)`."""
@@ -222,6 +242,8 @@ class Flow:
                 handle.remove()
             self._handles = []
             self._stop_listening()
+            if self._inside is not None:
+                self._inside.close()
             if self._attachment is not None:
                 self._attachment.close()
             self._guarded(self._end_backward, together=True)
@@ -334,8 +356,23 @@ class Flow:
             self._guarded(steps.step_is_done)
         if self._open is not None:
             self._guarded(self._finish)
+        if self._inside is not None and running_backward() is None:
+            self._guarded(lambda: self._look_ahead(optimizer))
         if self._check is not None and running_backward() is None:
             self._check.step_is_done()
+
+    def _look_ahead(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """A step is over: record what a look saw in it, and begin one if the coming step is to be looked at."""
+        inside = self._inside
+        if inside is None:
+            return
+        found = inside.after_update(self.steps)
+        if found is not None:
+            seen, told = found
+            self._recorder.add_look(LookRecord(step=self.steps, seen=seen))
+            self._recorder.add_event(Event(kind=LOOKED, step=self.steps, data=told))
+        if self._may_be_recorded() and not self._gave_up:
+            inside.plan(self.steps + 1, self._known.live() if optimizer is None else self._parameters_of(optimizer))
 
     def _is_recorded(self, own_step: int) -> bool:
         """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
@@ -397,6 +434,8 @@ class Flow:
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
         self._open = self._recorder.open(record, look)
+        if self._inside is not None:
+            self._inside.before_update(optimizer, table, ours, self._scale.scale)
         return measured
 
     def _tell_of_scaled_clip(self, step: StepTables) -> None:
@@ -518,6 +557,8 @@ class Flow:
             ratios = sample.ratios()
             opened.look.update_ratio = np.array([ratios.get(name, np.nan) for name in opened.look.table.names])
         opened.finished = True
+        if self._inside is not None:
+            self._inside.note(opened.record)
         self._recorder.move_on()
 
     def _complete(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from gradient_flow.capture.unsupported import why_unsupported
 from gradient_flow.config import disabled
 from gradient_flow.errors import InputError
 from gradient_flow.flow.flow import Flow
+from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.rank_checks import RankCheck, RankTrace
 
 
@@ -36,6 +37,9 @@ def watch(
     check_ranks: bool = False,
     trace_ranks: bool = False,
     again: str = "append",
+    looks: bool | int | Iterable[int] = True,
+    budget: float = 0.01,
+    policy: Callable[[Any], Any] | bool | None = None,
 ) -> Flow:
     """Watch every optimizer step of a model; nothing else in the training loop has to change.
 
@@ -61,6 +65,13 @@ def watch(
             ranks that non-finite ones come from. A second read of the gradients.
         again: what to do with a folder that has a run already: `"append"` continues it, as after a checkpoint;
             `"number"` writes to `first-2`.
+        looks: some steps are seen from inside as well, as the analyzers see theirs: values and gradients between
+            modules, dead units, attention, recurrence. True for steps 3, 6, 12, 25, 50, 100 and so on, a number for
+            every so many steps, a list for these steps, False for none.
+        budget: the share of the training time that looks may take, beyond the first three; the others are dropped
+            while it is used up. 0 switches looks off.
+        policy: for a policy, a function from the model's output to `(logits, std, mean, value)`; True if its output
+            says so itself, as a distribution does.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
@@ -93,6 +104,7 @@ def watch(
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
         by_hand=optimizer is None,
+        inside=Inside(model, looks, budget, policy),
     )
     try:
         reason = None if off else why_unsupported(model, process_group=process_group)

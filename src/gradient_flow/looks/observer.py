@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -69,6 +70,8 @@ class Observer:
         self._before: WeightSample | None = None
         self._close = self._looking = False
         self._held = 0
+        self.seconds = 0.0
+        """What hooks have taken."""
         self._record = AnalysisRecord(steps=0, trained=optimizer is not None)
         if optimizer is not None:
             self.note_optimizer(optimizer)
@@ -82,6 +85,16 @@ class Observer:
     def saw_anything(self) -> bool:
         """Whether a hook has fired in the present look."""
         return bool(self._calls.passages)
+
+    @property
+    def got_gradients(self) -> bool:
+        """Whether a gradient has come back to anything that was seen in the present look."""
+        return any(passage.backward is not None for passage in self._calls.passages)
+
+    def take_seconds(self) -> float:
+        """What hooks have taken since the last time."""
+        taken, self.seconds = self.seconds, 0.0
+        return taken
 
     # ---- one look -------------------------------------------------------------------------------------------------
 
@@ -102,6 +115,11 @@ class Observer:
         self._looking = self._close = False
         self._calls.detach()
         self._calls.release()
+
+    def restart(self) -> None:
+        """Forget what was seen in the present look so far."""
+        self._calls.restart()
+        self._held = 0
 
     def give_up(self) -> None:
         """End a look that saw nothing, as if it had not been."""
@@ -178,6 +196,10 @@ class Observer:
         self._record.losses.append(loss)
         self._record.norms.append(norm)
 
+    def note_steps(self, steps: int) -> None:
+        """How many steps the training has taken; their losses and norms are known elsewhere."""
+        self._record.steps = steps
+
     def note_graded(self, names: Iterable[str]) -> None:
         """Parameters that have a gradient in this step."""
         self._graded.update(names)
@@ -224,14 +246,20 @@ class Observer:
     # ---- inside hooks ---------------------------------------------------------------------------------------------
 
     def _on_forward(self, passage: Passage, tensor: torch.Tensor) -> Seen:
+        started = time.perf_counter()
         rows = self._rows_of(passage, tensor)
         silent = samples.highest(rows) <= 0 if rows is not None and passage.module in self._weighted else None
-        return Seen(self._read([tensor]), self._kept(rows), silent)
+        seen = Seen(self._read([tensor]), self._kept(rows), silent)
+        self.seconds += time.perf_counter() - started
+        return seen
 
     def _on_gradient(self, passage: Passage, gradient: torch.Tensor) -> Seen:
+        started = time.perf_counter()
         rows = self._rows_of(passage, gradient)
         active = samples.any_nonzero(rows) if rows is not None and passage.module in self._weighted else None
-        return Seen(self._read([gradient]), self._kept(rows), active)
+        seen = Seen(self._read([gradient]), self._kept(rows), active)
+        self.seconds += time.perf_counter() - started
+        return seen
 
     def _kept(self, rows: torch.Tensor | None) -> torch.Tensor | None:
         if rows is None or not self._close or self._held + rows.nbytes > MOST_HELD:

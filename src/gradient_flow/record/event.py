@@ -19,6 +19,10 @@ CLIP_BEFORE_UNSCALE: Final = "clip_before_unscale"
 FORENSICS: Final = "forensics"
 """What `find_nonfinite` found; `data["origin"]` is a `NonFiniteOrigin` as plain values."""
 
+LOOKED: Final = "looked"
+"""A step was looked at from inside: `because` says why, `seconds` what it cost, `dropped` how many looks before it the
+budget did not allow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:

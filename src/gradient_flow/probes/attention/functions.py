@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from gradient_flow.probes.attention.written_out import EagerAttention
 
@@ -84,6 +84,17 @@ class AttentionFunctions(TorchFunctionMode):
     def _hand_on(self, _function: Any, relevant: Any, *args: Any, **kwargs: Any) -> Any:
         """Another mode, or a tensor subclass, is to have its say: on our copy, or it would run the original."""
         return torch.overrides.handle_torch_function(self._multi_head, relevant, *args, **kwargs)  # type: ignore[arg-type]
+
+
+def leave_mode(mode: TorchFunctionMode) -> None:
+    """Take a mode off the stack, wherever it is: a forward may have left one of its own above it, which stays."""
+    above: list[TorchFunctionMode] = []
+    if mode not in _get_current_function_mode_stack():  # type: ignore[no-untyped-call]
+        return
+    while (top := _pop_mode()) is not mode:  # type: ignore[no-untyped-call]
+        above.append(top)
+    for each in reversed(above):
+        _push_mode(each)  # type: ignore[no-untyped-call]
 
 
 def _dot_product_inputs(

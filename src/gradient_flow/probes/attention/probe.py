@@ -35,13 +35,18 @@ class AttentionProbe:
     """
 
     def __init__(
-        self, model: nn.Module, *, track_attention_weights: bool = True, max_queries: int = MAX_QUERIES
+        self,
+        model: nn.Module,
+        *,
+        track_attention_weights: bool = True,
+        max_queries: int = MAX_QUERIES,
+        eager: bool = True,
     ) -> None:
         if not max_queries >= 1:
             raise ConfigError(f"`max_queries` must be at least 1, got {max_queries!r}. Leave it out to take 64.")
         self._track = track_attention_weights
         self._max_queries = max_queries
-        self._tap = AttentionTap(model, reduce=self._reduce, keep=self._keep, tokens=self._receive_tokens)
+        self._tap = AttentionTap(model, reduce=self._reduce, keep=self._keep, tokens=self._receive_tokens, eager=eager)
         self._windows: dict[str, AttentionWindow] = {}
         self._chained: set[str] = set()
         self._steps = 0
@@ -84,6 +89,10 @@ class AttentionProbe:
         self._tokens[key] = self._tokens[key] + sums if key in self._tokens else sums
         if state.chained:
             self._chained.add(state.block)
+
+    def listen(self, listening: bool) -> None:
+        """Whether the forwards that come are of interest."""
+        self._tap.listening = listening
 
     def after_step(self, inputs: Any, output: Any) -> None:
         """Take note of what this step's forward passes showed; the only time that numbers leave the device."""

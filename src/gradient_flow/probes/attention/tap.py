@@ -31,6 +31,7 @@ from gradient_flow.errors import GradientFlowWarning, MonitorStateError
 from gradient_flow.probes.attention.functions import (
     AttentionFunctions,
     AttentionInputs,
+    leave_mode,
     token_dimension,
     why_unreadable,
     with_heads,
@@ -81,7 +82,7 @@ class AttentionTap:
     `reduce(inputs)` is called at once, without gradients, and returns what is worth keeping; `keep(layer, reduced)`
     follows when it is certain that this was attention. `tokens(state)` is called before and after each block with
     attention in it. A recomputation during backward (checkpointing) is not seen again. What these functions raise
-    becomes one warning, and the forward goes on.
+    becomes one warning, and the forward goes on. With `eager` compiled code runs uncompiled meanwhile.
     """
 
     def __init__(
@@ -91,12 +92,17 @@ class AttentionTap:
         reduce: Callable[[AttentionInputs], Any],
         keep: Callable[[AttentionLayer, Any], None],
         tokens: Callable[[TokenState], None],
+        eager: bool = True,
     ) -> None:
         self._receive_inputs, self._receive_kept, self._receive_tokens = reduce, keep, tokens
         self._blocks = container_children(model)
-        self._stack = ModuleStack(model, partial(self._guarded, self._left))
+        self._stack = ModuleStack(model, partial(self._guarded, self._left), self._forward_begins, self._forward_ends)
         self._padding = EncoderPadding(model)
         self._exits: ExitStack | None = None
+        self._mode: AttentionFunctions | None = None
+        self._eager = eager
+        self.listening = True
+        """Whether the forwards that come are of interest: not those of an evaluation between two steps."""
         self._last_output: Callable[[], torch.Tensor | None] = _no_output
         self._warned = False
         self.unreadable: dict[str, str] = {}
@@ -109,9 +115,8 @@ class AttentionTap:
             for hooks in (self._padding, self._stack):
                 exits.callback(hooks.detach)
                 hooks.attach()
-            # Compiled code would be compiled anew for the mode, hooks and all.
-            exits.enter_context(torch.compiler.set_stance("force_eager"))
-            exits.enter_context(AttentionFunctions(self._see, self._keep, self._warn))
+            if self._eager:  # compiled code would be compiled anew for the mode, hooks and all
+                exits.enter_context(torch.compiler.set_stance("force_eager"))
             self._exits = exits.pop_all()
         return self
 
@@ -122,6 +127,17 @@ class AttentionTap:
         self._last_output = _no_output
         if exits is not None:
             exits.__exit__(kind, error, trace)
+
+    def _forward_begins(self) -> None:
+        """The mode is on inside the model's forward and nowhere else: what the loop does is none of ours."""
+        if self.listening and torch._C._current_graph_task_id() == -1:
+            self._mode = AttentionFunctions(self._see, self._keep, self._warn)
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _forward_ends(self) -> None:
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            leave_mode(mode)
 
     def _see(self, inputs: AttentionInputs, heads: int | None) -> _Seen | None:
         if not self._stack.calls or torch._C._current_graph_task_id() != -1:

@@ -78,6 +78,9 @@ class PolicyProbe:
     ) -> None:
         """Nothing to undo: the probe hooks nothing."""
 
+    def listen(self, listening: bool) -> None:
+        """Nothing to stop: it reads what it is given."""
+
     def after_step(self, inputs: Any, output: Any) -> None:
         """Measure the policy's `output` for a batch of states; `inputs` are what it was given."""
         if not self.track_distributions:

@@ -40,6 +40,8 @@ class RecurrentRecorder:
         self._handles: list[Any] = []
         self._tensor_handles: list[Any] = []
         self._sequences: dict[nn.Module, list[Sequence]] = {}
+        self.listening = True
+        """Whether the forwards that come are of interest: not those of an evaluation between two steps."""
         self.problems: dict[str, str] = {}
         """Modules whose calls could not be read, and why."""
 
@@ -87,7 +89,7 @@ class RecurrentRecorder:
 
     def saw(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """What the hooks call. A call that cannot be read is noted; it never stops the forward."""
-        if not self._handles or torch._C._current_graph_task_id() != -1:
+        if not self._handles or not self.listening or torch._C._current_graph_task_id() != -1:
             return  # a copy that took our hook along, or a recomputation inside a backward
         if module is self._root:
             self._call = args, kwargs

@@ -30,6 +30,7 @@ class EarlyDependence:
     """Collects a few numbers per sample: inputs at some early and late times, and the loss's gradient at the output."""
 
     def __init__(self) -> None:
+        self.listening = True
         self._gradient: torch.Tensor | None = None
         self._handles: list[Any] = []
         self._rows: dict[int, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]] = {}
@@ -125,8 +126,9 @@ class _OutputHook:
 
     @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if self._collector is not None and torch._C._current_graph_task_id() == -1:
-            self._collector.saw(output)
+        collector = self._collector
+        if collector is not None and collector.listening and torch._C._current_graph_task_id() == -1:
+            collector.saw(output)
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> _OutputHook:
         return _OutputHook()

@@ -39,6 +39,8 @@ class RecurrentProbe:
         cells: modules of it, by name or themselves, that are cells although they do not look like one.
         track_hidden_states: measure the effective rank of the states.
         enable_jacobian: measure spectral radius, Lyapunov exponents and norms of products.
+        written_out: search a model without such parts for a recurrence written out in its `forward`, which takes one
+            more forward pass, of a copy.
 
     >>> rnn = nn.RNN(3, 8)
     >>> with RecurrentProbe(rnn) as probe:
@@ -56,11 +58,12 @@ class RecurrentProbe:
         cells: Iterable[str | nn.Module] | None = None,
         track_hidden_states: bool = True,
         enable_jacobian: bool = True,
+        written_out: bool = True,
     ) -> None:
         self._model, self._recorder = model, RecurrentRecorder(model, cells)
         self._device = next((tensor.device for tensor in model.parameters()), None)
         self._ranks, self._jacobian = track_hidden_states, enable_jacobian
-        self._steps, self._no_loops = 0, False
+        self._steps, self._no_loops = 0, not written_out
         self._pending: tuple[list[Sequence], tuple[Any, Any] | None] | None = None
         self._modules: dict[str, ModuleDynamics] = {}
         self._course: list[tuple[int, float]] = []
@@ -84,6 +87,10 @@ class RecurrentProbe:
     ) -> None:
         self._recorder.detach()
         self._early.detach()
+
+    def listen(self, listening: bool) -> None:
+        """Whether the forwards that come are of interest."""
+        self._recorder.listening = self._early.listening = listening
 
     def after_step(self, inputs: Any = None, output: Any = None) -> None:
         """Take in one forward, and its backward if there was one."""

@@ -1,0 +1,93 @@
+"""The looks of a flow: made when the first is due, so that a training without any never loads what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from gradient_flow.capture.sharding import several_ranks
+from gradient_flow.errors import check_number, warn
+from gradient_flow.looks.schedule import Schedule
+from gradient_flow.record.step import StepRecord
+from gradient_flow.table import GradientTable
+
+if TYPE_CHECKING:
+    from gradient_flow.looks.live import Looks
+
+
+class Inside:
+    """Looks inside the model of a flow. `looks`, `budget` and `policy` are those of `watch`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        looks: Any = True,
+        budget: float = 0.01,
+        policy: Callable[[Any], Any] | bool | None = None,
+    ) -> None:
+        check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
+        self._model, self._policy, self._budget = model, policy, float(budget)
+        self._schedule = Schedule(looks)
+        self._looks: Looks | None = None
+        self._warned = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are looks at all."""
+        return not self._schedule.off and self._budget > 0
+
+    @property
+    def looks(self) -> Looks | None:
+        """What was looked at, once there was a look."""
+        return self._looks
+
+    def note(self, record: StepRecord) -> None:
+        """A step whose numbers are there."""
+        if self._looks is not None:
+            loss, rates = record.loss, record.lr or []
+            known = isinstance(loss, (int, float))
+            rate = max((rate for rate in rates if isinstance(rate, (int, float))), default=None)
+            norm = record.norm if isinstance(record.norm, float) else float("nan")
+            self._looks.note(record.step, norm, float(loss) if known else None, rate)
+
+    def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """The step before `step` is over."""
+        if self._looks is None:
+            if step < 3 or not self.is_on:
+                return
+            from gradient_flow.looks.live import Looks
+
+            self._looks = Looks(
+                self._model, self._schedule, budget=self._budget, policy=self._policy, together=several_ranks()
+            )
+        self._looks.plan(step, parameters)
+        self._tell()
+
+    def before_update(
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        table: GradientTable,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        scale: float | None,
+    ) -> None:
+        """Gradients are measured, weights have not moved."""
+        if self._looks is not None:
+            self._looks.before_update(optimizer, table, parameters, scale or 1.0)
+
+    def after_update(self, step: int) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]] | None:
+        """What was seen in the step that is over, and how the look came about; None without one."""
+        return None if self._looks is None else self._looks.after_update(step)
+
+    def close(self) -> None:
+        """No hook stays."""
+        if self._looks is not None:
+            self._looks.close()
+
+    def _tell(self) -> None:
+        looks = self._looks
+        if looks is not None and looks.failed and not self._warned:
+            self._warned = True
+            warn(f"gradient_flow looks no further inside the model ({looks.reason}); training continues.", stacklevel=8)

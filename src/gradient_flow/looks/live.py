@@ -1,0 +1,341 @@
+"""Looks in a running training: some of its own steps are seen as an analysis sees those that it makes.
+
+Hooks are on the model while a look lasts, from the end of one optimizer step to the end of the next; modes only inside
+the model's forward. A look is one micro-batch: the first forward that trains, with its backward. What is looked at is
+never changed, and what fails here ends the looks, not the training.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import torch
+from torch import nn
+
+from gradient_flow.capture import losses
+from gradient_flow.capture.module_calls import tensors_in
+from gradient_flow.diagnosis.verdict import NETWORK
+from gradient_flow.looks.found import found_by
+from gradient_flow.looks.observer import Observer
+from gradient_flow.looks.schedule import FREE, Schedule
+from gradient_flow.looks.triggers import Triggers
+from gradient_flow.probes.attention.probe import AttentionProbe
+from gradient_flow.probes.policy.probe import PolicyProbe
+from gradient_flow.probes.recurrent.probe import RecurrentProbe
+from gradient_flow.record.plain import to_plain
+from gradient_flow.table import GradientTable
+
+MOST_LOOKS: Final = 8
+"""Looks that the numbers of a look are about: the first, and the last ones."""
+_ASKED: Final = 3
+"""Looks that were asked for by what happened and are taken whatever they cost."""
+_BLIND: Final = 2
+"""Looks in which no hook fires before it is taken for granted that none will."""
+
+
+class Probe(Protocol):
+    """A probe, as it is used here."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *_: Any) -> Any: ...
+    def listen(self, listening: bool) -> None:
+        """Whether the forwards that come are of interest."""
+
+    def after_step(self, inputs: Any, output: Any) -> None:
+        """Once per look, after backward."""
+
+    def result(self) -> Any:
+        """What was found so far."""
+
+
+class Looks:
+    """Decides which steps are looked at, looks, and hands over what was seen.
+
+    The flow calls `plan` after each step, `before_update` when the gradients of a step are there, and `after_update`
+    when the step is over; that returns what is to be recorded.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        schedule: Schedule,
+        *,
+        budget: float,
+        policy: Callable[[Any], Any] | bool | None = None,
+        together: bool = False,
+    ) -> None:
+        self._model, self._schedule, self._budget = model, schedule, budget
+        self._together = together
+        """Whether other ranks look too: then neither the clock nor what happens here decides."""
+        self._observer = Observer(model, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended)
+        self._probes: dict[str, Probe] = {
+            "attention": AttentionProbe(model, eager=False),
+            "recurrent": RecurrentProbe(model, written_out=False),
+        }
+        if policy:
+            extractor = policy if callable(policy) else None
+            self._probes["policy"] = PolicyProbe(model, action_extractor=extractor)
+        self._wants_output = bool(policy)
+        self._triggers = Triggers()
+        self._asked = ""
+        self._graphs = _compiled_graphs()
+        self._started = time.perf_counter()
+        self._last_planned = 0
+        self._stop_listening: Callable[[], None] | None = None
+        self._entered: list[Probe] = []
+        self._takes_eval = False
+        self._blind = 0
+        self._cost = 0.0
+        self.taken, self.dropped = 0, 0
+        self.seconds = 0.0
+        """What all looks have cost."""
+        self._free_seconds = 0.0
+        self.reason = ""
+        """Why there are no looks any more, where there are none."""
+        self.failed = False
+        """Whether that is a failure of ours, of which the user is told."""
+        self._because = ""
+        self._dropped_since = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._over = self._heard = False
+        self._refused_eval = 0
+        self._inputs: Any = None
+        self._output: Any = None
+        self._alive: list[weakref.ref[torch.Tensor]] = []
+
+    # ---- between steps --------------------------------------------------------------------------------------------
+
+    def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:
+        """The numbers of a recorded step: they may ask for a look at the next one."""
+        if not self._together:
+            self._asked = self._triggers.asked(step, norm, loss, rate) or self._asked
+
+    def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """The step before `step` is over: begin a look if one is due. `parameters` still have its gradients."""
+        with self._guarded():
+            due = self._schedule.is_due(self._last_planned, step)
+            because = "schedule" if due else self._asked
+            self._last_planned = step
+            if not because or step < 3 or self._observer.is_looking or self.reason:
+                return
+            if self._asked == "a gradient was not finite" and not _all_finite(parameters):
+                self._asked = ""  # the weights are lost: there is nothing to see but NaN
+                return
+            asked, self._asked = self._asked, ""
+            if not self._may(bool(asked) and not due):
+                self.dropped += 1
+                self._dropped_since += 1
+                return
+            self.reason = why_not(self._model)
+            if self.reason:
+                return
+            self._begin(step, because, {name: parameter.grad for name, parameter in parameters})
+
+    def _may(self, asked: bool) -> bool:
+        """Whether the budget allows another look."""
+        if self._together or self.taken < FREE:
+            return True
+        if asked and self.taken < FREE + _ASKED:
+            return True
+        spent = self.seconds - self._free_seconds
+        typical = self.seconds / self.taken
+        return spent + typical <= self._budget * (time.perf_counter() - self._started)
+
+    def _begin(self, step: int, because: str, gradients: Mapping[str, torch.Tensor | None]) -> None:
+        with self._clock():
+            self._because = because
+            self._forget()
+            self._observer.forget_direction()
+            self._observer.note_direction(gradients)
+            self._observer.begin(step)
+            modes = _compiled_graphs() == self._graphs
+            for name, probe in self._probes.items():
+                if modes or name != "attention":  # a mode makes compiled code compile anew
+                    probe.__enter__()
+                    self._entered.append(probe)
+            self._stop_listening = losses.listen(self._backward_begins, lambda _loss: self._backward_ended)
+
+    # ---- inside a step --------------------------------------------------------------------------------------------
+
+    def _call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> bool:
+        accepted = False
+        with self._guarded(), self._clock():
+            accepted = self._accepts(module)
+            if accepted:
+                if self._observer.saw_anything and not any(output() is not None for output in self._alive):
+                    self._observer.restart()  # an earlier forward came to nothing
+                self._inputs = None
+                self._observer.on_inputs(tensors_in((args, kwargs)))
+                self._inputs = _spread(args, kwargs)
+            for probe in self._entered:
+                probe.listen(accepted)
+        return accepted
+
+    def _accepts(self, module: nn.Module) -> bool:
+        if self._over or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            return False
+        if not (self._model.training or module.training or self._takes_eval):
+            self._refused_eval += 1
+            return False
+        return True
+
+    def _call_ended(self, output: Any) -> None:
+        with self._guarded():
+            self._alive += [weakref.ref(tensor) for tensor in tensors_in(output)]
+            if self._wants_output:
+                self._output = output
+
+    def _backward_begins(self, loss: torch.Tensor) -> Callable[[], None]:
+        with self._guarded(), self._clock():
+            if self._observer.saw_anything and not self._over:
+                self._observer.on_loss(loss)
+        return self._backward_ended
+
+    def _backward_ended(self) -> None:
+        if self._observer.got_gradients:  # else it was another model's
+            self._over = True
+
+    # ---- at the step ----------------------------------------------------------------------------------------------
+
+    def before_update(
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        table: GradientTable,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        scale: float,
+    ) -> None:
+        """The gradients of a step are there and measured, and the weights have not moved yet."""
+        if not self._observer.is_looking:
+            return
+        with self._guarded(), self._clock():
+            observer = self._observer
+            if not observer.got_gradients:
+                self._saw_nothing(any(parameter.grad is not None for _, parameter in parameters))
+                return
+            self._blind = 0
+            gradients = {name: parameter.grad for name, parameter in parameters}
+            observer.on_backward(table, gradients, scale)
+            observer.note_direction(gradients)
+            if optimizer is not None:
+                observer.note_optimizer(optimizer)
+            for probe in self._entered:
+                probe.after_step(self._inputs, self._output)
+            self._end()
+            observer.before_update()
+            self._heard = True
+
+    def after_update(self, step: int) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]] | None:
+        """The step is over: what was seen by the name of each probe, and how the look came about; None without one."""
+        if not self._heard:
+            return None
+        self._heard = False
+        found: list[tuple[dict[str, Mapping[str, Any]], dict[str, Any]]] = []
+        with self._guarded():
+            with self._clock():
+                self._observer.after_update()
+                self._observer.note_steps(step)
+                seen: dict[str, Mapping[str, Any]] = {NETWORK: to_plain(self._observer.record())}
+                for name, probe in self._probes.items():
+                    stats = probe.result()
+                    if stats is not None:
+                        seen[name] = found_by(stats)
+            self.taken += 1
+            self.seconds += self._cost
+            if self.taken <= FREE:
+                self._free_seconds += self._cost
+            told: dict[str, Any] = {"because": self._because, "seconds": round(self._cost, 6)}
+            if self._dropped_since:
+                told["dropped"] = self._dropped_since
+            self._cost, self._dropped_since = 0.0, 0
+            found.append((seen, told))
+        return found[0] if found else None
+
+    def _saw_nothing(self, trained: bool) -> None:
+        """No hook saw the step: it ran in compiled code, or what was watched is not what is trained."""
+        if self._refused_eval and not self._takes_eval:
+            self._takes_eval = True  # this model is trained in evaluation mode
+        elif trained and not self._observer.saw_anything:
+            self._blind += 1
+            if self._blind == _BLIND:
+                self.reason = "no hook fired: the model runs in compiled code, or is called in another way."
+        self._observer.give_up()
+        self._end()
+
+    def _end(self) -> None:
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
+        entered, self._entered = self._entered, []
+        for probe in reversed(entered):
+            probe.__exit__(None, None, None)
+        self._observer.end()
+        self._inputs = self._output = None
+        self._alive = []
+
+    def close(self) -> None:
+        """Take every hook away, also in the middle of a look."""
+        self._observer.give_up()
+        self._end()
+        self.reason = self.reason or "closed."
+
+    # ---- care -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        started = time.perf_counter() - self._observer.seconds
+        try:
+            yield
+        finally:  # what hooks took meanwhile is counted by themselves
+            self._cost += time.perf_counter() - self._observer.seconds - started
+            self._cost += self._observer.take_seconds()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Whatever fails in here must not stop the training: the looks end, with the reason."""
+        try:
+            yield
+        except Exception as problem:
+            self.reason = f"{type(problem).__name__}: {problem}"
+            self.failed = True
+            try:
+                self.close()
+            except Exception:  # the hooks of a broken look may be broken too
+                self._entered = []
+
+
+def why_not(model: nn.Module) -> str:
+    """Why hooks on this model would do harm; empty where they would not."""
+    for module in model.modules():
+        if "_orig_mod" in module._modules or vars(module).get("_compiled_call_impl") is not None:
+            return "the model is compiled."
+    if _compiled_graphs() and any(
+        isinstance(owner, dict) and owner.get("_orig_mod") is model for owner in gc.get_referrers(model)
+    ):
+        return "the model is compiled."
+    capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return "a CUDA graph is being captured." if capturing else ""
+
+
+def _compiled_graphs() -> int:
+    """Graphs that were compiled in this process so far."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+
+def _all_finite(parameters: Sequence[tuple[str, torch.Tensor]]) -> bool:
+    norms = torch._foreach_norm([parameter.detach() for _, parameter in parameters])
+    return all(math.isfinite(float(norm)) for norm in norms)
+
+
+def _spread(args: Any, kwargs: Any) -> Any:
+    """The batch as it was given, for probes that relate it to what comes out."""
+    return (*args, *kwargs.values())

@@ -1,0 +1,57 @@
+"""Which steps are looked at: a function of the step alone, so that every rank and every machine looks at the same."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gradient_flow.errors import InputError
+
+EARLY: Final = (3, 6, 12, 25, 50, 100, 200, 400, 700, 1000)
+"""Early looks. None before step 3: the first steps are those in which a model may be compiled."""
+LATER: Final = 500
+"""After the early ones, one look in so many steps."""
+FREE: Final = 3
+"""Looks that are taken whatever they cost."""
+
+
+class Schedule:
+    """`looks=` of `watch`: True for the usual steps, a number for every so many, or the steps themselves."""
+
+    def __init__(self, looks: Any = True) -> None:
+        self._every: int = LATER
+        self._steps: tuple[int, ...] = EARLY
+        if isinstance(looks, bool):
+            self.off = not looks
+            return
+        self.off = False
+        if isinstance(looks, int):
+            if looks < 1:
+                raise InputError(f"`looks` must be a number of steps of at least 1, got {looks}. False switches off.")
+            self._every, self._steps = looks, ()
+            return
+        try:
+            steps = sorted({int(step) for step in looks}) if isinstance(looks, Iterable) else None
+        except (TypeError, ValueError):
+            steps = None
+        if steps is None or isinstance(looks, str) or any(step < 1 for step in steps):
+            raise InputError(
+                f"`looks` must be True, False, a number of steps, or a list of steps; got {looks!r}. Leave it out for "
+                "the usual steps."
+            )
+        self._every, self._steps = 0, tuple(steps)
+
+    def until(self, step: int) -> int:
+        """How many looks are due up to and with a step."""
+        due = bisect_right(self._steps, step)
+        last = self._steps[-1] if self._steps else 0
+        return due + (max(0, step - last) // self._every if self._every else 0)
+
+    def is_due(self, before: int, step: int) -> bool:
+        """Whether a look falls to this step, or to one that was passed over since the step `before`.
+
+        >>> [step for step in range(1, 1600) if Schedule().is_due(step - 1, step)][:4]
+        [3, 6, 12, 25]
+        """
+        return not self.off and step > 2 and self.until(step) > self.until(before)

@@ -1,0 +1,67 @@
+"""What asks for one more look: something has just changed in the course of the training."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis.robust import loss_change
+
+_WINDOW: Final = 32
+_LEAST: Final = 16
+_SPIKE: Final = 10.0
+"""Times the median norm of the steps before."""
+_RATE: Final = 3.0
+"""Times the learning rate of the step before, up or down; a schedule moves in smaller steps."""
+_STALL: Final = 200
+"""Losses without progress, half against half."""
+_APART: Final = 20
+"""Steps between two looks that were asked for."""
+
+
+class Triggers:
+    """Fed with every recorded step; says why the next one should be looked at."""
+
+    def __init__(self) -> None:
+        self._norms: deque[float] = deque(maxlen=_WINDOW)
+        self._losses: deque[float] = deque(maxlen=_STALL)
+        self._rate: float | None = None
+        self._last = -_APART
+        self._stalled = False
+
+    def asked(self, step: int, norm: float, loss: float | None, rate: float | None) -> str:
+        """Why, or an empty text."""
+        why = self._why(norm, loss, rate)
+        if not why or step - self._last < _APART:
+            return ""
+        self._last = step
+        return why
+
+    def _why(self, norm: float, loss: float | None, rate: float | None) -> str:
+        before = self._rate
+        self._rate = rate if rate is not None else before
+        if rate and before and not 1 / _RATE < rate / before < _RATE:
+            return "the learning rate changed"
+        if loss is not None and math.isfinite(loss) and self._stalls(loss):
+            return "the loss stopped falling"
+        if not math.isfinite(norm):
+            return "a gradient was not finite"
+        usual = median(self._norms) if len(self._norms) >= _LEAST else math.inf
+        self._norms.append(norm)
+        if norm > _SPIKE * usual:
+            return "the norm spiked"
+        if norm < usual / _SPIKE**3 and usual < math.inf:
+            return "gradients went quiet"
+        return ""
+
+    def _stalls(self, loss: float) -> bool:
+        self._losses.append(loss)
+        if len(self._losses) < _STALL or self._stalled:
+            return False
+        self._stalled = loss_change(list(self._losses)) > 1.0
+        if not self._stalled:
+            for _ in range(_STALL // 2):  # asked again when half of them are new
+                self._losses.popleft()
+        return self._stalled
