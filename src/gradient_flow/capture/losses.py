@@ -31,6 +31,8 @@ _listeners: list[tuple[Listener, UnclearListener | None]] = []
 _restore: list[Callable[[], None]] = []
 _scaled: dict[int, _Scaled] = {}
 _here = threading.local()
+_ONCE: Final = -1
+"""No id: stands for what an unknown scaler may have done."""
 _MARK: Final = "_is_gradient_flow"
 
 
@@ -74,7 +76,7 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
         loss = known.value
         if loss._version != known.version:  # somebody changed the loss after it was scaled
             return None
-    elif any(each.is_open for each in _scaled.values()) or _unwrapped_scalers():
+    elif any(each.is_open for each in _scaled.values()):
         return None  # it may contain what was scaled: `(scaler.scale(loss) / 4).backward()`
     placements: Any = getattr(loss, "placements", ()) if is_sharded(loss) else ()
     if not all(placement.is_replicate() for placement in placements):
@@ -156,14 +158,16 @@ def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
 
 def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]:
     afterwards = []
+    for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
+        _wrap_scale(scaler)
+        _scaled[_ONCE] = _Scaled(None, None)
     for before, unclear in _listeners:  # also one that a listener adds just now
         if clear and loss is not None:
             afterwards.append(before(loss))
         elif unclear is not None:
             afterwards.append(unclear(loss))
     _close_scaled(loss)
-    for scaler in _unwrapped_scalers():  # a class that was imported meanwhile
-        _wrap_scale(scaler)
+    _scaled.pop(_ONCE, None)
     return afterwards
 
 

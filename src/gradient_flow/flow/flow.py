@@ -37,9 +37,10 @@ from gradient_flow.errors import InputError, MonitorStateError, check_choice, ch
 from gradient_flow.flow.backward_steps import BackwardStep
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
-from gradient_flow.flow.losses import StepLosses
+from gradient_flow.flow.nonfinite_looks import NonFiniteLooks
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
+from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.event import CLIP_BEFORE_UNSCALE, END, FORENSICS, RESERVED_KINDS, RESUMED, UNSUPPORTED, Event
 from gradient_flow.record.evidence import CLIP_TOLERANCE, NonFinite
@@ -97,6 +98,7 @@ class Flow:
         self._check, self._trace = check, trace
         self._measure = StepMeasure(self._known, thresholds, process_group, scaler)
         self._losses = StepLosses(self._known)
+        self._bad_looks = NonFiniteLooks()
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
         self.history = History(check_whole("history", history, error=InputError))
@@ -416,7 +418,7 @@ class Flow:
         record = self._record(table, logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
-        self._open = self._recorder.open(record, look)
+        self._open = self._recorder.open(record, look or (None if looks else self._bad_looks.look(self.steps, table)))
         return measured
 
     def _tell_of_scaled_clip(self, step: StepTables) -> None:
@@ -504,7 +506,7 @@ class Flow:
         look = LookRecord(step=self.steps, table=table) if step.looks else None
         if look is not None and (ratios := step.ratios()):
             look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
-        self._recorder.open(record, look).finished = True
+        self._recorder.open(record, look or self._bad_looks.look(self.steps, table)).finished = True
         self._recorder.move_on()
 
     def _first_of(self, step: BackwardStep) -> int:

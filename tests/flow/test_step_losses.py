@@ -314,7 +314,7 @@ def test_switched_off_and_closed_nobody_listens(monkeypatch):
 
 
 def test_on_a_device_the_loss_is_a_copy_that_is_read_later():
-    from gradient_flow.flow.losses import _kept
+    from gradient_flow.flow.step_losses import _kept
 
     kept = _kept(torch.ones(1, dtype=torch.float16, device="meta"))
     assert kept.device.type == "meta"
@@ -323,7 +323,7 @@ def test_on_a_device_the_loss_is_a_copy_that_is_read_later():
 
 def test_steps_that_are_not_recorded_are_not_looked_at(monkeypatch):
     asked = []
-    monkeypatch.setattr("gradient_flow.flow.losses.value_of", lambda loss: asked.append(loss) or loss.detach())
+    monkeypatch.setattr("gradient_flow.flow.step_losses.value_of", lambda loss: asked.append(loss) or loss.detach())
     model, optimizer = model_and_optimizer()
     expected = []
     with gf.watch(model, optimizer, every=3) as flow:
