@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.depth import vanishing_over_depth
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
+from gradient_flow.diagnosis.robust import fell_beyond_noise
 from gradient_flow.diagnosis.run_layer_rules import lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.run_rules import clipped_share, trends, unstable_norm
 from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
@@ -258,3 +260,10 @@ def test_a_part_of_a_layer_that_ran_under_no_grad_is_more_than_a_remark():
         lambda: INPUTS.reshape(8, 8, 8), lambda output: output.square().mean()
     )
     assert max(issue.severity for issue in issues) == MEDIUM
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_of_batches_is_no_fall_of_the_loss(seed):
+    noise = np.random.default_rng(seed).normal(size=40)
+    assert not fell_beyond_noise((8 + 2 * noise).tolist())
+    assert fell_beyond_noise((8 * 0.95 ** np.arange(40) + 0.2 * noise).tolist())

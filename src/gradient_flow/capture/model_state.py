@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from gradient_flow.capture.losses import unheard
 from gradient_flow.capture.random_state import RandomState
 
 _BITS: Final = {
@@ -126,7 +127,7 @@ def nothing_changed(model: nn.Module) -> Iterator[None]:
     """Weights, buffers, gradients, mode and all random generators are afterwards as they were."""
     state = RandomState.capture()
     try:
-        with left_as_found(model):
+        with unheard(), left_as_found(model):
             yield
     finally:
         state.restore()

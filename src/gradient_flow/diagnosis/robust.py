@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -87,6 +87,12 @@ def _stands_out(value: float, middle: float, spread: float, tall: float) -> bool
     return (value - middle) / spread > SPIKE and value - middle > math.log(tall)
 
 
+_NORMAL_MEDIAN: Final = 0.6745
+"""The median magnitude of a normal variable, in standard deviations."""
+_CLEARLY: Final = 3.0
+"""Standard errors beyond which a fall of the loss is none of chance."""
+
+
 def loss_change(losses: Sequence[float], least: int = 1) -> float:
     """The loss at the end over that at the start, each the median of a fifth; NaN with fewer than `least` losses.
 
@@ -103,6 +109,23 @@ def loss_change(losses: Sequence[float], least: int = 1) -> float:
     if first == 0:
         return 1.0 if last <= 0 else math.inf
     return last / first if first > 0 else 1 + (last - first) / abs(first)
+
+
+def fell_beyond_noise(losses: Sequence[float]) -> bool:
+    """Whether the loss at the end is below that at the start by more than batches differ from each other.
+
+    What neighbours differ by is their noise, whatever the trend; a median of n has 1.25 σ / √n of it.
+
+    >>> fell_beyond_noise([8.5, 11.1, 8.2, 5.7, 7.0, 9.0, 7.7, 7.0, 9.1, 6.0]), fell_beyond_noise(range(20, 0, -1))
+    (False, True)
+    """
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    if len(finite) < 2:
+        return False
+    few = max(1, len(finite) // 5)
+    noise = median(abs(b - a) for a, b in pairwise(finite)) / (_NORMAL_MEDIAN * math.sqrt(2))
+    error = 1.25 * noise * math.sqrt(2 / few)
+    return median(finite[:few]) - median(finite[-few:]) > _CLEARLY * error
 
 
 def relative_slope(loss: float, gradient: float, weights: float) -> float:

@@ -11,7 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.updates import SUSPICIOUS, TOO_LARGE, TOO_SMALL
-from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
+from gradient_flow.diagnosis.robust import fell_beyond_noise, is_converged, is_solved, loss_change
 from gradient_flow.record.evidence import LayerSeries, RunRecord
 
 LOST: Final = -4.0
@@ -51,18 +51,24 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(rate, ratio)],
         )
-    elif ratio < TOO_SMALL and not change < 0.9 and not solved and not _has_converged(layers, losses):
+    elif ratio < TOO_SMALL and not _falls(losses, change) and not solved and not _has_converged(layers, losses):
         known = not math.isnan(change)
+        told = "falls no more than chance explains" if change < 0.9 else "does not fall"
         yield Issue(
             issue_type=IssueType.SLOW,
             severity=IssueSeverity.MEDIUM if known and not _is_low(losses) else IssueSeverity.LOW,
             layer=where,
             message=f"no step moves a weight matrix by more than {ratio:.2g} of its size (1e-3 is usual)"
-            + (", and the loss does not fall." if known else "."),
+            + (f", and the loss {told}." if known else "."),
             evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is far too small, or the run has converged.",
             advice=[advice.learning_rate_up_to(rate, ratio)],
         )
+
+
+def _falls(losses: Sequence[float], change: float) -> bool:
+    """Whether the loss fell by a tenth, and not by the luck of the last batches."""
+    return change < 0.9 and fell_beyond_noise(losses)
 
 
 def _has_converged(layers: Sequence[LayerSeries], losses: Sequence[float]) -> bool:

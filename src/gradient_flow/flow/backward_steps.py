@@ -28,6 +28,8 @@ class BackwardStep:
         self.rates: list[Any] = []
         """Every learning rate that was used, once."""
         self.guard: str | None = None
+        self.losses: dict[str, Any] = {}
+        """What is known of the loss of the pass."""
         self._optimizers: set[int] = set()
         self._tasks: set[int] = set()
         self._outer: int | None = None

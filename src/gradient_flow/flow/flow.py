@@ -19,7 +19,7 @@ import torch
 
 from gradient_flow._version import __version__
 from gradient_flow.act.attachment import Attachment
-from gradient_flow.capture import foreign_clipping
+from gradient_flow.capture import foreign_clipping, losses
 from gradient_flow.capture.optimizer_steps import (
     ScaleWatch,
     after_backward,
@@ -38,8 +38,10 @@ from gradient_flow.flow.backward_steps import BackwardStep
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
+from gradient_flow.flow.nonfinite_looks import NonFiniteLooks
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
+from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.event import (
     CLIP_BEFORE_UNSCALE,
@@ -106,6 +108,8 @@ class Flow:
         self._origins = 0 if attachment is None else len(attachment.manager.origins)
         self._check, self._trace = check, trace
         self._measure = StepMeasure(self._known, thresholds, process_group, scaler)
+        self._losses = StepLosses(self._known)
+        self._bad_looks = NonFiniteLooks()
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
         self.history = History(check_whole("history", history, error=InputError))
@@ -148,7 +152,12 @@ class Flow:
         self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
         if self._loggers:
             self._recorder.sinks.append(self._log_record)
-        self._stop_listening = foreign_clipping.listen(_weakly(self, "_on_clip")) if not self._off else lambda: None
+        self._stop_listening: list[Callable[[], None]] = []
+        if not self._off:
+            self._stop_listening = [
+                foreign_clipping.listen(_weakly(self, "_on_clip")),
+                losses.listen(_weakly(self, "_on_loss"), _weakly(self, "_on_unclear_loss")),
+            ]
         self._guarded(self._count_skipped)  # the scale to begin with: steps may be skipped before the first is taken
 
     # ---- what a user calls ----------------------------------------------------------------------------------------
@@ -175,6 +184,7 @@ class Flow:
         """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
         self._number_of(optimizer)
         self._own_steps.setdefault(id(optimizer), 0)
+        self._losses.add_optimizer(optimizer)
         self._learn_from(optimizer, names or {})
         if self._off and self._attachment is None:
             return
@@ -241,7 +251,8 @@ class Flow:
             for handle in self._handles:
                 handle.remove()
             self._handles = []
-            self._stop_listening()
+            for stop in self._stop_listening:
+                stop()
             if self._inside is not None:
                 self._inside.close()
             if self._attachment is not None:
@@ -312,8 +323,8 @@ class Flow:
         if self._closed:
             return
         if loss is not None:
-            self._logged.setdefault("loss", loss)
-        logged = self._logged.get("loss")
+            self._losses.closure_returned(loss)
+        logged = self._logged.get("loss", loss)
         task = running_backward()
         measured: list[StepTables] = []
 
@@ -399,11 +410,22 @@ class Flow:
         self._guarded(measure_before)
         return lambda: self._guarded(done[0]) if done else None
 
+    def _on_loss(self, loss: torch.Tensor | None, clear: bool = True) -> Callable[[], None]:
+        if self._closed or self._gave_up or not (self._by_hand or self._may_be_recorded()):
+            self._losses.forget()
+            return _nothing
+        done: list[Callable[[], None]] = []
+        self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
+        return lambda: self._guarded(done[0]) if done else None
+
+    def _on_unclear_loss(self, loss: torch.Tensor | None) -> Callable[[], None]:
+        return self._on_loss(loss, clear=False)
+
     def _before_step(self, optimizer: torch.optim.Optimizer | None) -> StepTables | None:
         self._end_backward()
         self.steps += 1
         own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
-        logged, self._logged = self._logged, {}
+        logged, self._logged = self._losses.of_step(optimizer) | self._logged, {}
         self._count_skipped()
         recorded = self._is_recorded(own)
         # The manager needs it with every step.
@@ -433,7 +455,7 @@ class Flow:
         record = self._record(table, logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
-        self._open = self._recorder.open(record, look)
+        self._open = self._recorder.open(record, look or (None if looks else self._bad_looks.look(self.steps, table)))
         if self._inside is not None:
             self._inside.before_update(optimizer, table, ours, self._scale.scale)
         return measured
@@ -470,6 +492,7 @@ class Flow:
             self._backward_steps += 1
             own = self._backward_steps
             self._backward = BackwardStep(recorded=self._is_recorded(own), looks=self._is_look(own))
+            self._backward.losses = self._losses.of_step(None, inside=True)
         step = self._backward
         step.recorded &= not self._gave_up
         if step.add_step(optimizer, task):
@@ -501,7 +524,7 @@ class Flow:
         step, self._backward = self._backward, None
         if step is None:
             return
-        logged, self._logged = self._logged, {}
+        logged, self._logged = step.losses | self._logged, {}
         self._count_skipped()
         if self._attachment is None:
             self._ask_ranks(asked=step.recorded)
@@ -522,7 +545,7 @@ class Flow:
         look = LookRecord(step=self.steps, table=table) if step.looks else None
         if look is not None and (ratios := step.ratios()):
             look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
-        self._recorder.open(record, look).finished = True
+        self._recorder.open(record, look or self._bad_looks.look(self.steps, table)).finished = True
         self._recorder.move_on()
 
     def _first_of(self, step: BackwardStep) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from multiprocessing import process
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -20,11 +20,18 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradient_flow.capture import foreign_clipping as clipping
+from gradient_flow.capture import losses
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.config import DISABLE, disabled
 from gradient_flow.errors import warn
 from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.main_module import Ending, run_as_main
+
+_MOST_WAITING: Final = 4
+"""Optimizers that are looked for behind a loss before their first step. Of more (one per parameter) the first steps are
+taken inside the pass."""
+_MOST_LOSSES: Final = 4
+"""Optimizers whose losses a summary names."""
 
 
 class ScriptWatch:
@@ -43,7 +50,7 @@ class ScriptWatch:
         self._children_before = _processes_made()
         self._forward_handle: Any = register_module_forward_pre_hook(self._on_forward)
         self._step_handle = register_optimizer_step_pre_hook(self._on_step)
-        self._stop_listening = clipping.listen(self._on_clip)
+        self._stop_listening = [clipping.listen(self._on_clip), losses.listen(self._on_loss)]
         self._forget_construction = _tell_of_optimizers(self._on_construction)
 
     @property
@@ -59,7 +66,8 @@ class ScriptWatch:
     def close(self) -> None:
         """Take the global hooks away and finish the files."""
         self._forget_construction()
-        self._stop_listening()
+        for stop in self._stop_listening:
+            stop()
         self._step_handle.remove()
         self._forward_handle.remove()
         if self.flow is not None:
@@ -84,6 +92,15 @@ class ScriptWatch:
             for optimizer in waiting:
                 if not clipped.isdisjoint(_parameter_ids(optimizer)):
                     self._meet(optimizer)
+        return lambda: None
+
+    def _on_loss(self, loss: torch.Tensor) -> Callable[[], None]:
+        """Meet the optimizer that this loss is for before the backward pass: at its first step that would be over."""
+        waiting = [optimizer for optimizer in self._living() if optimizer not in self._known]
+        for optimizer in waiting[:_MOST_WAITING]:
+            inside = _parameter_ids(optimizer)
+            if losses.reached(loss, lambda parameter, inside=inside: id(parameter) in inside) is not None:  # type: ignore[misc]
+                self._meet(optimizer)
         return lambda: None
 
     def _on_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -224,10 +241,23 @@ def summary(watched: ScriptWatch, ending: Ending) -> str:
         lines.append(f"  first bad layer: {verdict.layer}, at step {verdict.step}")
     if len(norms):
         lines.append(f"  gradient norm: first {norms[0]:.3g}, last {norms[-1]:.3g}")
+    lines += _losses(flow)
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
         folder = flow.path.parent
         lines.append(f"  run folder: {watched.shown_folder if folder == watched.folder else folder}")
     return "\n".join(lines)
+
+
+def _losses(flow: Flow) -> list[str]:
+    """The first loss and the last; players of a game have one each."""
+    seen: dict[Any, list[float]] = {}
+    for line in flow.history.lines:
+        if isinstance(line.get("loss"), (int, float)):
+            seen.setdefault(line.get("optimizer"), []).append(line["loss"])
+    told = [f"first {losses[0]:.3g}, last {losses[-1]:.3g}" for losses in seen.values()]
+    if len(told) == 1:
+        return [f"  loss: {told[0]}"]
+    return [f"  loss of optimizer {which}: {words}" for which, words in zip(seen, told, strict=True)][:_MOST_LOSSES]
 
 
 _NOTHING = "gradient-flow: no optimizer took a step, so there is nothing to report."

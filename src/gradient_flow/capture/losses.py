@@ -1,0 +1,233 @@
+"""Hearing of each loss: the scalar that a backward pass starts from, before the pass runs.
+
+`Tensor.backward`, and with it Lightning, Accelerate and the Trainer of Hugging Face, looks up `torch.autograd.backward`
+at each call. While somebody listens that function is wrapped, and so is `GradScaler.scale`, to know a loss without its
+scale; afterwards they are as they were. A pass inside a pass (reentrant checkpointing) is part of the outer one, and
+`torch.autograd.grad` leaves no gradient behind, so neither is told of.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from gradient_flow.capture.optimizer_steps import running_backward
+from gradient_flow.capture.sharding import is_sharded, local_part
+
+Listener = Callable[[torch.Tensor], Callable[[], None]]
+UnclearListener = Callable[[torch.Tensor | None], Callable[[], None]]
+_MOST_SCALED: Final = 16
+"""Scaled losses that are remembered: those of one step."""
+_NEAREST: Final = 64
+"""Operations next to the loss among which a parameter is looked for: usually it takes five to ten."""
+_LEAF: Final = "AccumulateGrad"
+_listeners: list[tuple[Listener, UnclearListener | None]] = []
+_restore: list[Callable[[], None]] = []
+_scaled: dict[int, _Scaled] = {}
+_here = threading.local()
+_ONCE: Final = -1
+"""No id: stands for what an unknown scaler may have done."""
+_MARK: Final = "_is_gradient_flow"
+
+
+def listen(before: Listener, unclear: UnclearListener | None = None) -> Callable[[], None]:
+    """Call `before(loss)` when a backward pass begins, and what it returns when that has ended without an error.
+
+    `unclear` is called instead where the pass may be something else than that of a loss: with `create_graph`, with
+    `inputs`, from several tensors (then without one) or with a gradient to start from. Returns a function that ends it.
+    """
+    if not _listeners:
+        _wrap_all()
+    entry = (before, unclear)
+    _listeners.append(entry)
+
+    def end() -> None:
+        _listeners[:] = [each for each in _listeners if each is not entry]
+        while _restore and not _listeners:
+            _restore.pop()()
+
+    return end
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Nobody hears of what this thread does in here: it is undone afterwards, and no loss of a training."""
+    before = getattr(_here, "unheard", False)
+    _here.unheard = True
+    try:
+        yield
+    finally:
+        _here.unheard = before
+
+
+def value_of(loss: torch.Tensor) -> torch.Tensor | None:
+    """The value of the loss that is told of now, without the scale of a `GradScaler`; None where it cannot be known.
+
+    It may share memory with the loss.
+    """
+    known = _scaled.get(id(loss))
+    if known is not None and known.value is not None and known.output() is loss:
+        loss = known.value
+        if loss._version != known.version:  # somebody changed the loss after it was scaled
+            return None
+    elif any(each.is_open for each in _scaled.values()):
+        return None  # it may contain what was scaled: `(scaler.scale(loss) / 4).backward()`
+    placements: Any = getattr(loss, "placements", ()) if is_sharded(loss) else ()
+    if not all(placement.is_replicate() for placement in placements):
+        return None  # this rank has a part of it, and asking the others would make them wait
+    if loss.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None  # what is done now would become part of a CUDA graph
+    value: torch.Tensor = local_part(loss)
+    return value
+
+
+def reached(loss: torch.Tensor, is_known: Callable[[torch.Tensor], bool]) -> torch.Tensor | None:
+    """A parameter that is known and gets its gradient from this loss, looked for among the operations next to it."""
+    nodes: list[Any] = [loss.grad_fn]
+    seen: set[Any] = set()
+    for node in nodes:  # in order of their distance: the list grows meanwhile
+        if type(node).__name__ == _LEAF:
+            parameter: torch.Tensor = node.variable
+            if is_known(parameter):
+                return parameter
+        elif len(nodes) < _NEAREST:
+            for child, _ in node.next_functions:
+                if child is not None and child not in seen:
+                    seen.add(child)
+                    nodes.append(child)
+    return None
+
+
+def _wrap_all() -> None:
+    _replace(torch.autograd, "backward", _telling(torch.autograd.backward))
+    _restore.append(_scaled.clear)
+    for scaler in _unwrapped_scalers():
+        _wrap_scale(scaler)
+
+
+def _replace(owner: Any, name: str, ours: Any) -> None:
+    original = getattr(owner, name)
+
+    def restore() -> None:
+        if vars(owner).get(name) is ours:  # else somebody has put something of their own there
+            setattr(owner, name, original)
+
+    setattr(owner, name, ours)
+    _restore.append(restore)
+
+
+def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(backward)
+    def tell_then_run(
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+        **further: Any,
+    ) -> Any:
+        afterwards: list[Callable[[], None]] = []
+        if not torch.compiler.is_compiling() and running_backward() is None and not getattr(_here, "unheard", False):
+            loss, is_loss = _root(tensors, grad_tensors if grad_variables is None else grad_variables)
+            afterwards = _tell(loss, clear=is_loss and not create_graph and inputs is None) if is_loss else []
+        result = backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **further)
+        for after in afterwards:
+            after()
+        return result
+
+    return tell_then_run
+
+
+def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
+    """The one scalar that a pass starts from, if it is one; and whether there is a loss in it at all."""
+    several = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    given = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    if not all(isinstance(each, torch.Tensor) for each in several):
+        return None, True  # edges of a graph, or an iterator that is not ours to use up
+    scalars = [each for each in several if each.numel() == 1 and each.grad_fn is not None]
+    alone = len(several) == 1 and all(each is None for each in given) and not any(map(torch.is_complex, scalars))
+    return scalars[0] if scalars and alone else None, bool(scalars)
+
+
+def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]:
+    afterwards = []
+    for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
+        _wrap_scale(scaler)
+        _scaled[_ONCE] = _Scaled(None, None)
+    for before, unclear in _listeners:  # also one that a listener adds just now
+        if clear and loss is not None:
+            afterwards.append(before(loss))
+        elif unclear is not None:
+            afterwards.append(unclear(loss))
+    _close_scaled(loss)
+    _scaled.pop(_ONCE, None)
+    return afterwards
+
+
+class _Scaled:
+    """What a `GradScaler` made of a loss; without one where it made something else."""
+
+    def __init__(self, output: torch.Tensor | None, loss: torch.Tensor | None) -> None:
+        self.output: Callable[[], Any] = _nothing if output is None else weakref.ref(output)
+        self.value = None if loss is None else loss.detach()
+        self.version = -1 if self.value is None else self.value._version
+        self.is_open = True
+        """Whether no backward pass has come that may have been for it."""
+
+
+def _nothing() -> None:
+    """Stands for a tensor that is gone."""
+
+
+def _close_scaled(loss: torch.Tensor | None) -> None:
+    """A pass is told of: what was scaled before its loss, or for all we know in it, is not waited for any more."""
+    known = None if loss is None else _scaled.get(id(loss))
+    if known is not None and known.output() is not loss:
+        known = None
+    for key, each in list(_scaled.items()):
+        each.is_open = each.is_open and each.value is None
+        if each is known:
+            return
+        if not each.is_open and each.output() is None:
+            del _scaled[key]
+
+
+def _unwrapped_scalers() -> list[Any]:
+    """`GradScaler` and the classes derived from it, as far as they scale by a function that is not wrapped yet."""
+    classes: list[Any] = [torch.amp.GradScaler]
+    for each in classes:
+        classes += each.__subclasses__()
+    return [each for each in classes if "scale" in vars(each) and not hasattr(vars(each)["scale"], _MARK)]
+
+
+def _wrap_scale(scaler: Any) -> None:
+    original = scaler.scale
+
+    @functools.wraps(original)
+    def scale_and_note(self: Any, outputs: Any) -> Any:
+        result = original(self, outputs)
+        if not torch.compiler.is_compiling():
+            _note_scaled(result, outputs)
+        return result
+
+    setattr(scale_and_note, _MARK, True)
+    _replace(scaler, "scale", scale_and_note)
+
+
+def _note_scaled(result: Any, losses: Any) -> None:
+    several = isinstance(result, (list, tuple)) and isinstance(losses, (list, tuple))
+    for output, loss in zip(result, losses, strict=True) if several else [(result, losses)]:
+        if output is loss:
+            continue  # the scaler is switched off
+        both = isinstance(output, torch.Tensor) and isinstance(loss, torch.Tensor)
+        _scaled.pop(id(output), None)  # an id that a dead one left
+        _scaled[id(output)] = _Scaled(output, loss) if both else _Scaled(None, None)
+    while len(_scaled) > _MOST_SCALED:
+        del _scaled[next(iter(_scaled))]

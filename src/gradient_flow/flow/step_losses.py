@@ -1,0 +1,241 @@
+"""The loss of each step, from the backward passes before it, for loops that do not log it.
+
+A round is the passes since the last step, up to the next one. Its losses are summed, as their gradients are: those of
+micro-batches, each usually divided by their number, and those of an actor and a critic that one optimizer steps. A pass
+counts for an optimizer if it left gradients in its parameters, so the players of a game keep their losses apart.
+Whatever is not certain is not recorded.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from gradient_flow.capture.losses import reached, value_of
+from gradient_flow.capture.sharding import is_sharded
+from gradient_flow.flow.known_parameters import KnownParameters
+
+MICRO_BATCHES: Final = "micro_batches"
+"""Under this name the number of passes is recorded where a step's loss is the sum of several."""
+_MOST_ASKED: Final = 200
+"""Parameters whose gradients are compared before and after a pass in whose graph none of them was found."""
+_PER_OPTIMIZER: Final = 4
+"""Parameters that tell whether a pass left gradients for an optimizer."""
+_MOST_OPTIMIZERS: Final = 16
+"""With more than that (one for each parameter) they step together, and are not asked about one by one."""
+_MOST_MARKS: Final = 8
+
+
+class _Mark:
+    """A parameter, and its gradient as it was at some moment. Keeps neither alive."""
+
+    def __init__(self, parameter: torch.Tensor) -> None:
+        self._parameter = weakref.ref(parameter)
+        self.renew()
+
+    def renew(self) -> None:
+        """Take the gradient as it is now."""
+        gradient = self._now()
+        self._gradient = None if gradient is None else weakref.ref(gradient)
+        self._version = -1 if gradient is None else gradient._version
+
+    def _now(self) -> torch.Tensor | None:
+        parameter = self._parameter()
+        return None if parameter is None else parameter.grad
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether another gradient is there, or none any more: the usual `zero_grad()`."""
+        gradient = self._now()
+        return self._gradient is not None and (gradient is None or self._gradient() is not gradient)
+
+    @property
+    def has_changed(self) -> bool:
+        """The same, or the gradient itself was changed."""
+        gradient = self._now()
+        if self._gradient is None or gradient is None:
+            return (self._gradient is None) != (gradient is None)
+        return self._gradient() is not gradient or gradient._version != self._version
+
+
+class _Sum:
+    """Losses put together."""
+
+    def __init__(self) -> None:
+        self.value: Any = 0.0
+        self.count = self._unclear = 0
+
+    def add(self, value: Any, *, clear: bool) -> None:
+        """One more, which is None where it is not known."""
+        self.count += 1
+        self._unclear += not clear
+        known = value is not None and self.value is not None
+        self.value = self.value + value if known else None
+
+    @property
+    def certain(self) -> bool:
+        """Whether this is the loss. A pass that may be of something else is trusted only where it is alone."""
+        return self.value is not None and (not self._unclear or self.count == 1)
+
+
+class _Pass:
+    """A backward pass that is under way."""
+
+    def __init__(self, value: Any, *, clear: bool, ours: bool) -> None:
+        self.value, self.clear = value, clear
+        self.ours = ours
+        """Whether it is known to be of a parameter of ours; else its end will tell."""
+        self.replaced = self.changed = False
+        """What had become of the gradients of the passes before it."""
+        self.asked: dict[int, list[_Mark]] = {}
+        """Optimizer → some parameters of it."""
+        self.others: list[_Mark] = []
+
+
+class StepLosses:
+    """Hears of each backward pass, and tells a step its loss."""
+
+    def __init__(self, known: KnownParameters) -> None:
+        self._known = known
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._returned: Any = None
+        self._running: _Pass | None = None
+        self._whole_shapes: tuple[int, set[torch.Size]] = (0, set())
+        self._begin_round()
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """One more whose steps are watched."""
+        self._optimizers.append(weakref.ref(optimizer))
+
+    def closure_returned(self, loss: Any) -> None:
+        """What the closure of the coming step returned."""
+        self._returned = loss
+
+    def begin(self, root: torch.Tensor | None, *, clear: bool = True) -> Callable[[], None]:
+        """A pass begins, from one scalar or from something else; what to call when it has ended."""
+        hit = None if root is None else reached(root, self._is_known)
+        value = None if root is None else value_of(root)
+        this = _Pass(None if value is None else _kept(value), clear=clear, ours=hit is not None)
+        failed, self._running = self._running is not None, None  # nobody told of the end of the pass before this one
+        this.replaced = any(mark.was_replaced for mark in self._marks.values())
+        this.changed = bool(self._sums) and (failed or any(mark.has_changed for mark in self._marks.values()))
+        if hit is not None:
+            self._join(this)
+            if len(self._marks) < _MOST_MARKS and id(hit) not in self._marks:
+                self._marks[id(hit)] = _Mark(hit)
+        else:  # FSDP, reentrant checkpointing, a graph with much before the first parameter, another model
+            named = self._known.live()
+            this.others = [_Mark(p) for _, p in named[:: -(-len(named) // _MOST_ASKED) or 1]]
+        living = [optimizer for each in self._optimizers if (optimizer := each()) is not None]
+        if 1 < len(living) <= _MOST_OPTIMIZERS:
+            this.asked = {id(optimizer): _some_of(optimizer) for optimizer in living}
+        self._running = this
+        return self._end
+
+    def forget(self) -> None:
+        """The coming step is not recorded."""
+        self._running = None
+        self._begin_round()
+
+    def of_step(self, optimizer: torch.optim.Optimizer | None, *, inside: bool = False) -> dict[str, Any]:
+        """What is known of the loss of a step that begins: `loss`, and `micro_batches` where there are several.
+
+        `inside` is a step that is taken by a hook while the pass is under way.
+        """
+        returned, self._returned = self._returned, None
+        if self._running is not None and not inside:  # it failed
+            self.forget()
+        elif self._running is not None and not self._running.ours:
+            self._join(self._running)  # a step of ours is taken in it
+        total = self._total(optimizer, inside=inside)
+        self._stepped.add(id(optimizer))
+        # A closure of Lightning returns the last of several micro-batches; that of LBFGS is evaluated for this step.
+        if returned is not None and (total is None or total.count < 2):
+            return {"loss": returned}
+        if total is None:
+            return {}
+        return {"loss": total.value} | ({MICRO_BATCHES: total.count} if total.count > 1 else {})
+
+    def _total(self, optimizer: torch.optim.Optimizer | None, *, inside: bool) -> _Sum | None:
+        if id(optimizer) in self._stepped:
+            return None  # its gradients are not from these passes any more
+        if self._restarted and any(mark.was_replaced for mark in self._marks.values()):
+            return None  # passes whose gradients were put together by hand, such as those of several tasks
+        everything = inside or id(optimizer) not in self._asked
+        sums = [part for whose, part in self._sums.items() if everything or not whose or id(optimizer) in whose]
+        if inside and self._running is not None:
+            now = _Sum()
+            now.add(self._running.value, clear=self._running.clear)
+            sums.append(now)
+        if not sums or not all(part.certain for part in sums):
+            return None
+        if len(sums) == 1:
+            return sums[0]
+        total = _Sum()
+        for part in sums:
+            total.add(part.value, clear=part._unclear == 0)
+        total.count = sum(part.count for part in sums)
+        return total if total.certain else None
+
+    def _begin_round(self) -> None:
+        self._sums: dict[frozenset[int], _Sum] = {}
+        self._stepped: set[int] = set()
+        self._asked: set[int] = set()
+        self._marks: dict[int, _Mark] = {}
+        self._restarted = False
+
+    def _join(self, this: _Pass) -> None:
+        """A pass is ours: its gradients are added to those of the passes before it, unless it begins anew."""
+        this.ours = True
+        if self._stepped:
+            self._begin_round()
+        elif this.replaced:
+            # A step was given up: by a GradScaler that found an overflow, or by hand.
+            self._begin_round()
+            self._restarted = True
+        elif this.changed:
+            # Set to zero, or only clipped? One would begin anew, the other not.
+            self._sums.setdefault(frozenset(), _Sum()).add(None, clear=False)
+
+    def _end(self) -> None:
+        this, self._running = self._running, None
+        if this is None:
+            return
+        moved = next((mark for mark in this.others if mark.has_changed), None)
+        if not this.ours:
+            if moved is None:
+                return  # of another model
+            self._join(this)
+        if moved is not None and not self._marks:
+            self._marks[id(moved)] = moved
+        for mark in self._marks.values():
+            mark.renew()
+        self._asked |= this.asked.keys()
+        whose = frozenset(key for key, marks in this.asked.items() if any(mark.has_changed for mark in marks))
+        self._sums.setdefault(whose, _Sum()).add(this.value, clear=this.clear)
+
+    def _is_known(self, parameter: torch.Tensor) -> bool:
+        if self._known.name_of(parameter) is not None:
+            return True
+        count, shapes = self._whole_shapes
+        if count != len(self._known.described):
+            shapes = {p.shape for _, p in self._known.live() if is_sharded(p)}
+            self._whole_shapes = (len(self._known.described), shapes)
+        # FSDP computes with whole copies of its parameters, and these are what the graph leads to.
+        return bool(shapes) and not is_sharded(parameter) and parameter.shape in shapes
+
+
+def _some_of(optimizer: torch.optim.Optimizer) -> list[_Mark]:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    stride = max(1, len(parameters) // _PER_OPTIMIZER)
+    return [_Mark(p) for p in parameters[::stride][: _PER_OPTIMIZER + 1]]
+
+
+def _kept(value: torch.Tensor) -> Any:
+    """A number at once where that costs nothing; on a device a copy, which the loop cannot change."""
+    if value.device.type == "cpu":
+        return float(value)
+    return value.reshape(()).to(torch.float32, copy=True)
