@@ -84,7 +84,8 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
         return False  # a remark hides nothing that is graver
     if _is_level(other) and (other.severity > IssueSeverity.LOW or main.issue_type is _T.NUMERICAL):
         return False  # the user's own threshold stands by itself; a level is that of the finite steps
-    by_rate = "update_ratio" in other.evidence
+    # What does not move at all has no gradient to move by.
+    by_rate = bool(other.evidence.get("update_ratio"))
     if by_rate and main.issue_type is not _T.NUMERICAL:
         return False  # the learning rate has its own cause
     if main.issue_type is _T.DEAD and other.issue_type is _T.VANISHING and main.evidence.get("dead_share", 1.0) < 0.9:

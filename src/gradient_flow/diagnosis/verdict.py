@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.in_training import is_of_training, rules_for, with_steps
+from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
+from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
@@ -75,7 +76,7 @@ def _seen_inside(record: RunRecord) -> list[Issue] | None:
         return consolidate(special, AnalysisRecord(steps=record.steps))
     if record.source != ANALYSIS and is_of_training(network):
         network, steps = with_steps(network, record)
-        found = consolidate([*apply_rules(network, rules_for(network), "analysis"), *special], network)
+        found = consolidate([*apply_rules(network, TRAINING_RULES, "analysis"), *special], network)
         return [_at_step(issue, steps) for issue in found]
     found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
     return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))

@@ -12,10 +12,9 @@ from torch import nn
 from gradient_flow.analysis.steps import Probe
 from gradient_flow.config import Default, passed
 from gradient_flow.diagnosis.issue import Issue
-from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.errors import check_number
 from gradient_flow.faces.analyzers import GradientFlowAnalyzer, InputFn, LossFn, say, summary
-from gradient_flow.looks.found import found_by
+from gradient_flow.looks.found import found_by, policy_head
 
 _RADIUS, _BAND = Default(0.9), Default(0.15)
 _ENTROPY, _DIVERSITY = Default(0.5), Default(0.3)
@@ -250,7 +249,7 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
             self.stats, self.reason = probe.result(**settings), probe.reason
             if self.stats is None:
                 return None
-            head = _policy_head(self.record, self.stats.valid_actions)
+            head = policy_head(self.record, self.stats.valid_actions)
             about: dict[str, Any] = {"returns": returns, "best_return": max_return, "layer": head}
             return found_by(self.stats, **settings, **about, explicit=self._explicit(_POLICY))
 
@@ -272,12 +271,3 @@ def _with_measured(text: str, measured: Any, reason: str) -> str:
     """What was measured below the verdict, or why nothing was: silence would read as healthy."""
     below = reason if measured is None else str(measured)
     return f"{text}\n\n{below}" if below else text
-
-
-def _policy_head(record: AnalysisRecord | None, actions: float | None) -> str:
-    """The last layer with a unit per action; where none has, as for continuous actions, the one before the loss."""
-    if record is None:
-        return "policy"
-    wanted = round(actions or 0)
-    fitting = [place.name for place in record.places if place.own_weights and place.units == wanted]
-    return fitting[-1] if fitting else record.output_layer

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
 
-from gradient_flow.capture.sharding import several_ranks
+from gradient_flow.capture.parameters import module_parameters
+from gradient_flow.capture.sharding import local_part, several_ranks
 from gradient_flow.errors import check_number, warn
 from gradient_flow.looks.schedule import Schedule
 from gradient_flow.record.step import StepRecord
@@ -16,6 +18,9 @@ from gradient_flow.table import GradientTable
 
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
+
+_HEAD: Final = 64
+"""Elements that are asked first: what is zero all over is zero there."""
 
 
 class Inside:
@@ -31,8 +36,11 @@ class Inside:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
         self._model, self._policy, self._budget = model, policy, float(budget)
         self._schedule = Schedule(looks)
+        self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
         self._warned = False
+        self._bad = False
+        """Whether the last step had a gradient that was not finite."""
 
     @property
     def is_on(self) -> bool:
@@ -46,12 +54,12 @@ class Inside:
 
     def note(self, record: StepRecord) -> None:
         """A step whose numbers are there."""
+        self._bad = not math.isfinite(record.norm)
         if self._looks is not None:
             loss, rates = record.loss, record.lr or []
             known = isinstance(loss, (int, float))
             rate = max((rate for rate in rates if isinstance(rate, (int, float))), default=None)
-            norm = record.norm if isinstance(record.norm, float) else float("nan")
-            self._looks.note(record.step, norm, float(loss) if known else None, rate)
+            self._looks.note(record.step, record.norm, float(loss) if known else None, rate)
 
     def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         """The step before `step` is over."""
@@ -61,9 +69,14 @@ class Inside:
             from gradient_flow.looks.live import Looks
 
             self._looks = Looks(
-                self._model, self._schedule, budget=self._budget, policy=self._policy, together=several_ranks()
+                self._model,
+                self._schedule,
+                budget=self._budget,
+                policy=self._policy,
+                together=several_ranks(),
+                zero=self._zero,
             )
-        self._looks.plan(step, parameters)
+        self._looks.plan(step, parameters, bad=self._bad)
         self._tell()
 
     def before_update(
@@ -91,3 +104,15 @@ class Inside:
         if looks is not None and looks.failed and not self._warned:
             self._warned = True
             warn(f"gradient_flow looks no further inside the model ({looks.reason}); training continues.", stacklevel=8)
+
+
+def zero_parameters(model: nn.Module) -> tuple[str, ...]:
+    """Names of matrices that are zero all over, as what a branch or an adapter starts from. One wait for a device."""
+    matrices = [(name, local_part(p)) for name, p in module_parameters(model) if p.dim() > 1]
+    heads = [part.reshape(-1)[:_HEAD] for _, part in matrices if part.numel() and part.layout is torch.strided]
+    names = [name for name, part in matrices if part.numel() and part.layout is torch.strided]
+    if not heads or any(head.is_meta for head in heads):
+        return ()
+    quiet = [float(norm) == 0 for norm in torch._foreach_norm([head.float() for head in heads])]
+    parts = dict(matrices)
+    return tuple(name for name, zero in zip(names, quiet, strict=True) if zero and not bool(parts[name].any()))

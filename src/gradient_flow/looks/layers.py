@@ -32,6 +32,7 @@ def layer_records(
     trained: Set[int] | None,
     had_gradient: Set[str] = frozenset(),
     idle_units: Mapping[str, float] | None = None,
+    zero: Set[str] = frozenset(),
 ) -> list[Layer]:
     """One record per module with parameters of its own, in the order of the forward pass."""
     order = {place.name: place.order for place in reversed(places) if place.role == "output"}
@@ -64,16 +65,16 @@ def layer_records(
             masked=_is_masked(module, matrix, weights),
         )
         layers.append(layer)
-    _fill(layers, weights, gradients)
+    _fill(layers, weights, gradients, zero)
     return sorted(layers, key=lambda layer: 1 << 30 if layer.order is None else layer.order)
 
 
-def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[GradientTable]) -> None:
+def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[GradientTable], zero: Set[str]) -> None:
     owner = {name: index for index, layer in enumerate(layers) for name in layer.parameters}
     at_start, _ = sums_by_group(weights, owner, len(layers))
     for index, layer in enumerate(layers):
         layer.bad_weights, layer.weight_norm = at_start.bad[index], at_start.norm[index]
-        layer.zero_weights = layer.matrix is not None and weights[layer.matrix].linf == 0
+        layer.zero_weights = layer.matrix is not None and (layer.matrix in zero or weights[layer.matrix].linf == 0)
     for table in gradients:
         sums, seen = sums_by_group(table, owner, len(layers))
         for index, layer in enumerate(layers):

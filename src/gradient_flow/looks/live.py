@@ -12,7 +12,7 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,7 @@ from torch import nn
 from gradient_flow.capture import losses
 from gradient_flow.capture.module_calls import tensors_in
 from gradient_flow.diagnosis.verdict import NETWORK
-from gradient_flow.looks.found import found_by
+from gradient_flow.looks.found import found_by, policy_head
 from gradient_flow.looks.observer import Observer
 from gradient_flow.looks.schedule import FREE, Schedule
 from gradient_flow.looks.triggers import Triggers
@@ -70,11 +70,12 @@ class Looks:
         budget: float,
         policy: Callable[[Any], Any] | bool | None = None,
         together: bool = False,
+        zero: Collection[str] = (),
     ) -> None:
         self._model, self._schedule, self._budget = model, schedule, budget
         self._together = together
         """Whether other ranks look too: then neither the clock nor what happens here decides."""
-        self._observer = Observer(model, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended)
+        self._observer = Observer(model, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, zero=zero)
         self._probes: dict[str, Probe] = {
             "attention": AttentionProbe(model, eager=False),
             "recurrent": RecurrentProbe(model, written_out=False),
@@ -119,15 +120,18 @@ class Looks:
         if not self._together:
             self._asked = self._triggers.asked(step, norm, loss, rate) or self._asked
 
-    def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        """The step before `step` is over: begin a look if one is due. `parameters` still have its gradients."""
+    def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]], *, bad: bool = False) -> None:
+        """The step before `step` is over: begin a look if one is due. `parameters` still have its gradients.
+
+        `bad` tells that those were not finite.
+        """
         with self._guarded():
             due = self._schedule.is_due(self._last_planned, step)
             because = "schedule" if due else self._asked
             self._last_planned = step
             if not because or step < 3 or self._observer.is_looking or self.reason:
                 return
-            if self._asked == "a gradient was not finite" and not _all_finite(parameters):
+            if bad and not _all_finite(parameters):
                 self._asked = ""  # the weights are lost: there is nothing to see but NaN
                 return
             asked, self._asked = self._asked, ""
@@ -243,11 +247,13 @@ class Looks:
             with self._clock():
                 self._observer.after_update()
                 self._observer.note_steps(step)
-                seen: dict[str, Mapping[str, Any]] = {NETWORK: to_plain(self._observer.record())}
+                network = self._observer.record()
+                seen: dict[str, Mapping[str, Any]] = {NETWORK: to_plain(network)}
                 for name, probe in self._probes.items():
                     stats = probe.result()
                     if stats is not None:
-                        seen[name] = found_by(stats)
+                        about = {"layer": policy_head(network, stats.valid_actions)} if name == "policy" else {}
+                        seen[name] = found_by(stats, **about)
             self.taken += 1
             self.seconds += self._cost
             if self.taken <= FREE:

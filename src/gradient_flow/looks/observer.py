@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -43,8 +43,11 @@ class Observer:
         most: int | None = None,
         begins: Callable[[nn.Module, Any, Any], bool] | None = None,
         ends: Callable[[Any], None] | None = None,
+        zero: Collection[str] = (),
     ) -> None:
         self._model, self._most = model, most
+        self._zero = frozenset(zero)
+        """Parameters known to have been zero when training began, long before the first look."""
         self._read = reader_for_hooks()
         self._calls = ModuleCalls(model, self._on_forward, self._on_gradient, begins, ends)
         self._weighted = {module: path for path, module in model.named_modules() if _is_layer(module)}
@@ -330,6 +333,7 @@ class Observer:
             rank_one=self._rank_one,
             trained=self._trained,
             had_gradient=self._graded,
+            zero=self._zero,
             idle_units={name: samples.average(idle.float()) for name, idle in self._idle.items()},
         )
         return record

@@ -10,12 +10,12 @@ from typing import Final
 from gradient_flow.diagnosis.network import levels, stability
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
-from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.record.evidence import RunRecord, Series
 
-SHORT: Final = 64
-"""Steps up to which a training is judged as an analysis is: over all of its norms at once."""
-_OVER_ALL_NORMS: Final = (stability.unstable_norm, levels.coefficient_of_variation)
+RULES: Final = tuple(
+    rule for rule in NETWORK_RULES if rule not in (stability.unstable_norm, levels.coefficient_of_variation)
+)
+"""In a training norms are judged against those around them, which rules on steps do."""
 
 
 def is_of_training(network: AnalysisRecord) -> bool:
@@ -44,13 +44,6 @@ def with_steps(network: AnalysisRecord, record: RunRecord) -> tuple[AnalysisReco
         ),
         steps,
     )
-
-
-def rules_for(network: AnalysisRecord) -> tuple[Rule, ...]:
-    """In a long training norms are judged against those around them, which rules on steps do."""
-    if len(network.norms) <= SHORT:
-        return NETWORK_RULES
-    return tuple(rule for rule in NETWORK_RULES if rule not in _OVER_ALL_NORMS)
 
 
 def _losses(series: Series) -> list[float]:

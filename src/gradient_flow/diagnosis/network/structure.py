@@ -22,8 +22,9 @@ def disconnected(record: AnalysisRecord) -> Iterator[Issue]:
     for layer in lost:
         if layer.without_grad:
             yield _without_grad(layer)
-        elif not layer.used_by_sibling:
-            yield _dead_end(layer)
+    ends = [layer for layer in lost if not layer.without_grad and not layer.used_by_sibling]
+    if ends:
+        yield _dead_end(ends)
 
 
 def unused(record: AnalysisRecord) -> Iterator[Issue]:
@@ -143,16 +144,19 @@ def _loss_is_cut_off(trainable: list[Layer]) -> Issue:
     )
 
 
-def _dead_end(layer: Layer) -> Issue:
+def _dead_end(ends: list[Layer]) -> Issue:
+    """The last of them is where the way to the loss ends; those before it lead there."""
+    *before, last = ends
     return Issue(
         issue_type=IssueType.DISCONNECTED,
         severity=IssueSeverity.MEDIUM,
-        layer=layer.name,
+        layer=last.name,
         message="it runs, and what it returns has no influence on the loss: its weights get no gradient.",
-        evidence={"reaches_loss": False},
+        evidence={"reaches_loss": False, "layers": [layer.name for layer in ends]},
         cause="its output is dropped, detached, or not used by the loss.",
         advice=["Let the loss use its output, or freeze it (`requires_grad_(False)`) if that is meant."],
         step=1,
+        consequences=tuple(_also_lost(layer) for layer in before),
     )
 
 

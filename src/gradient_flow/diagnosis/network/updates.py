@@ -17,6 +17,9 @@ TOO_LARGE: Final = 1.0
 SUSPICIOUS: Final = 0.2
 """From here on it counts if the loss does not fall."""
 TOO_SMALL: Final = 1e-5
+_USUAL: Final = 0.05
+_APART: Final = 20.0
+"""Times the median ratio of all layers; then it is about this layer alone."""
 _COHERENT: Final = 0.2
 _GUESS: Final = 0.7
 """Loss per gradient at the logits over ln(classes): 1 for a guess, about half of that or less for who is right."""
@@ -27,10 +30,14 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     ratios = {layer.name: _largest(layer) for layer in _judged(record)}
     if not ratios:
         return
-    where = max(ratios, key=lambda name: ratios[name])
-    ratio, change = ratios[where], change_of_loss(record)
+    change = change_of_loss(record)
     diverged = change > 10 or not math.isfinite(change)
-    if not (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)):
+    if not diverged:
+        ratios = _without_tiny_weights(ratios)
+    where = max(ratios, key=lambda name: ratios[name])
+    ratio = ratios[where]
+    lasting = max(median(_finite(layer) or [math.inf]) for layer in _judged(record) if layer.name in ratios)
+    if not (ratio > TOO_LARGE or (lasting > SUSPICIOUS and change > 0.9)):
         return
     if is_solved(record.losses):
         return
@@ -50,6 +57,13 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
         ],
         step=1,
     )
+
+
+def _without_tiny_weights(ratios: dict[str, float]) -> dict[str, float]:
+    """Without layers that move far more than all others: it is their weights that are small, not the rate large."""
+    usual = median(ratios.values())
+    kept = {name: ratio for name, ratio in ratios.items() if not (usual < _USUAL and ratio > _APART * usual)}
+    return kept or ratios
 
 
 def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
@@ -83,7 +97,7 @@ def largest_update(record: AnalysisRecord) -> float | None:
 
 def has_converged(record: AnalysisRecord) -> bool:
     """Whether the loss is at its floor: a classifier that has learnt, or a slope of next to nothing, or no loss."""
-    if all(loss == 0 for loss in record.losses) or (record.learnt and not _guesses(record)):
+    if (record.losses and all(loss == 0 for loss in record.losses)) or (record.learnt and not _guesses(record)):
         return True
     gradients = [norm for layer in record.layers if (norm := _typical(layer)) > 0]
     weights = [layer.weight_norm for layer in record.layers if layer.trainable and math.isfinite(layer.weight_norm)]
