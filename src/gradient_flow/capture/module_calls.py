@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gradient_flow.capture.block_outputs import main_tensor
+from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import is_sharded, local_part
 
 _MOST_CALLS: Final = 4096
@@ -105,9 +106,11 @@ class ModuleCalls:
             if isinstance(module, torch.jit.ScriptModule):  # those take no Python hooks
                 continue
             if self._begins is not None:
-                self._handles.append(module.register_forward_pre_hook(self._on_enter, with_kwargs=True))
+                self._handles.append(module.register_forward_pre_hook(ModuleHook(self._on_enter), with_kwargs=True))
             # Also after an exception: a call that never ended would stay the outermost one.
-            self._handles.append(module.register_forward_hook(self._on_call, with_kwargs=True, always_call=True))
+            self._handles.append(
+                module.register_forward_hook(ModuleHook(self._on_call, takes=4), with_kwargs=True, always_call=True)
+            )
 
     def restart(self) -> None:
         """Forget the forward passes so far, while hooks stay."""

@@ -88,14 +88,18 @@ class ModuleStack:
 
 
 class ModuleHook:
-    """A hook that can be copied and pickled along with its module, and then does nothing."""
+    """A hook that can be copied and pickled along with its module, and then does nothing.
 
-    def __init__(self, call: Callable[[nn.Module, Any, Any], Any]) -> None:
-        self._call = call
+    It does nothing either when it is called with less than it takes: torch does that to a hook that was removed while
+    its module was being called.
+    """
 
-    def __call__(self, module: nn.Module, inputs: Any, third: Any) -> Any:
-        """Hand on what torch hands to a hook: the third is keyword arguments or an output."""
-        return self._call(module, inputs, third)
+    def __init__(self, call: Callable[..., Any], takes: int = 3) -> None:
+        self._call, self._takes = call, takes
+
+    def __call__(self, *given: Any) -> Any:
+        """Hand on what torch hands to a hook."""
+        return self._call(*given) if len(given) == self._takes else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModuleHook:
         return ModuleHook(_ignore)
@@ -104,7 +108,7 @@ class ModuleHook:
         return ModuleHook, (_ignore,)
 
 
-def _ignore(_module: nn.Module, _inputs: Any, _third: Any) -> None:
+def _ignore(*_given: Any) -> None:
     """What a copied hook does."""
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -64,6 +64,9 @@ from gradient_flow.record.window import History
 from gradient_flow.table import GradientTable
 from gradient_flow.table.columns import COLUMNS, Thresholds
 from gradient_flow.table.updates import WeightSample
+
+if TYPE_CHECKING:
+    from gradient_flow.looks.live import Looks
 
 _MOST_LAYERS: Final = 20
 """Layers with NaN or Inf that a record names."""
@@ -231,6 +234,11 @@ class Flow:
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose(flow)` and `gf.diagnose(folder)`."""
         return verdict(self.run)
+
+    @property
+    def looks(self) -> Looks | None:
+        """Which steps were looked at from inside, at what cost, and why no further; None before the first."""
+        return None if self._inside is None else self._inside.looks
 
     def give_up(self, reason: str) -> None:
         """Record nothing further, because the gradients are not where they could be read; the verdict says why."""
@@ -547,6 +555,10 @@ class Flow:
             look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
         self._recorder.open(record, look or self._bad_looks.look(self.steps, table)).finished = True
         self._recorder.move_on()
+        if self._inside is not None:
+            self._inside.before_update(None, table, self._known.live(), self._scale.scale)
+            self._inside.note(record)
+            self._look_ahead(None)
 
     def _first_of(self, step: BackwardStep) -> int:
         """The number for optimizers that step together: that of the first, also when it has a step off."""

@@ -12,7 +12,7 @@ from torch import nn
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.sharding import local_part, several_ranks
 from gradient_flow.errors import check_number, warn
-from gradient_flow.looks.schedule import Schedule
+from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientTable
 
@@ -64,7 +64,7 @@ class Inside:
     def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         """The step before `step` is over."""
         if self._looks is None:
-            if step < 3 or not self.is_on:
+            if step < FIRST or not self.is_on:
                 return
             from gradient_flow.looks.live import Looks
 

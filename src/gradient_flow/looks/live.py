@@ -24,7 +24,7 @@ from gradient_flow.capture.module_calls import tensors_in
 from gradient_flow.diagnosis.verdict import NETWORK
 from gradient_flow.looks.found import found_by, policy_head
 from gradient_flow.looks.observer import Observer
-from gradient_flow.looks.schedule import FREE, Schedule
+from gradient_flow.looks.schedule import FIRST, FREE, Schedule
 from gradient_flow.looks.triggers import Triggers
 from gradient_flow.probes.attention.probe import AttentionProbe
 from gradient_flow.probes.policy.probe import PolicyProbe
@@ -129,7 +129,7 @@ class Looks:
             due = self._schedule.is_due(self._last_planned, step)
             because = "schedule" if due else self._asked
             self._last_planned = step
-            if not because or step < 3 or self._observer.is_looking or self.reason:
+            if not because or step < FIRST or self._observer.is_looking or self.reason:
                 return
             if bad and not _all_finite(parameters):
                 self._asked = ""  # the weights are lost: there is nothing to see but NaN
@@ -187,6 +187,8 @@ class Looks:
     def _accepts(self, module: nn.Module) -> bool:
         if self._over or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return False
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return False  # inside of torch.func a tensor stands for many, and no backward pass comes
         if not (self._model.training or module.training or self._takes_eval):
             self._refused_eval += 1
             return False
@@ -219,6 +221,9 @@ class Looks:
     ) -> None:
         """The gradients of a step are there and measured, and the weights have not moved yet."""
         if not self._observer.is_looking:
+            return
+        if self.failed:
+            self.close()
             return
         with self._guarded(), self._clock():
             observer = self._observer
@@ -311,11 +316,7 @@ class Looks:
             yield
         except Exception as problem:
             self.reason = f"{type(problem).__name__}: {problem}"
-            self.failed = True
-            try:
-                self.close()
-            except Exception:  # the hooks of a broken look may be broken too
-                self._entered = []
+            self.failed = self._over = True  # hooks go when the step is over: not in the middle of a forward
 
 
 def why_not(model: nn.Module) -> str:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from gradient_flow.errors import InputError
 
-EARLY: Final = (3, 6, 12, 25, 50, 100, 200, 400, 700, 1000)
-"""Early looks. None before step 3: the first steps are those in which a model may be compiled."""
+FIRST: Final = 3
+"""None before this step: the first ones are those in which a model may be compiled."""
+EARLY: Final = (FIRST, 6, 12, 25, 50, 100, 200, 400, 700, 1000)
 LATER: Final = 500
 """After the early ones, one look in so many steps."""
 FREE: Final = 3
@@ -54,4 +55,4 @@ class Schedule:
         >>> [step for step in range(1, 1600) if Schedule().is_due(step - 1, step)][:4]
         [3, 6, 12, 25]
         """
-        return not self.off and step > 2 and self.until(step) > self.until(before)
+        return not self.off and self.until(step) > self.until(max(before, FIRST - 1))

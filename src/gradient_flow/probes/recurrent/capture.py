@@ -141,9 +141,10 @@ class _Hook:
         self._recorder = recorder
 
     @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.saw(module, args, kwargs, result)
+    def __call__(self, *given: Any) -> None:
+        # torch gives less to a hook that was removed while its module was being called.
+        if self._recorder is not None and len(given) == 4:
+            self._recorder.saw(*given)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
         return _Hook()
