@@ -13,6 +13,7 @@ import click
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--looks/--no-looks", default=True, help="Look inside the model in some steps (see docs/looks.md).")
 @click.option("--every", default=1, show_default=True, type=click.IntRange(min=1), help="Record every N steps.")
 @click.option(
     "--out",
@@ -23,7 +24,9 @@ import click
 @click.option("-m", "as_module", is_flag=True, help="The script is a module name, as with python -m.")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(every: int, out: Path | None, quiet: bool, as_module: bool, script: str, arguments: tuple[str, ...]) -> None:
+def run(
+    looks: bool, every: int, out: Path | None, quiet: bool, as_module: bool, script: str, arguments: tuple[str, ...]
+) -> None:
     """Run a training script, unmodified, and watch every optimizer in it.
 
     SCRIPT is a file, a folder or zip with a __main__.py, or with -m a module. The record goes to a run folder; the
@@ -46,7 +49,9 @@ def run(every: int, out: Path | None, quiet: bool, as_module: bool, script: str,
             click.echo(text, err=True)
 
     folder = out if out is not None else default_folder(script)
-    ending = run_script(script, list(arguments), as_module=as_module, folder=folder, every=every, tell=tell)
+    ending = run_script(
+        script, list(arguments), as_module=as_module, folder=folder, every=every, tell=tell, looks=looks
+    )
     interrupted += [True] * ending.interrupted
     sys.exit(ending.status)
 

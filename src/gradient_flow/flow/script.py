@@ -25,6 +25,7 @@ from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.config import DISABLE, disabled
 from gradient_flow.errors import warn
 from gradient_flow.flow.flow import Flow
+from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.main_module import Ending, run_as_main
 
 _MOST_WAITING: Final = 4
@@ -37,12 +38,12 @@ _MOST_LOSSES: Final = 4
 class ScriptWatch:
     """Watches every optimizer that steps in this process, with the names of the modules whose forward ran."""
 
-    def __init__(self, folder: Path, every: int) -> None:
+    def __init__(self, folder: Path, every: int, looks: bool = True) -> None:
         self.shown_folder = folder
         """As the user named it: the shell is still where it was when the script has changed directory."""
         self.folder = folder.absolute()
         self.flow: Flow | None = None
-        self._every = every
+        self._every, self._looks = every, looks
         self._seen: dict[int, weakref.ref[nn.Module]] = {}
         self._made: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -118,7 +119,8 @@ class ScriptWatch:
 
     def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         alive = [module for reference in self._seen.values() if (module := reference()) is not None]
-        named, roles = _names_and_roles(_roots(alive))
+        model = _as_one(_roots(alive))
+        named, roles = module_parameters(model), parameter_roles(model)
         if self.flow is None:
             inside = _parameter_ids(optimizer)
             self.flow = Flow(
@@ -127,6 +129,7 @@ class ScriptWatch:
                 run=self.folder,
                 every=self._every,
                 again="number",
+                inside=Inside(model, self._looks),
             )
         # The hooks this puts on the optimizer are the next to be called, for this very step.
         self.flow.add_optimizer(optimizer, {id(parameter): name for name, parameter in named})
@@ -181,16 +184,15 @@ def _roots(modules: list[nn.Module]) -> list[nn.Module]:
     return [module for module in modules if id(module) not in children and any(True for _ in module.parameters())]
 
 
-def _names_and_roles(roots: list[nn.Module]) -> tuple[list[tuple[str, nn.Parameter]], dict[str, str]]:
-    named: list[tuple[str, nn.Parameter]] = []
-    roles: dict[str, str] = {}
+def _as_one(roots: list[nn.Module]) -> nn.Module:
+    """The models of a script under one name each; the only one as it is. Nothing of them changes."""
+    if len(roots) == 1:
+        return roots[0]
+    together = nn.Module()
     for index, root in enumerate(roots):
         same_type = [other for other in roots if type(other) is type(root)]
-        label = type(root).__name__ + (str(index) if len(same_type) > 1 else "")
-        prefix = f"{label}." if len(roots) > 1 else ""
-        named += [(prefix + name, parameter) for name, parameter in module_parameters(root)]
-        roles |= {prefix + name: role for name, role in parameter_roles(root).items()}
-    return named, roles
+        together._modules[type(root).__name__ + (str(index) if len(same_type) > 1 else "")] = root
+    return together
 
 
 def default_folder(target: str) -> Path:
@@ -200,14 +202,21 @@ def default_folder(target: str) -> Path:
 
 
 def run_script(
-    target: str, arguments: list[str], *, as_module: bool, folder: Path, every: int, tell: Callable[[str], None]
+    target: str,
+    arguments: list[str],
+    *,
+    as_module: bool,
+    folder: Path,
+    every: int,
+    tell: Callable[[str], None],
+    looks: bool = True,
 ) -> Ending:
     """Run a script or module as `python` would, under watch; say what was seen; return how it ended."""
     if disabled():
         ending = run_as_main(target, arguments, as_module=as_module)
         tell(f"gradient-flow: {DISABLE} is set, so nothing was watched.")
         return ending
-    watched = ScriptWatch(folder, every)
+    watched = ScriptWatch(folder, every, looks)
     ending = run_as_main(target, arguments, as_module=as_module)
     if not watched.is_here:
         return ending  # a process that the script forked: the run is its parent's
