@@ -34,6 +34,7 @@ def verdict(run: Run) -> Diagnosis:
     elsewhere = _of_rules_elsewhere(run)
     if elsewhere:
         found = Diagnosis([*found, *elsewhere], steps=found.steps)
+    found.ending = run.ending
     stored = _stored(run)
     if stored is not None and stored.get("rule_set") != RULE_SET:
         found.stored = stored

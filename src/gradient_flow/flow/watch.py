@@ -36,6 +36,8 @@ def watch(
     check_ranks: bool = False,
     trace_ranks: bool = False,
     again: str = "append",
+    describe: bool = True,
+    config: Any = None,
 ) -> Flow:
     """Watch every optimizer step of a model; nothing else in the training loop has to change.
 
@@ -61,6 +63,9 @@ def watch(
             ranks that non-finite ones come from. A second read of the gradients.
         again: what to do with a folder that has a run already: `"append"` continues it, as after a checkpoint;
             `"number"` writes to `first-2`.
+        describe: record what the run was: optimizers and their settings, versions, commit, command line, seed. Home
+            folders are cut, secrets left out. `GRADIENT_FLOW_DESCRIBE=0` in the environment switches it off too.
+        config: settings of your own for that description: a mapping, a dataclass, an `argparse.Namespace`.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
@@ -93,6 +98,8 @@ def watch(
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
         by_hand=optimizer is None,
+        describe=describe,
+        config=config,
     )
     try:
         reason = None if off else why_unsupported(model, process_group=process_group)
@@ -101,6 +108,7 @@ def watch(
         if reason is None or attachment is not None:
             for each in as_optimizers([] if optimizer is None else optimizer):
                 flow.add_optimizer(each)
+        flow.describer.tell_news()
     except BaseException:
         flow.close()
         raise
