@@ -264,7 +264,9 @@ class Diagnosis(Sequence[Issue]):
         """Everything as plain values that strict JSON can hold."""
         issues = [issue.to_dict() for issue in self.issues]
         told = {"status": self.status, "healthy": self.healthy, "steps": self.steps, "rule_set": self.rule_set}
-        ending = {} if self.ending is None else {"ending": self.ending.to_dict()}
+        # What a run was told while it went on and what it is told after a good end are the same verdict.
+        told_ending = self.ending is not None and self.ending.sentence
+        ending = {"ending": self.ending.to_dict()} if self.ending is not None and told_ending else {}
         return {**told, **ending, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
 
     @overload

@@ -27,7 +27,7 @@ _TOLD: Final = (FINISHED, FAILED, INTERRUPTED)
 """States that an end line can tell."""
 STILL_RUNNING: Final = 60.0
 """Seconds since the last change of the file within which a run without an end is taken to be running."""
-_BY_SIGNAL: Final = (130, 143)
+BY_SIGNAL: Final = (130, 143)
 """Exit statuses that stand for SIGINT and SIGTERM."""
 _LONGEST: Final = 200
 """Letters of an exception's message within a sentence; the whole of it is in the file."""
@@ -171,7 +171,7 @@ def _state_by(error: BaseException | None) -> str:
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
             return FINISHED
-        return INTERRUPTED if error.code in _BY_SIGNAL else FAILED
+        return INTERRUPTED if error.code in BY_SIGNAL else FAILED
     # torchrun raises `SignalException` where a signal tells the workers to stop.
     by_signal = isinstance(error, KeyboardInterrupt) or type(error).__name__ == "SignalException"
     return INTERRUPTED if by_signal else FAILED
