@@ -127,7 +127,7 @@ class Issue:
             raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
 
 
-RULE_SET: Final = 3
+RULE_SET: Final = 4
 """Goes up with every change of a rule that can change a verdict; a run keeps the number beside its own verdict."""
 _STATUS: Final = {IssueType.NUMERICAL: "nan"}
 """Issue types whose status has another word."""

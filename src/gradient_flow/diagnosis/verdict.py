@@ -14,6 +14,7 @@ from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, conso
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
+from gradient_flow.diagnosis.rate_changes import after_rate_change
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
@@ -51,7 +52,7 @@ def judge(record: RunRecord) -> Diagnosis:
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
     seen = _seen_inside(record)
     issues = beside(seen, over_time) if seen is not None else over_time
-    issues = _with_origin(issues, record.events)
+    issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH, reason=reason)
 
