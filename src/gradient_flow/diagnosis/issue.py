@@ -214,7 +214,9 @@ class Diagnosis(Sequence[Issue]):
         if self.healthy:
             return f"Healthy, with a remark on `{first.layer}`: {first.message}{also}"
         since = f" since step {first.step}" if first.step is not None else ""
-        return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{also}"
+        # A cause that is known by its numbers belongs into the sentence.
+        cause = f" Likely cause: {first.cause}" if "rate_change" in first.evidence else ""
+        return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{cause}{also}"
 
     @property
     def stored_message(self) -> str | None:

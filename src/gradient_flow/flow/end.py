@@ -37,12 +37,12 @@ def close_at_exit(flow: Flow, recorder: Recorder) -> Any:
 
     An exception that ends the interpreter has been reported by then; where it was, the run failed.
     """
-    if not _registered:
+    dropped = weakref.finalize(flow, _end_dropped, recorder, os.getpid())
+    dropped.atexit = False  # by then `_close_all` has been there
+    if not _registered:  # after a finalizer was made: exit handlers are called last in, first out
         _registered.append(True)
         atexit.register(_close_all)
     _OPEN.add(flow)
-    dropped = weakref.finalize(flow, _end_dropped, recorder, os.getpid())
-    dropped.atexit = False  # by then `_close_all` has been there
 
     def call_off() -> None:
         _OPEN.discard(flow)

@@ -146,7 +146,7 @@ def plain_setting(value: Any, name: str = "", depth: int = 0) -> Any:
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
         return str(value).removeprefix("torch.")
     if isinstance(value, type) or callable(value):
-        return clean_text(getattr(value, "__qualname__", type(value).__name__))
+        return clean_text(getattr(value, "__name__", type(value).__name__))
     return f"<{type(value).__name__}>"
 
 
