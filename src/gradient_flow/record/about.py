@@ -15,8 +15,6 @@ ABOUT: Final = "about"
 """The kind of line that describes a run."""
 _PARTS: Final = ("amp", "clipping", "versions", "dtypes", "git", "config")
 """Mappings that a later line adds to."""
-_DULL: Final[tuple[Any, ...]] = (None, False, [], {}, "")
-"""Settings at such a value are not worth a word unless another run has another."""
 _WORDS: Final = {"foreach", "maximize", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 """Switches of optimizers that change speed or are told by the class."""
 _LONGEST: Final = 120
@@ -87,7 +85,7 @@ def about_rows(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows: dict[str, str] = {}
     for number, optimizer in enumerate(about.get("optimizers") or ()):
         label = "optimizer" if number == 0 else f"optimizer {number + 1}"
-        own = {name: value for name, value in _settings(optimizer).items() if not _is_dull(name, value)}
+        own = {name: value for name, value in _settings(optimizer).items() if value != 0 and not _is_dull(name, value)}
         words = ", ".join(f"{name} {shown(value)}" for name, value in own.items())
         rows[label] = f"{optimizer.get('class')}{f' ({words})' if words else ''}"
         if optimizer.get("scheduler"):
@@ -151,7 +149,8 @@ def shown(value: Any) -> str:
 
 def _settings(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of an optimizer by name; where its parameter groups differ, one value for each."""
-    groups = [group for group in optimizer.get("groups") or () if isinstance(group, Mapping)]
+    told = optimizer.get("groups")
+    groups = [group for group in told if isinstance(group, Mapping)] if isinstance(told, list) else []
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for group in groups for name in group):
         values = [group.get(name) for group in groups]
@@ -169,7 +168,8 @@ def _names_of_settings(about: Mapping[str, Any]) -> set[str]:
 
 
 def _is_dull(name: str, value: Any) -> bool:
-    return value in _DULL or name.rpartition(" ")[2] in _WORDS
+    """Whether a setting is not worth a word unless another run has another."""
+    return value is None or value is False or value in ([], {}, "") or name.rpartition(" ")[2] in _WORDS
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
