@@ -46,7 +46,10 @@ def test_optimizer_clip_schedule_seed_and_settings_are_told(tmp_path, where):
     about = flow.run.about
     (told,) = about["optimizers"]
     assert told["class"] == "SGD"
-    assert [(group["lr"], group["momentum"], group["tensors"]) for group in told["groups"]] == [(0.1, 0.9, 2), (0.2, 0.9, 2)]
+    assert [(group["lr"], group["momentum"], group["tensors"]) for group in told["groups"]] == [
+        (0.1, 0.9, 2),
+        (0.2, 0.9, 2),
+    ]
     assert "params" not in told["groups"][0]
     assert told["scheduler"] == describe.SOME_SCHEDULER
     assert about["clipping"] == {"by": "norm", "limit": 0.5}
@@ -129,7 +132,14 @@ def test_no_user_host_home_or_secret_is_anywhere_in_the_file(tmp_path, monkeypat
     monkeypatch.setenv("HOME", "/mnt/people/mrsmith")
     monkeypatch.setattr(getpass, "getuser", lambda: "mrsmith")
     monkeypatch.setattr(socket, "gethostname", lambda: "gpu17.lab.example")
-    arguments = ["/mnt/people/mrsmith/train.py", "--data", "/scratch/mrsmith", "--node=gpu17", "--hf-token", "hf_abcdefgh12"]
+    arguments = [
+        "/mnt/people/mrsmith/train.py",
+        "--data",
+        "/scratch/mrsmith",
+        "--node=gpu17",
+        "--hf-token",
+        "hf_abcdefgh12",
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

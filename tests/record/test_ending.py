@@ -85,7 +85,9 @@ def test_a_file_of_earlier_versions_is_finished_by_its_end():
     assert run_of_lines(lines).ending == Ending(state="finished", step=3)
 
 
-@pytest.mark.parametrize("damage", [{"ending": 3}, {"ending": {"state": 3}}, {"ending": {"state": "failed", "step": "x"}}])
+@pytest.mark.parametrize(
+    "damage", [{"ending": 3}, {"ending": {"state": 3}}, {"ending": {"state": "failed", "step": "x"}}]
+)
 def test_a_damaged_end_is_an_end(damage):
     run = run_of_lines([{"kind": "header", "format": 2, "started": "x"}, {"kind": "end", **damage}])
     assert run.ending.state in ("finished", "failed")
