@@ -144,9 +144,14 @@ def test_no_user_host_home_or_secret_is_anywhere_in_the_file(tmp_path, monkeypat
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     config = {"out": "/mnt/people/mrsmith/out", "api_key": "open sesame", "url": "https://me:pw123@x.org"}
-    with pytest.raises(OSError, match="mrsmith"), gf.watch(model, optimizer, run=tmp_path, config=config) as flow:
-        train(flow, model, optimizer)
-        raise OSError("gpu17: cannot read /mnt/people/mrsmith/data, token=hf_abcdefgh12")
+
+    def crash():
+        with gf.watch(model, optimizer, run=tmp_path, config=config) as flow:
+            train(flow, model, optimizer)
+            raise OSError("gpu17: cannot read /mnt/people/mrsmith/data, token=hf_abcdefgh12")
+
+    with pytest.raises(OSError, match="mrsmith"):
+        crash()
     text = (tmp_path / "run.jsonl").read_text()
     for hidden in ("mrsmith", "gpu17", "sesame", "pw123", "hf_abcdefgh12"):
         assert hidden not in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradient_flow.record.about import about_facts, about_rows, differences, merged
+from gradient_flow.record.about import about_rows, differences, merged
 from gradient_flow.record.run import run_of_lines
 
 HEADER = {"kind": "header", "format": 2}

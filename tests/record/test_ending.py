@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import gradient_flow as gf
 from gradient_flow.diagnosis.issue import Diagnosis
@@ -150,18 +151,24 @@ def test_a_script_that_closes_nothing(tmp_path, last, state, sentence):
 
 
 def test_a_block_that_raises_has_failed_in_file_and_memory_alike(tmp_path):
-    import torch
+    flows = []
 
-    said = set()
-    for where in (tmp_path / "run", None):
+    def crash(where):
         model = torch.nn.Linear(4, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        with pytest.raises(ValueError, match="boom"), gf.watch(model, optimizer, run=where) as flow:
+        with gf.watch(model, optimizer, run=where) as flow:
+            flows.append(flow)
             for _ in range(3):
                 optimizer.zero_grad()
                 model(torch.randn(8, 4)).square().mean().backward()
                 optimizer.step()
             raise ValueError("boom")
+
+    said = set()
+    for where in (tmp_path / "run", None):
+        with pytest.raises(ValueError, match="boom"):
+            crash(where)
+        flow = flows[-1]
         said |= {flow.diagnose().message, flow.run.ending.sentence.removesuffix(".") + "; nothing else was found."}
     said |= {gf.diagnose(tmp_path / "run").message}
     assert said == {"The run ended with ValueError: boom at step 3; nothing else was found."}

@@ -73,13 +73,18 @@ def test_no_layer_is_apart_before_the_first_look_at_which_it_differs(tmp_path):
 
 def test_the_state_of_each_run_is_shown(tmp_path):
     first = trained(tmp_path / "a", torch.optim.SGD, 0.1)
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="boom"), gf.watch(model, optimizer, run=tmp_path / "b"):
-        for _ in range(5):
-            model(torch.randn(8, 4)).square().mean().backward()
-            optimizer.step()
-        raise ValueError("boom")
+
+    def crash():
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with gf.watch(model, optimizer, run=tmp_path / "b"):
+            for _ in range(5):
+                model(torch.randn(8, 4)).square().mean().backward()
+                optimizer.step()
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        crash()
     found = gf.compare(first, tmp_path / "b")
     assert [each["state"] for each in found.overview] == ["finished", "failed"]
     assert "The run ended with ValueError: boom at step 5" in " ".join(said(first, tmp_path / "b").split())

@@ -33,15 +33,20 @@ for step in range(12):
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "crashed"
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with pytest.raises(ValueError, match="bad batch"), gf.watch(model, optimizer, run=folder):
-        for _ in range(12):
-            optimizer.zero_grad()
-            model(torch.randn(32, 4)).square().mean().backward()
-            optimizer.step()
-        raise ValueError("bad batch")
+
+    def crash():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        with gf.watch(model, optimizer, run=folder):
+            for _ in range(12):
+                optimizer.zero_grad()
+                model(torch.randn(32, 4)).square().mean().backward()
+                optimizer.step()
+            raise ValueError("bad batch")
+
+    with pytest.raises(ValueError, match="bad batch"):
+        crash()
     return folder
 
 
