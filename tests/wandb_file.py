@@ -27,6 +27,24 @@ def _records(data):
 
 def wandb_history(file, key):
     """Every value that was logged under a key, in order."""
+    values = []
+    for record in _written(file):
+        for item in record.history.item:
+            if key in (item.key, "/".join(item.nested_key)):
+                values.append(json.loads(item.value_json))
+    return values
+
+
+def wandb_config(file):
+    """The configuration, as its last updates left it."""
+    config = {}
+    for record in _written(file):
+        updates = [*record.run.config.update, *record.config.update]
+        config |= {item.key: json.loads(item.value_json) for item in updates if item.key}
+    return config
+
+
+def _written(file):
     from wandb.proto import wandb_internal_pb2
 
     size = -1
@@ -35,11 +53,7 @@ def wandb_history(file, key):
         if size == before:
             break
         time.sleep(0.5)
-    values = []
     for data in _records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
-        for item in record.history.item:
-            if key in (item.key, "/".join(item.nested_key)):
-                values.append(json.loads(item.value_json))
-    return values
+        yield record

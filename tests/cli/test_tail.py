@@ -109,7 +109,7 @@ def test_the_live_view_follows_the_size_of_the_terminal_and_ends_with_the_run(un
         assert max(widths(again[again.rindex("\x1b[H", 0, again.rindex("layer2")) :])) == 60
         with (folder / "run.jsonl").open("ab") as file:
             file.write(last_line)
-        final = terminal.until(lambda text: "ended" in text.rpartition("\x1b[?1049l")[2])
+        final = terminal.until(lambda text: "finished" in text.rpartition("\x1b[?1049l")[2])
         assert terminal.process.wait(PATIENCE) == 0
     assert "\x1b[?25h" in final  # the cursor is back
 
@@ -150,7 +150,7 @@ def test_in_a_pipe_each_new_step_is_a_line_until_the_end(unfinished):
 def test_once_shows_everything_in_eighty_columns(run):
     output = CliRunner().invoke(main, ["tail", "--once", str(run)], env={"COLUMNS": "80"}).output
     assert max(map(len, output.splitlines())) <= 80
-    for words in ("norm ", "loss ", "lr ", "layer0", "layer2", "biases", "×", "ended", "NUMERICAL"):
+    for words in ("norm ", "loss ", "lr ", "layer0", "layer2", "biases", "×", "finished", "NUMERICAL"):
         assert words in output
 
 

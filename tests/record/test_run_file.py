@@ -114,7 +114,16 @@ def test_a_watched_run_reads_back_as_it_was(tmp_path):
 def test_records_come_in_the_order_they_were_written(tmp_path):
     trained(tmp_path, steps=3, layers_every=2)
     kinds = [(record["kind"], record.get("step")) for record in gf.load_run(tmp_path).records]
-    written = [("header", None), ("step", 1), ("look", 1), ("step", 2), ("look", 2), ("step", 3), ("end", None)]
+    written = [
+        ("header", None),
+        ("about", None),
+        ("step", 1),
+        ("look", 1),
+        ("step", 2),
+        ("look", 2),
+        ("step", 3),
+        ("end", None),
+    ]
     assert kinds == written
 
 
@@ -260,7 +269,7 @@ def test_reading_needs_no_torch(tmp_path):
         import sys
         import gradient_flow as gf
         run = gf.load_run(sys.argv[1])
-        assert len(run) == len(run.series("norm")) == 2 and run.table(1).total.norm > 0 and len(list(run.records)) == 5
+        assert len(run) == len(run.series("norm")) == 2 and run.table(1).total.norm > 0 and len(list(run.records)) == 6
         assert "torch" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code), tmp_path], check=True)

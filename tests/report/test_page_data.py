@@ -406,13 +406,13 @@ def test_the_state_of_a_run(tmp_path):
     assert page_data(folder)["run"]["status"] == "running"
     os.utime(folder / "run.jsonl", (1e9, 1e9))
     killed = page_data(folder)["run"]
-    assert killed["status"] == "unknown"
+    assert killed["status"] == "silent"
     assert "2001-09-09" in killed["message"]
     digest = LiveRun(folder)
     writer = RunWriter(folder, header())
     writer.write({"kind": "end", "steps": 3, "status": "nan", "message": "It went wrong."})
     finished = page_data(digest)["run"]
-    assert (finished["status"], finished["message"]) == ("finished", "It went wrong.")
+    assert (finished["status"], finished["message"]) == ("finished", None)
     writer.write({"kind": "header", "format": 1, **header()})
     writer.close()
     assert page_data(digest)["run"]["status"] == "running", "taken up again"

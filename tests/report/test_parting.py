@@ -91,3 +91,13 @@ def test_a_short_series_parts_where_it_does(records):
     assert parting(STEPS[:records], ours, theirs).parts is None
     theirs[records // 2 :] *= 5
     assert abs(parting(STEPS[:records], ours, theirs).parts - STEPS[records // 2]) <= 2
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_series_never_part_before_their_first_difference(first):
+    """Smoothing looks half a window back, which must not reach before anything was different."""
+    ours = np.linspace(1.0, 2.0, 12)
+    theirs = ours.copy()
+    theirs[first:] *= 50
+    found = parting(range(1, 120, 10), ours, theirs)
+    assert found.parts == found.first_unequal == 1 + 10 * first

@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 Listener = Callable[[list[torch.Tensor]], Callable[[], None]]
 _listeners: list[Listener] = []
 _restore: list[Callable[[], None]] = []
+_current: list[Clip] = []
+
+
+class Clip(NamedTuple):
+    """What a clip does: `by` norm or value, and its limit as it was given."""
+
+    by: str
+    limit: Any
+
+
+def current_clip() -> Clip | None:
+    """The clip that listeners are being told of; None outside of one."""
+    return _current[-1] if _current else None
 
 
 def listen(listener: Listener) -> Callable[[], None]:
@@ -47,7 +60,7 @@ def _wrap_all() -> None:
 def _wrap_attribute(owner: Any, name: str) -> None:
     original = getattr(owner, name, None)
     if original is not None:
-        setattr(owner, name, _telling(original))
+        setattr(owner, name, _telling(original, "norm", "max_norm"))
         _restore.append(lambda: setattr(owner, name, original))
 
 
@@ -55,16 +68,20 @@ def _wrap_inside(function: Any) -> None:
     original = getattr(function, "__wrapped__", None)
     for cell in getattr(function, "__closure__", None) or ():
         if original is not None and cell.cell_contents is original:
-            cell.cell_contents = _telling(original)
+            cell.cell_contents = _telling(original, "value", "clip_value")
             _restore.append(functools.partial(setattr, cell, "cell_contents", original))
             return
 
 
-def _telling(clip: Callable[..., Any]) -> Callable[..., Any]:
+def _telling(clip: Callable[..., Any], by: str, limit: str) -> Callable[..., Any]:
     @functools.wraps(clip)
     def tell_then_clip(parameters: Any, *arguments: Any, **settings: Any) -> Any:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        afterwards = [listener(parameters) for listener in _listeners]  # also one that a listener adds just now
+        _current.append(Clip(by, settings.get(limit, arguments[0] if arguments else None)))
+        try:
+            afterwards = [listener(parameters) for listener in _listeners]  # also one that a listener adds just now
+        finally:
+            _current.pop()
         result = clip(parameters, *arguments, **settings)
         for after in afterwards:
             after()

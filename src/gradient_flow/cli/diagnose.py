@@ -39,11 +39,12 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     found = verdict(recorded)
     if not found.steps:
         raise RunFileError(f"{str(run)!r} holds no step yet: nothing was recorded that could be judged.")
-    failed = at_least(found.issues, fail_on)
+    failed = bool(at_least(found.issues, fail_on)) or (found.failed and fail_on != "never")
     notes = recorded.notes
     if as_json:
-        told = {"run": readable(str(run)), "message": found.message, **found.to_dict()}
-        write_json({**told, "fail_on": fail_on, "failed": bool(failed), "notes": notes})
+        ending = {} if found.ending is None else {"ending": found.ending.to_dict()}
+        told = {"run": readable(str(run)), "message": found.message, **ending, **found.to_dict()}
+        write_json({**told, "fail_on": fail_on, "failed": failed, "notes": notes})
     else:
         out = console()
         sentence, _, _ = str(found).partition("\n")

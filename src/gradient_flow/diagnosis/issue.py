@@ -8,6 +8,7 @@ from enum import Enum, IntEnum
 from typing import Any, Final, overload
 
 from gradient_flow.errors import RunFileError, check_choice
+from gradient_flow.record.ending import Ending
 from gradient_flow.record.plain import to_json
 
 
@@ -126,7 +127,7 @@ class Issue:
             raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
 
 
-RULE_SET: Final = 3
+RULE_SET: Final = 4
 """Goes up with every change of a rule that can change a verdict; a run keeps the number beside its own verdict."""
 _STATUS: Final = {IssueType.NUMERICAL: "nan"}
 """Issue types whose status has another word."""
@@ -147,37 +148,75 @@ class Diagnosis(Sequence[Issue]):
         """Why there is no verdict, where more is known than that there are too few steps."""
         self.rule_set = RULE_SET
         """Version of the rules that gave this verdict."""
+        self.ending: Ending | None = None
+        """How the run ended, or that it goes on; None where that is not known."""
         self.stored: Mapping[str, Any] | None = None
         """The verdict that the run itself wrote at its end, where that was by other rules."""
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing of medium severity or above was found. Too little data is no finding."""
+        """Whether nothing of medium severity or above was found and no error ended the run.
+
+        Too little data is no finding.
+        """
+        return not self.failed and self._unsuspicious
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended the run."""
+        return self.ending is not None and self.ending.failed
+
+    @property
+    def _unsuspicious(self) -> bool:
         return all(issue.severity < IssueSeverity.MEDIUM for issue in self.issues)
 
     @property
     def status(self) -> str:
-        """`stable`, `insufficient_data`, `nan`, or the type of the gravest issue, such as `vanishing`."""
-        if self.healthy:
+        """`stable`, `insufficient_data`, `nan`, the type of the gravest issue, such as `vanishing`, or `failed`."""
+        if self._unsuspicious:
+            if self.failed:
+                return "failed"
             return "stable" if self._enough else "insufficient_data"
         first = self.issues[0].issue_type
         return _STATUS.get(first, first.value)
 
     @property
     def message(self) -> str:
-        """The verdict in a sentence."""
+        """The verdict in a sentence, and how the run ended where that is worth another."""
+        first = self.issues[0] if self.issues else None
+        if self.failed and (first is None or self._unsuspicious):
+            assert self.ending is not None
+            rest = "nothing else was found." if self._enough else self._too_little
+            if first is not None:
+                rest = f"a remark on `{first.layer}`: {first.message}"
+            return f"{self.ending.sentence.removesuffix('.')}; {rest[:1].lower()}{rest[1:]}"
+        return self.with_ending(self._found)
+
+    def with_ending(self, sentence: str) -> str:
+        """A sentence on the run, and how it ended where that is worth another."""
+        ending = "" if self.ending is None else self.ending.sentence
+        return f"{sentence} {ending}" if ending else sentence
+
+    @property
+    def _too_little(self) -> str:
+        if self.reason:
+            return self.reason
+        return f"Too few steps for a verdict: {self.steps}." if self.steps else "No step has been recorded yet."
+
+    @property
+    def _found(self) -> str:
         if not self.issues:
             if self._enough:
                 return f"Healthy: no issue found in {self.steps} steps."
-            if self.reason:
-                return self.reason
-            return f"Too few steps for a verdict: {self.steps}." if self.steps else "No step has been recorded yet."
+            return self._too_little
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
         if self.healthy:
             return f"Healthy, with a remark on `{first.layer}`: {first.message}{also}"
         since = f" since step {first.step}" if first.step is not None else ""
-        return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{also}"
+        # A cause that is known by its numbers belongs into the sentence.
+        cause = f" Likely cause: {first.cause}" if "rate_change" in first.evidence else ""
+        return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{cause}{also}"
 
     @property
     def stored_message(self) -> str | None:
@@ -219,13 +258,18 @@ class Diagnosis(Sequence[Issue]):
             and (issue_type is None or issue.issue_type == issue_type)
             and (layer is None or layer.lower() in issue.layer.lower())
         ]
-        return Diagnosis(kept, steps=self.steps, enough=self._enough, reason=self.reason)
+        found = Diagnosis(kept, steps=self.steps, enough=self._enough, reason=self.reason)
+        found.ending = self.ending
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold."""
         issues = [issue.to_dict() for issue in self.issues]
         told = {"status": self.status, "healthy": self.healthy, "steps": self.steps, "rule_set": self.rule_set}
-        return {**told, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
+        # What a run was told while it went on and what it is told after a good end are the same verdict.
+        told_ending = self.ending is not None and self.ending.sentence
+        ending = {"ending": self.ending.to_dict()} if self.ending is not None and told_ending else {}
+        return {**told, **ending, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
 
     @overload
     def __getitem__(self, index: int) -> Issue: ...
@@ -245,7 +289,9 @@ class Diagnosis(Sequence[Issue]):
             return self.message
         many = "1 issue" if len(self) == 1 else f"{len(self)} issues"
         verdict = "Healthy, with a remark" if self.healthy else f"Not healthy ({self.status})"
-        return "\n\n".join([f"{verdict}: {many} in {self.steps} steps.", *map(str, self.issues)])
+        if self.failed and self._unsuspicious:
+            return "\n\n".join([self.message, *map(str, self.issues)])
+        return "\n\n".join([self.with_ending(f"{verdict}: {many} in {self.steps} steps."), *map(str, self.issues)])
 
     def __repr__(self) -> str:
         return f"Diagnosis({self.status!r}, {len(self)} issues, {self.steps} steps)"
@@ -261,7 +307,9 @@ def _message_of(plain: Mapping[str, Any]) -> str:
     except RunFileError:
         return str(plain.get("status"))
     enough = plain.get("status") != "insufficient_data"
-    return Diagnosis(kept, steps=steps if type(steps) is int else 0, enough=enough).message
+    found = Diagnosis(kept, steps=steps if type(steps) is int else 0, enough=enough)
+    found.ending = Ending.from_dict(plain.get("ending"))
+    return found.message
 
 
 FAIL_ON: Final = (*(severity.name.lower() for severity in IssueSeverity), "never")

@@ -18,6 +18,10 @@ LOST: Final = -4.0
 """Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""
 LEAST_LOSSES: Final = 5
 _LOW_LOSS: Final = 1e-2
+_EARLY: Final = 10
+"""Looks from which on the first half of them is judged by itself."""
+_NAMED: Final = 4
+"""Other silent tensors that are named."""
 _QUIET: Final = 3
 """Tables in a row without a gradient."""
 
@@ -37,10 +41,16 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
     seen = {name: ratios for name, ratios in seen.items() if ratios}
     if not seen:
         return
-    where = max(seen, key=lambda name: median(seen[name]))
-    ratio = median(seen[where])
     change = loss_change(losses, LEAST_LOSSES)
     solved = is_solved(losses)
+    where = max(seen, key=lambda name: median(seen[name]))
+    ratio = median(seen[where])
+    if change > 0.9 and ratio <= TOO_LARGE:
+        # Weights that were blown up are moved little by the same steps: that is no recovery while the loss stays high.
+        early = {name: median(ratios[: len(ratios) // 2]) for name, ratios in seen.items() if len(ratios) >= _EARLY}
+        worst = max(early, key=lambda name: early[name], default=where)
+        if early.get(worst, 0.0) > TOO_LARGE:
+            where, ratio = worst, early[worst]
     if (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)) and not solved:
         yield Issue(
             issue_type=IssueType.EXPLODING,
@@ -102,14 +112,24 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
             severity=IssueSeverity.HIGH,
             layer=layer.name,
             step=layer.steps[since],
-            message=f"its gradient is exactly zero in the last {len(layer.norms) - since} tables"
-            + (f", and so is that of {len(found) - 1} other tensors." if len(found) > 1 else "."),
+            message=f"its gradient is exactly zero in the last {len(layer.norms) - since} tables{_others(found)}.",
             evidence={"layers": [each.name for each, _ in found], "tables": len(layer.norms)},
             cause="units that died (after a large update, if it had a gradient before), or a part that no batch uses.",
             advice=[
                 "Lower the learning rate and start again from before that step." if since else "Check that it is used."
             ],
         )
+
+
+def _others(found: Sequence[tuple[LayerSeries, int]]) -> str:
+    """The other silent tensors, some of them by name."""
+    names = [f"`{layer.name}`" for layer, _ in found[1:]]
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f", and so is that of {names[0]}"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f", and so is that of {len(names)} other tensors ({', '.join(names[:_NAMED])}{more})"
 
 
 def _is_bias_of_one_at_work(record: RunRecord, layer: LayerSeries) -> bool:

@@ -12,13 +12,15 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
-from gradient_flow.diagnosis.trend import norm_trend
+from gradient_flow.diagnosis.trend import LARGE_CHANGE, NormTrend, norm_trend
 from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
 from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord, Series
 
 WINDOW: Final = 64
 LEAST: Final = 16
 OFTEN: Final = 0.05
+STRETCH: Final = 256
+"""Steps in which spikes are counted: however long a run goes on afterwards, they were as frequent as they were."""
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the norms around it."""
 LEAST_HEIGHT: Final = 1.5
@@ -69,12 +71,14 @@ def trends(record: RunRecord) -> Iterator[Issue]:
 
 def _trend(record: RunRecord, series: Series) -> Iterator[Issue]:
     steps, norms = series.finite()
+    losses = record.losses_of(series.name)
+    change = loss_change(losses, LEAST_LOSSES)
     found = norm_trend(norms)
+    if found.status == "stable" and not math.isnan(change):
+        found = _lasting(norms) or found
     if found.status not in ("vanishing", "exploding"):
         return
     falls = found.status == "vanishing"
-    losses = record.losses_of(series.name)
-    change = loss_change(losses, LEAST_LOSSES)
     if change < 0.5 if falls else is_solved(losses):
         return  # the loss fell as well: that is what training is for
     whole = abs(found.change) >= 2
@@ -95,6 +99,21 @@ def _trend(record: RunRecord, series: Series) -> Iterator[Issue]:
     )
 
 
+def _lasting(norms: Sequence[float]) -> NormTrend | None:
+    """A trend that an earlier part of the run shows and that has lasted: with time it looks like the usual level."""
+    last = median(norms[-max(1, len(norms) // 5) :])
+    part = len(norms) // 2
+    while part >= WINDOW:
+        found = norm_trend(norms[:part])
+        start = median(norms[: max(1, part // 5)])
+        if found.status in ("vanishing", "exploding") and start > 0:
+            change = math.log10(last / start) if last > 0 else -math.inf
+            if abs(change) >= LARGE_CHANGE and (change < 0) == (found.status == "vanishing"):
+                return found
+        part //= 2
+    return None
+
+
 def unstable_norm(record: RunRecord) -> Iterator[Issue]:
     """Spikes: often, or tall."""
     yield from _gravest(record, _spiking)
@@ -107,7 +126,8 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     times = heights(norms, at, WINDOW)
     at = [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT]
     tall = max(times, default=0.0)
-    often = len(at) > OFTEN * max(len(norms), 1)
+    share = _densest(at, len(norms))
+    often = share > OFTEN
     if not at or not (often or tall >= TALL):
         return
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
@@ -120,7 +140,7 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
         evidence={
             "spikes": [steps[i] for i in at[:20]],
             "largest_over_median": tall,
-            "share": len(at) / len(norms),
+            "share": share,
         },
         cause="single batches on another scale, or a learning rate at the edge of stability.",
         advice=[
@@ -128,6 +148,17 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
             f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
         ],
     )
+
+
+def _densest(at: Sequence[int], steps: int) -> float:
+    """The share of spikes in the stretch that has most of them: steps that came later make them no fewer."""
+    stretch = max(1, min(STRETCH, steps))
+    most = first = 0
+    for last, place in enumerate(at):
+        while place - at[first] >= stretch:
+            first += 1
+        most = max(most, last - first + 1)
+    return most / stretch
 
 
 def clipped_share(record: RunRecord) -> Iterator[Issue]:

@@ -12,6 +12,7 @@ import orjson
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, RunFileError
+from gradient_flow.record.event import END
 from gradient_flow.record.export import MATRICES_FILE, STATISTICS_FILE
 from gradient_flow.record.run import Run, load_run, run_of_lines
 from gradient_flow.record.run_lines import FILE_NAME, FORMAT_VERSION
@@ -104,6 +105,8 @@ def _lines_of(
         zeros = dict.fromkeys(("zeros", "near_zero", "very_large", "inf", "neg_inf"), 0)
         rest = dict.fromkeys(("sum", "sum_abs", "min", "max"), [0.0] * len(here))
         yield {"kind": "look", "step": step, "rows": here, "norm": known, **rest, **zeros, "nan": counts}
+    if data is not None and isinstance(data.get("ending"), dict):
+        yield {"kind": END, "ending": data["ending"]}
 
 
 def _read_json(path: Path) -> Any:

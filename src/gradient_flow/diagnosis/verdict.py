@@ -16,6 +16,7 @@ from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
 from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
+from gradient_flow.diagnosis.rate_changes import after_rate_change
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
@@ -36,6 +37,7 @@ def verdict(run: Run) -> Diagnosis:
     elsewhere = _of_rules_elsewhere(run)
     if elsewhere:
         found = Diagnosis([*found, *elsewhere], steps=found.steps)
+    found.ending = run.ending
     stored = _stored(run)
     if stored is not None and stored.get("rule_set") != RULE_SET:
         found.stored = stored
@@ -52,7 +54,7 @@ def judge(record: RunRecord) -> Diagnosis:
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
     seen = _seen_inside(record)
     issues = beside(seen, over_time) if seen is not None else over_time
-    issues = _with_origin(issues, record.events)
+    issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH, reason=reason)
 

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,8 @@ from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
 from gradient_flow.flow.backward_steps import BackwardStep
+from gradient_flow.flow.describe import Describer, is_described
+from gradient_flow.flow.end import close_at_exit, end_run
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
@@ -43,9 +46,9 @@ from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankT
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
 from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
+from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import (
     CLIP_BEFORE_UNSCALE,
-    END,
     FORENSICS,
     LOOKED,
     RESERVED_KINDS,
@@ -54,7 +57,7 @@ from gradient_flow.record.event import (
     Event,
 )
 from gradient_flow.record.evidence import CLIP_TOLERANCE, NonFinite
-from gradient_flow.record.export import logged_metrics
+from gradient_flow.record.export import record_metrics
 from gradient_flow.record.look import LookRecord
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.run import Run
@@ -96,6 +99,8 @@ class Flow:
         again: str = "append",
         by_hand: bool = False,
         inside: Inside | None = None,
+        describe: bool = True,
+        config: Any = None,
     ) -> None:
         check_choice("again", again, ("append", "number"))
         self.every = check_whole("every", every, error=InputError)
@@ -150,11 +155,17 @@ class Flow:
         settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
         header = self._header(settings) | ({"by_hand": True} if by_hand else {})
         first = is_first_rank() and not self._off
+        self.describer = Describer(
+            on=first and is_described(describe), config=config, scaler=scaler, attachment=attachment
+        )
         writer = RunWriter(run, header, again=again) if first and run is not None else None
         self._recorder = Recorder(self._known, self.history, writer, header)
         self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
         if self._loggers:
             self._recorder.sinks.append(self._log_record)
+        self.describer.tell = _weakly(self, "_add_about")
+        self._guarded(lambda: self.describer.begin(parameter for _, parameter in self._known.live()))
+        self._stay_open = close_at_exit(self, self._recorder) if first else _nothing
         self._stop_listening: list[Callable[[], None]] = []
         if not self._off:
             self._stop_listening = [
@@ -189,6 +200,7 @@ class Flow:
         self._own_steps.setdefault(id(optimizer), 0)
         self._losses.add_optimizer(optimizer)
         self._learn_from(optimizer, names or {})
+        self._guarded(lambda: self.describer.add_optimizer(optimizer, self._number_of(optimizer)))
         if self._off and self._attachment is None:
             return
         self._handles += [
@@ -249,11 +261,15 @@ class Flow:
         if is_first_rank():
             warn(f"gradient_flow records nothing of this training. {reason}", stacklevel=3)
 
-    def close(self) -> None:
-        """Stop watching at once, also from another thread or a signal handler: hooks go, files are finished."""
+    def close(self, error: BaseException | Ending | None = None) -> None:
+        """Stop watching at once, also from another thread or a signal handler: hooks go, files are finished.
+
+        `error`: what ended the training, if something did; the run has then failed or was interrupted.
+        """
         with self._closing:
-            if self._closed:
+            if self._closed or os.getpid() != self._pid:
                 return
+            self._stay_open()
             self._guarded(self._count_skipped)
             self._closed = True
             for handle in self._handles:
@@ -268,6 +284,7 @@ class Flow:
             self._guarded(self._end_backward, together=True)
             self._guarded(self._finish)
             self._guarded(self._complete)
+            self._end(error)
             for watcher in (self._check, self._trace):
                 if watcher is not None:
                     watcher.close()
@@ -312,7 +329,7 @@ class Flow:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(error)
 
     def __repr__(self) -> str:
         waits = self._by_hand and not self._optimizers and not self.steps
@@ -407,6 +424,8 @@ class Flow:
         return any(self._is_recorded(own + 1) for own in self._own_steps.values())
 
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
+        if not self._closed:
+            self.describer.saw_clip(foreign_clipping.current_clip())
         if self._closed or self._gave_up or not self._may_be_recorded():
             return _nothing
         done: list[Callable[[], None]] = []
@@ -597,15 +616,28 @@ class Flow:
         self._recorder.move_on()
 
     def _complete(self) -> None:
-        """Write what is owed and open, then the end with the verdict."""
+        """Write what is owed and open."""
         for look in self._measure.owed_here():
             self._recorder.add_look(look)
         self._recorder.move_on(all_of_them=True)
-        if self._recorder.writer is not None and self._recorder.writer.active:
-            found = verdict(self._recorder.run)
-            end = {"steps": self.steps, "status": found.status, "message": found.message, "verdict": found.to_dict()}
-            self._recorder.add_event(Event(kind=END, data=end))
-        self._recorder.close()
+        self.describer.tell_news()
+
+    def _end(self, error: BaseException | Ending | None) -> None:
+        """Write the end with the verdict, also where recording failed before: it is the last that can be known."""
+        if self._off:
+            return
+        ending = replace(error, step=self.steps) if isinstance(error, Ending) else Ending.by(error, self.steps)
+        try:
+            end_run(self._recorder, self.steps, ending)
+        except Exception as problem:
+            warn(f"gradient_flow could not write the end of the run ({type(problem).__name__}: {problem}).")
+        finally:
+            self._guarded(self._recorder.close)
+
+    def _add_about(self, part: Mapping[str, Any]) -> None:
+        self._recorder.add_about(part)
+        for logger in self._loggers:
+            logger.describe(self._recorder.about)
 
     def grouped(self, table: GradientTable) -> GradientTable:
         """The table by groups, or by role where no groups were given."""
@@ -613,7 +645,7 @@ class Flow:
 
     def _log_record(self, record: StepRecord, look: LookRecord | None) -> None:
         groups = None if look is None or look.table is None else self.grouped(look.table)
-        metrics = logged_metrics(record, groups)
+        metrics = record_metrics(record, groups)
         for logger in self._loggers:
             logger(metrics, record.step)
 
@@ -644,6 +676,7 @@ class Flow:
             record.values |= self.rank_report.to_record()
         if not total.finite:
             self._note_nonfinite(record, table)
+        self.describer.at_step(optimizer, record.optimizer)
         return record
 
     def _note_nonfinite(self, record: StepRecord, table: GradientTable) -> None:

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gradient_flow.errors import GradientFlowWarning, InputError, MissingExtraError
+from gradient_flow.record.about import about_facts, about_rows, shown
 from gradient_flow.record.export import is_file_store, without_nesting
 
 Logger = Callable[[Mapping[str, float], int], object]
 CHOICES = ("wandb", "tensorboard", "mlflow")
+_UNFIT: Final = re.compile(r"[^\w./ -]")
+"""Letters that the name of a parameter of MLflow cannot have."""
 
 
 class SafeLogger:
     """A logger that cannot stop training: its first failure is a warning, and its last call."""
 
-    def __init__(self, name: str, log: Logger, close: Callable[[], object] = lambda: None) -> None:
-        self._name, self._log, self._close = name, log, close
+    def __init__(
+        self,
+        name: str,
+        log: Logger,
+        close: Callable[[], object] = lambda: None,
+        describe: Callable[[Mapping[str, Any]], object] = lambda _about: None,
+    ) -> None:
+        self._name, self._log, self._close, self._describe = name, log, close, describe
         self._failed = False
 
     def __call__(self, metrics: Mapping[str, float], step: int) -> None:
         """Hand the metrics on."""
         if not self._failed:
             self._try(lambda: self._log(metrics, step))
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Hand on what the run was, where the logger has a place for it; called again when more is known."""
+        if not self._failed:
+            self._try(lambda: self._describe(about))
 
     def close(self) -> None:
         """Flush and release what was opened here."""
@@ -73,7 +88,11 @@ def _wandb(folder: Path | None) -> SafeLogger:
         # The user's own calls advance W&B's counter too: the step goes in as a metric, and nothing is refused.
         wandb.log({**metrics, "grad_step": step})
 
-    return SafeLogger("wandb", log, started.finish if started is not None else lambda: None)
+    def describe(about: Mapping[str, Any]) -> None:
+        config: Any = wandb.config  # it has no types
+        config.update({"gradient_flow": dict(about)}, allow_val_change=True)
+
+    return SafeLogger("wandb", log, started.finish if started is not None else lambda: None, describe)
 
 
 def _tensorboard(folder: Path | None) -> SafeLogger:
@@ -86,7 +105,11 @@ def _tensorboard(folder: Path | None) -> SafeLogger:
             writer.add_scalar(name, value, step)
         writer.flush()
 
-    return SafeLogger("tensorboard", log, writer.close)
+    def describe(about: Mapping[str, Any]) -> None:
+        rows = [f"| {name} | {value.replace('|', '/')} |" for name, value in about_rows(about)]
+        writer.add_text("gradient_flow/about", "\n".join(["| what | |", "|---|---|", *rows]))
+
+    return SafeLogger("tensorboard", log, writer.close, describe)
 
 
 def _mlflow(_folder: Path | None) -> SafeLogger:
@@ -98,4 +121,12 @@ def _mlflow(_folder: Path | None) -> SafeLogger:
     def log(metrics: Mapping[str, float], step: int) -> None:
         mlflow.log_metrics(without_nesting(metrics) if in_files else dict(metrics), step=step)
 
-    return SafeLogger("mlflow", log, mlflow.end_run if started is not None else lambda: None)
+    told: set[str] = set()
+
+    def describe(about: Mapping[str, Any]) -> None:
+        # A parameter of MLflow can be set once: of what changes later the first value stays.
+        names = {_UNFIT.sub("_", f"gradient_flow/{name}"): shown(value) for name, value in about_facts(about).items()}
+        mlflow.log_params({name: value for name, value in names.items() if name not in told})
+        told.update(names)
+
+    return SafeLogger("mlflow", log, mlflow.end_run if started is not None else lambda: None, describe)

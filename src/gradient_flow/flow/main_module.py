@@ -18,6 +18,8 @@ class Ending(NamedTuple):
     status: int = 0
     error: str | None = None
     """The class of the exception that ended it, if one did and it was not `SystemExit`."""
+    message: str = ""
+    """What that exception said, or what `SystemExit` was given."""
     interrupted: bool = False
     """By Ctrl-C: the interpreter then ends by that signal, once everything is cleaned up."""
 
@@ -31,13 +33,20 @@ def run_as_main(target: str, arguments: list[str], *, as_module: bool) -> Ending
         _run(target, arguments, as_module)
         return Ending()
     except SystemExit as leaving:
-        return Ending(_exit_status(leaving))
+        return Ending(_exit_status(leaving), message=_said(leaving))
     except BaseException as problem:
         error = problem
     # Outside of the handler, so that nothing the hook raises is chained to it, as in the interpreter.
     status = _report(error)
     interrupted = type(error) is KeyboardInterrupt and status is None
-    return Ending(1 if status is None else status, type(error).__name__, interrupted)
+    return Ending(1 if status is None else status, type(error).__name__, _said(error), interrupted)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a `__str__` that raises
+        return ""
 
 
 def _run(target: str, arguments: list[str], as_module: bool) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from gradient_flow.flow.known_parameters import KnownParameters
+from gradient_flow.record.about import ABOUT, merged
 from gradient_flow.record.event import Event
 from gradient_flow.record.evidence import MOST_TABLES
 from gradient_flow.record.look import LookRecord
@@ -94,6 +95,7 @@ class Recorder:
         self._open: deque[OpenStep] = deque()
         self._looks: list[list[dict[str, Any]]] = []
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
+        self.about: dict[str, Any] = {}
         self._file_run: Run | None = None
 
     def open(self, record: StepRecord, look: LookRecord | None = None) -> OpenStep:
@@ -125,6 +127,11 @@ class Recorder:
         self._events.append(event)
         self._write(event.to_line())
 
+    def add_about(self, part: Mapping[str, Any]) -> None:
+        """Something that is known of the run as a whole."""
+        self.about = merged(self.about, part)
+        self._write({"kind": ABOUT, **part})
+
     def list_parameters(self, described: list[dict[str, Any]]) -> None:
         """Parameters that joined later."""
         if described:
@@ -143,7 +150,8 @@ class Recorder:
         looks = [line for lines in self._looks for line in lines]
         header = {**self._header, "parameters": self.known.described}
         events = [event.to_line() for event in self._events]
-        return run_of_lines([header, *map(_step_line, self.history.lines), *looks, *events])
+        about = [{"kind": ABOUT, **self.about}] if self.about else []
+        return run_of_lines([header, *about, *map(_step_line, self.history.lines), *looks, *events])
 
     def close(self) -> None:
         """Write what is open and release the file; `run` stays readable."""

@@ -27,6 +27,9 @@ from gradient_flow.errors import warn
 from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.main_module import Ending, run_as_main
+from gradient_flow.record.ending import BY_SIGNAL, FAILED, FINISHED, INTERRUPTED
+from gradient_flow.record.ending import Ending as RunEnding
+from gradient_flow.record.redact import clean_text
 
 _MOST_WAITING: Final = 4
 """Optimizers that are looked for behind a loss before their first step. Of more (one per parameter) the first steps are
@@ -64,7 +67,7 @@ class ScriptWatch:
         """Whether the script started other processes: `torch.multiprocessing`, workers of a `DataLoader`."""
         return _processes_made() != self._children_before
 
-    def close(self) -> None:
+    def close(self, ending: RunEnding | None = None) -> None:
         """Take the global hooks away and finish the files."""
         self._forget_construction()
         for stop in self._stop_listening:
@@ -72,9 +75,11 @@ class ScriptWatch:
         self._step_handle.remove()
         self._forward_handle.remove()
         if self.flow is not None:
-            self.flow.close()
+            self.flow.close(ending)
 
     def _on_forward(self, module: nn.Module, _inputs: Any) -> None:
+        if self.flow is not None:
+            self.flow.describer.see_autocast()
         seen = self._seen.get(id(module))
         if seen is None or seen() is None:  # an address that a dead module left is free for another
             self._seen[id(module)] = weakref.ref(module)
@@ -223,7 +228,7 @@ def run_script(
 
     def finish() -> None:
         try:
-            watched.close()
+            watched.close(_run_ending(ending))
             tell(summary(watched, ending))
         except Exception as problem:  # the status is the script's, whatever happens to us
             warn(f"The run could not be summed up ({type(problem).__name__}: {problem}).", stacklevel=2)
@@ -234,6 +239,15 @@ def run_script(
     else:
         finish()
     return ending
+
+
+def _run_ending(ending: Ending) -> RunEnding:
+    """How the run ended, from how its script did."""
+    if ending.error is None and not ending.status:
+        return RunEnding(state=FINISHED)
+    by_signal = ending.error == "KeyboardInterrupt" or (ending.error is None and ending.status in BY_SIGNAL)
+    error, state = ending.error or "SystemExit", INTERRUPTED if by_signal else FAILED
+    return RunEnding(state=state, error=error, message=clean_text(ending.message))
 
 
 def summary(watched: ScriptWatch, ending: Ending) -> str:

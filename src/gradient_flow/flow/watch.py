@@ -40,6 +40,8 @@ def watch(
     looks: bool | int | Iterable[int] = True,
     budget: float = 0.01,
     policy: Callable[[Any], Any] | bool | None = None,
+    describe: bool = True,
+    config: Any = None,
 ) -> Flow:
     """Watch every optimizer step of a model; nothing else in the training loop has to change.
 
@@ -72,6 +74,9 @@ def watch(
             while it is used up. 0 switches looks off.
         policy: for a policy, a function from the model's output to `(logits, std, mean, value)`; True if its output
             says so itself, as a distribution does.
+        describe: record what the run was: optimizers and their settings, versions, commit, command line, seed. Home
+            folders are cut, secrets left out. `GRADIENT_FLOW_DESCRIBE=0` in the environment switches it off too.
+        config: settings of your own for that description: a mapping, a dataclass, an `argparse.Namespace`.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
@@ -105,6 +110,8 @@ def watch(
         again=again,
         by_hand=optimizer is None,
         inside=Inside(model, looks, budget, policy),
+        describe=describe,
+        config=config,
     )
     try:
         reason = None if off else why_unsupported(model, process_group=process_group)
@@ -113,6 +120,7 @@ def watch(
         if reason is None or attachment is not None:
             for each in as_optimizers([] if optimizer is None else optimizer):
                 flow.add_optimizer(each)
+        flow.describer.tell_news()
     except BaseException:
         flow.close()
         raise

@@ -18,6 +18,7 @@ from gradient_flow.errors import InputError, MissingExtraError, MonitorStateErro
 from gradient_flow.faces.manager import GradientManager
 from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.watch import watch
+from gradient_flow.record.ending import FAILED, Ending
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
 from gradient_flow.record.run import Run
@@ -29,6 +30,8 @@ try:
 except ImportError as problem:
     raise MissingExtraError("huggingface") from problem
 
+STOPPED_EARLY = Ending(state=FAILED, message="the Trainer stopped before its end")
+"""What is known of a training that the Trainer left by an exception."""
 KEPT_STEPS = 1_000
 """Steps of the history that a checkpoint keeps, in its `trainer_state.json`. The run file has them all."""
 
@@ -42,7 +45,8 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
     line what it saw.
 
     After an error the Trainer tells its callbacks nothing. Hooks then stay until it trains again, until it is gone, or
-    until the end of a `with GradientFlowCallback(...) as callback:` around `trainer.train()`.
+    until the end of a `with GradientFlowCallback(...) as callback:` around `trainer.train()`, which also records the
+    error.
 
     Args:
         run: a folder for the run file; trials of a hyperparameter search get a folder each in it.
@@ -52,7 +56,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
         manager: guards and clips after the Trainer's own clipping; `max_grad_norm=0` leaves clipping to it alone.
         say: whether to print the line at the end.
         settings: what else `gf.watch` takes: `layers_every`, `history`, `near_zero`, `very_large`, `process_group`,
-            `check_ranks`, `trace_ranks`.
+            `check_ranks`, `trace_ranks`, `describe`, `config`.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Start watching the optimizer, which exists from here on."""
-        self.close()
+        self._stopped_early()
         if disabled():
             return
         if self.left_out:
@@ -100,13 +104,14 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
             )
         try:
             self.flow = self._watch(state, parts["model"], parts["optimizer"])
+            self._describe(self.flow, args, parts.get("lr_scheduler"))
         except Exception as problem:
             if self.manager is not None:
                 raise  # a policy was asked for; training without it is no choice of ours
             _warn(f"This training cannot be watched ({type(problem).__name__}: {problem}). It goes on without.")
             return
         # The state lives as long as the Trainer or its next training; with it goes what an error has left behind.
-        weakref.finalize(state, self.flow.close)
+        weakref.finalize(state, self.flow.close, STOPPED_EARLY)
         self._begin_counting(state.global_step)
         if state.global_step:
             self._resume(self.flow, state)
@@ -168,10 +173,21 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
         where = "" if self.flow.path is None else f" Run: {self.flow.path.parent}"
         return f"gradient_flow: {seen}. {self.flow.diagnose().message}{where}"
 
-    def close(self) -> None:
+    def close(self, error: BaseException | Ending | None = None) -> None:
         """End the watch: no hook is left. The Trainer's end does this; after an error a `with` block does."""
         if self.flow is not None:
-            self.flow.close()
+            self.flow.close(error)
+
+    def _stopped_early(self) -> None:
+        """A training that is still watched when the next begins did not come to its end."""
+        self.close(STOPPED_EARLY)
+
+    def _describe(self, flow: Flow, args: Any, scheduler: Any) -> None:
+        """What the Trainer knows of its run, beside what the watch sees."""
+        flow.describer.add_scheduler(scheduler)
+        for precision, name in (("bf16", "bfloat16"), ("fp16", "float16")):
+            if getattr(args, precision, False) is True:
+                flow.describer.add_precision(name)
 
     def __enter__(self) -> GradientFlowCallback:
         return self
@@ -179,7 +195,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(error)
 
     # ---- parts ----------------------------------------------------------------------------------------------------
 
@@ -238,7 +254,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
 
 
 COUNTS = {"layers_every", "history"}
-FURTHER = {"near_zero", "very_large", "process_group", "check_ranks", "trace_ranks"}
+FURTHER = {"near_zero", "very_large", "process_group", "check_ranks", "trace_ranks", "describe", "config"}
 """Settings that go to `gf.watch` as they are."""
 
 

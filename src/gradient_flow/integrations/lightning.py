@@ -13,6 +13,7 @@ from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.sources import run_of_statistics
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, MissingExtraError, check_whole, warn
+from gradient_flow.record.ending import Ending
 from gradient_flow.record.export import (
     GLOBAL,
     MATRICES_FILE,
@@ -67,6 +68,7 @@ class GradientStatisticsCallback(Callback):
         self._steps: dict[int, int] = {}
         self._seen: dict[int, int] = {}
         self._failed = False
+        self._ending: Ending | None = None
         self._start = time.time()
         self._open: tuple[int, int, GradientTable] | None = None
         self._roles: dict[str, str] = {}
@@ -80,6 +82,7 @@ class GradientStatisticsCallback(Callback):
             if trainer.global_step == 0:  # a second fit of the same Trainer goes on where the first ended
                 self._forget()
             self._parameters = {}
+            self._ending = None
             self._roles = parameter_roles(pl_module)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -113,7 +116,8 @@ class GradientStatisticsCallback(Callback):
         self._guarded(lambda: self._save(trainer))
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave the files also after an error or an interrupt."""
+        """Leave the files also after an error or an interrupt, which they then name."""
+        self._ending = Ending.by(exception, max(self._steps.values(), default=0))
         self._guarded(lambda: self._save(trainer))
 
     def _guarded(self, action: Callable[[], None]) -> None:
@@ -128,7 +132,7 @@ class GradientStatisticsCallback(Callback):
     @property
     def run(self) -> Run:
         """What was recorded so far, as `gf.diagnose` reads it back from the JSON files."""
-        return run_of_statistics(self.statistics, self.matrix_statistics)
+        return run_of_statistics(self._told(), self.matrix_statistics)
 
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose` of the folder with the JSON files."""
@@ -193,12 +197,16 @@ class GradientStatisticsCallback(Callback):
             return
         folder = self.save_dir or Path(trainer.log_dir or trainer.default_root_dir)
         try:
-            write_json(folder / STATISTICS_FILE, self.statistics)
+            write_json(folder / STATISTICS_FILE, self._told())
             if self.grad_track_per_weight_matrix:
                 write_json(folder / MATRICES_FILE, self.matrix_statistics)
             self._plot(folder / PLOT_FILE)
         except OSError as problem:
             _warn(f"The gradient statistics cannot be written to {folder}: {problem}")
+
+    def _told(self) -> dict[str, Any]:
+        """The lists, and how the training ended where that was not by itself."""
+        return {**self.statistics, **({} if self._ending is None else {"ending": self._ending.to_dict()})}
 
     def _plot(self, path: Path) -> None:
         from gradient_flow.report.figures import plot_statistics

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gradient_flow.record.about import ABOUT
 from gradient_flow.record.run_lines import is_step
 
 RESUMED: Final = "resumed"
 END: Final = "end"
-RESERVED_KINDS: Final = frozenset(("header", "parameters", "step", "look", "layers", "seen", RESUMED, END))
+RESERVED_KINDS: Final = frozenset(("header", "parameters", "step", "look", "layers", "seen", ABOUT, RESUMED, END))
 """Kinds of lines that a user's own event must not take."""
 UNSUPPORTED: Final = "unsupported"
 """The gradients cannot be read here, so nothing is judged; `data["reason"]` says why."""

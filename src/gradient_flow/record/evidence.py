@@ -26,6 +26,9 @@ _LAST_TABLES: Final = 3
 MOST_STEPS: Final = 1 << 17
 ANALYSIS: Final = "analysis"
 """`source` in the header of an analysis."""
+LARGE_RATE_CHANGE: Final = 3.0
+"""A learning rate that changes by more than this factor from record to record was changed, not scheduled."""
+MOST_RATE_CHANGES: Final = 100
 CLIP_TOLERANCE: Final = 1e-6
 """A norm that is lower by less than this share is rounding, not clipping."""
 
@@ -71,6 +74,34 @@ class NonFinite:
     inf: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class RateChange:
+    """A learning rate that changed more than threefold from one recorded step to the next."""
+
+    step: int
+    """The first recorded step with the new rate."""
+    before: float
+    after: float
+    optimizer: str
+    """Name of the series of totals that is its optimizer's."""
+
+    @property
+    def sentence(self) -> str:
+        """What happened, with its numbers.
+
+        >>> RateChange(step=401, before=0.05, after=3.0, optimizer="model").sentence
+        'the learning rate was raised from 0.05 to 3 (60 times) at step 401'
+        """
+        raised = self.after > self.before
+        times = self.after / self.before if raised else self.before / self.after
+        how = f"{times:,.3g} times" if times < 1000 else f"{round(times, 2 - len(str(int(times)))):,.0f} times"
+        down = "" if raised else " smaller"
+        word = "raised" if raised else "lowered"
+        return (
+            f"the learning rate was {word} from {self.before:g} to {self.after:g} ({how}{down}) at step {self.step:,}"
+        )
+
+
 @dataclass(kw_only=True)
 class RunRecord:
     """All that rules over time are given. Plain numbers and names; no torch."""
@@ -84,6 +115,8 @@ class RunRecord:
     nonfinite: NonFinite | None = None
     """The first step with NaN or Inf."""
     learning_rate: float | None = None
+    rate_changes: list[RateChange] = field(default_factory=list)
+    """In the order of steps."""
     events: list[Event] = field(default_factory=list)
     seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Name of a probe → the newest of what it saw."""
@@ -138,6 +171,7 @@ def evidence_of(run: Run) -> RunRecord:
     if "loss" in steps.names:
         record.losses = steps["loss"][np.sort(np.concatenate(kept))].tolist()
     record.learning_rate = last_finite(steps.get("lr"))
+    record.rate_changes = _rate_changes(steps, owners)
     record.layers = _layers(run, owners)
     record.nonfinite = _first_nonfinite(steps, record.layers)
     newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
@@ -207,6 +241,28 @@ def _total(steps: StepColumns, name: str, at: NDArray[np.intp]) -> Series:
         losses=[] if np.isnan(losses).all() else losses.tolist(),
         learning_rate=last_finite(steps.get("lr")[at]),
     )
+
+
+def _rate_changes(steps: StepColumns, owners: _Owners) -> list[RateChange]:
+    """Of each optimizer by itself; where several groups change at once, the one that changes most."""
+    groups = [name for name in steps.names if name == "lr" or name.startswith("lr/")]
+    found: dict[tuple[str, int], RateChange] = {}
+    for which, optimizer in enumerate(owners.names):
+        at = np.flatnonzero(owners.of_step == which)
+        for group in groups:
+            rates = steps[group][at]
+            known = np.flatnonzero(rates > 0)  # NaN where this optimizer has fewer groups, 0 before a warm-up
+            logs = np.diff(np.log(rates[known]))
+            for place in np.flatnonzero(np.abs(logs) > math.log(LARGE_RATE_CHANGE)):
+                step = int(steps["step"][at[known[place + 1]]])
+                before, after = float(rates[known[place]]), float(rates[known[place + 1]])
+                change = RateChange(step=step, before=before, after=after, optimizer=optimizer)
+                known_one = found.get((optimizer, step))
+                if known_one is None or abs(math.log(after / before)) > abs(
+                    math.log(known_one.after / known_one.before)
+                ):
+                    found[optimizer, step] = change
+    return sorted(found.values(), key=lambda change: change.step)[-MOST_RATE_CHANGES:]
 
 
 def chosen_tables(tables: Sequence[TableSpan]) -> list[TableSpan]:

@@ -21,6 +21,8 @@ GLOBAL: Final = {
 }
 """Documented key → statistic, over all gradient elements."""
 PER_MATRIX: Final = ("variance", "norm", "mean")
+_NO_METRICS: Final = ("step", "time")
+"""Axes, not metrics."""
 
 
 STATISTICS_FILE: Final = "gradient_statistics.json"
@@ -35,6 +37,12 @@ def logged_metrics(record: StepRecord | GradientStats, groups: GradientTable | N
         values = getattr(groups, statistic).tolist()
         metrics |= {f"train/grad_{statistic}/{name}": value for name, value in zip(groups.names, values, strict=True)}
     return metrics
+
+
+def record_metrics(record: StepRecord, groups: GradientTable | None) -> dict[str, float]:
+    """The whole record for a logger: the documented names, and `train/clipped_norm`, `train/lr/1` … for the rest."""
+    rest = {name: value for name, value in record.numbers().items() if name not in (*GLOBAL.values(), *_NO_METRICS)}
+    return logged_metrics(record, groups) | {f"train/{name}": value for name, value in rest.items()}
 
 
 def is_file_store(tracking_uri: str | None) -> bool:

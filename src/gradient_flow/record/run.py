@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from gradient_flow.errors import RunFileError
 from gradient_flow.record import run_lines
+from gradient_flow.record.about import ABOUT, merged
+from gradient_flow.record.ending import Ending, ending_of
 from gradient_flow.record.event import END, RESUMED, Event
 from gradient_flow.record.look import COUNT_COLUMNS, ReadTable, Tensors
 from gradient_flow.record.run_lines import FileLines, Lines, Span
@@ -57,6 +59,10 @@ class Run:
         self.header: dict[str, Any] = {}
         """The newest header: a run that was resumed has several."""
         self.headers = 0
+        self.about: dict[str, Any] = {}
+        """What the run was: optimizers, precision, clipping, versions, commit, command line, the user's own settings.
+
+        Of the newest process of the run; empty where it was not to be described."""
         self.end: Event | None = None
         """What closes a run; None while it goes on, and None again once it is resumed."""
         self.events: list[Event] = []
@@ -95,6 +101,11 @@ class Run:
     def in_memory(self) -> bool:
         """Whether the run has no file."""
         return self._lines.path is None
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the run ended, or that it goes on, or has been silent; None of what is no training."""
+        return ending_of(self)
 
     @property
     def size(self) -> int:
@@ -187,7 +198,9 @@ class Run:
 
     def __repr__(self) -> str:
         where = "in memory" if self.in_memory else repr(str(self.path))
-        return f"Run({where}, {len(self)} steps, {len(self.tables)} tables)"
+        ending = self.ending
+        state = "" if ending is None else f", {ending.state}"
+        return f"Run({where}, {len(self)} steps, {len(self.tables)} tables{state})"
 
     # ---- what other rooms ask -------------------------------------------------------------------------------------
 
@@ -337,6 +350,8 @@ class Run:
             self._take_header(record)
         elif kind == "parameters":
             self._list_parameters(run_lines.check_parameters(record.get("parameters")), anew=False)
+        elif kind == ABOUT:
+            self.about = merged(self.about, record)
         elif kind not in ("step", "look", "layers", "seen"):
             event = Event.from_line(record)
             if event.kind == RESUMED and event.step is not None:
@@ -349,7 +364,7 @@ class Run:
 
     def _take_header(self, record: dict[str, Any]) -> None:
         run_lines.check_format(self._lines.path, record.get("format"))
-        self.header, self.end = _with_known_types(record), None
+        self.header, self.end, self.about = _with_known_types(record), None, {}
         self.headers += 1
         started = record.get("started")
         self.started = self.started or (started if isinstance(started, str) else None)

@@ -26,6 +26,9 @@ SLOW: Final = 0.02
 _MOST_WAITING: Final = 1 << 26
 """Bytes that may wait for a slow disk; beyond that a step waits, so that memory stays bounded."""
 MOST_NUMBERED: Final = 10_000
+_TRIES: Final = 3
+_A_MOMENT: Final = 0.005
+"""Seconds between two tries to take the lock of a run."""
 
 
 class RunWriter:
@@ -206,12 +209,16 @@ def _locked(folder: Path) -> int | None:
     except ImportError:  # Windows has no such lock
         return -1
     handle = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    except OSError:  # a file system without locks: two writers cannot be told apart there
-        os.close(handle)
-        return -1
-    return handle
+    for again in range(_TRIES):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if again + 1 < _TRIES:
+                time.sleep(_A_MOMENT)  # a reader may just be asking whether there is a writer
+        except OSError:  # a file system without locks: two writers cannot be told apart there
+            os.close(handle)
+            return -1
+        else:
+            return handle
+    os.close(handle)
+    return None

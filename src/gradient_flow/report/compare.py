@@ -14,6 +14,7 @@ from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.sources import Live, as_run
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError
+from gradient_flow.record.about import about_facts, differences
 from gradient_flow.record.run import Run
 from gradient_flow.report.parting import Parting, parting
 from gradient_flow.table.columns import INDEX
@@ -32,6 +33,10 @@ class Comparison:
     """What is told once per run and is not the same in all: settings, versions. Name → value of each run."""
     overview: list[dict[str, Any]]
     """Steps, last loss, norm and learning rate of each run."""
+    differs: list[list[str]]
+    """For each other run: what differs in what the runs were, as `lr: 0.001 → 10`."""
+    undescribed: list[str]
+    """Runs that do not say what they were, so that nothing is known to be the same."""
     parameters: list[dict[str, list[str]]]
     """For each other run: parameters that are only in the first, only in it, or of another shape."""
     series: list[dict[str, Parting]]
@@ -45,19 +50,21 @@ class Comparison:
         others = [
             {
                 "run": name,
+                "differs": differs,
                 "parameters": parameters,
                 "series": {key: value.to_dict() for key, value in series.items()},
                 "layers": [{"layer": key, **value.to_dict()} for key, value in layers.items()],
             }
-            for name, parameters, series, layers in zip(
-                self.names[1:], self.parameters, self.series, self.layers, strict=True
+            for name, differs, parameters, series, layers in zip(
+                self.names[1:], self.differs, self.parameters, self.series, self.layers, strict=True
             )
         ]
         runs = [
             {"run": name, **over, "verdict": verdict.to_dict()}
             for name, over, verdict in zip(self.names, self.overview, self.verdicts, strict=True)
         ]
-        return {"runs": runs, "facts": self.facts, "compared_with_the_first": others}
+        told = {"facts": self.facts, "undescribed": self.undescribed}
+        return {"runs": runs, **told, "compared_with_the_first": others}
 
 
 def compare(*sources: Live | Run | str | Path) -> Comparison:
@@ -87,6 +94,8 @@ def compare_runs(runs: Mapping[str, Run]) -> Comparison:
         names=names,
         facts={key: values for key, values in told.items() if any(value != values[0] for value in values)},
         overview=[_overview(run) for run in runs.values()],
+        differs=[differences(first.about, other.about) if first.about and other.about else [] for other in others],
+        undescribed=[name for name, run in runs.items() if not run.about],
         parameters=[_parameters(first, other) for other in others],
         series=[_series(first, other) for other in others],
         layers=[_layers(first, other) for other in others],
@@ -97,13 +106,15 @@ def compare_runs(runs: Mapping[str, Run]) -> Comparison:
 def _facts(run: Run) -> dict[str, Any]:
     header = run.header
     told = {name: header.get(name) for name in ("version", "torch", "python") if name in header}
+    known = {f"version of {name}" for name in ("gradient_flow", "torch", "python")}  # of the header already
+    about = {name: value for name, value in about_facts(run.about).items() if name not in known}
     settings = header.get("settings") or {}
     elements = sum(math.prod(parameter["shape"] or []) for parameter in run.parameters)
-    return {**told, **settings, "parameter tensors": len(run.parameters), "parameters": elements}
+    return {**about, **told, **settings, "parameter tensors": len(run.parameters), "parameters": elements}
 
 
 def _overview(run: Run) -> dict[str, Any]:
-    last: dict[str, Any] = {"steps": run.last_step or 0}
+    last: dict[str, Any] = {"steps": run.last_step or 0, "state": None if run.ending is None else run.ending.state}
     for name in SERIES:
         values = run.series(name) if name in run.names else np.empty(0)
         finite = values[np.isfinite(values)]

@@ -11,10 +11,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gradient_flow.record.about import shown
 from gradient_flow.report.parting import Parting
 from gradient_flow.report.terminal import COLOURS, harmless, listed, one_line, wrapped
 from gradient_flow.table.text import number
 
+_DIFFERENCES: Final = 6
+"""So many are named in the sentence on two runs; the table has them all."""
 _KINDS: Final = {
     "only_in_first": "only in the first",
     "only_in_this": "only in this",
@@ -27,9 +30,15 @@ def comparison_tables(found: Any, width: int, layers: int) -> Iterator[Renderabl
     names = short_names(found.names)
     yield _title("Runs (medians of the last tenth)")
     yield _runs(names, found.overview)
-    yield from _facts(names, found.facts)
-    for name, series, parameters, parts in zip(names[1:], found.series, found.parameters, found.layers, strict=True):
+    yield from _facts(
+        names, found.facts, [name for name, path in zip(names, found.names, strict=True) if path in found.undescribed]
+    )
+    others = zip(names[1:], found.differs, found.series, found.parameters, found.layers, strict=True)
+    for name, differs, series, parameters, parts in others:
         yield Text(f"\n{name} compared with {names[0]}", style="bold")
+        if differs:
+            more = f" and {len(differs) - _DIFFERENCES} more above" if len(differs) > _DIFFERENCES else ""
+            yield Text("\n".join(wrapped(f"{', '.join(differs[:_DIFFERENCES])}{more}.", width)))
         yield from _others(parameters, width)
         yield _partings(series)
         if parts:
@@ -62,20 +71,25 @@ def _table(*headings: str) -> Table:
 
 
 def _runs(names: Sequence[str], overview: Sequence[dict[str, Any]]) -> Table:
-    table = _table("run", "steps", "norm", "loss", "lr")
+    table = _table("run", "state", "steps", "norm", "loss", "lr")
     for name, last in zip(names, overview, strict=True):
-        table.add_row(Text(name), f"{last['steps']:,}", *(_value(last[key]) for key in ("norm", "loss", "lr")))
+        state = last["state"] or "-"
+        table.add_row(Text(name), state, f"{last['steps']:,}", *(_value(last[key]) for key in ("norm", "loss", "lr")))
     return table
 
 
-def _facts(names: Sequence[str], facts: dict[str, list[Any]]) -> Iterator[RenderableType]:
+def _facts(names: Sequence[str], facts: dict[str, list[Any]], undescribed: Sequence[str]) -> Iterator[RenderableType]:
+    if undescribed:
+        which = "This run does" if len(undescribed) == 1 else "These runs do"
+        yield Text(f"\n{which} not say what optimizer and settings it was trained with: {listed(undescribed)}.")
+    if not facts and not undescribed:
+        yield Text("\nOptimizer, settings, versions and number of parameters are the same.")
     if not facts:
-        yield Text("\nSettings, versions and number of parameters are the same.")
         return
     yield _title("\nSettings and versions that differ")
     table = _table("", *names)
     for key, values in facts.items():
-        table.add_row(one_line(key), *(one_line("" if value is None else str(value)) for value in values))
+        table.add_row(one_line(key), *(one_line("" if value is None else shown(value)) for value in values))
     yield table
 
 
@@ -103,7 +117,8 @@ def _layers(parts: dict[str, Parting], most: int) -> Iterator[RenderableType]:
         return
     shown = different[:most]
     yield _title(f"\nLayers that differ most ({len(shown)} of {len(parts)})")
-    table = _table("layer", "first unequal", "apart since", "at the end")
+    # Of a layer only looks are known: what came between two of them nobody saw.
+    table = _table("layer", "first look that differs", "apart since", "at the end")
     for name, part in shown:
         table.add_row(Text(one_line(name)), *_cells(part))
     yield table
@@ -113,7 +128,8 @@ def _verdicts(names: Sequence[str], verdicts: Sequence[Any]) -> Table:
     table = _table("run", "verdict")
     table.columns[1].justify = "left"
     for name, verdict in zip(names, verdicts, strict=True):
-        style = "green" if verdict.healthy else str(COLOURS[verdict.issues[0].severity])
+        grave = COLOURS[verdict.issues[0].severity] if verdict.issues else "bold red"
+        style = "green" if verdict.healthy else str(grave)
         table.add_row(Text(name), Text(harmless(verdict.message), style=style))
     return table
 

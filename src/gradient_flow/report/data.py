@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import os
-import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 
 from gradient_flow._version import __version__
 from gradient_flow.errors import InputError, check_whole
-from gradient_flow.record.event import Event
+from gradient_flow.record.about import about_rows
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.thinning import LayerColumns, group_starts, merge_neighbours
@@ -25,8 +23,6 @@ from gradient_flow.report.headline import verdict_data
 from gradient_flow.report.live_run import LiveRun
 
 FORMAT: Final = 1
-STILL_RUNNING: Final = 60.0
-"""Seconds since the last change of the file within which a run without an end is taken to be running."""
 _FIRST_LINES: Final = ("norm", "clipped_norm", "clip_threshold", "finite_norm", "loss")
 _NO_LINES: Final = ("step", "time", "optimizer")
 
@@ -69,7 +65,7 @@ def page_data(
 def run_facts(run: Run) -> dict[str, Any]:
     """Name, state, length and settings of a run."""
     steps, header = run.columns["step"], run.header
-    status, message = run_status(run.end, None if run.in_memory else run.path)
+    status, message = run_status(run)
     return {
         "name": "live run" if run.in_memory else readable(run.path.parent.resolve().name),
         "status": status,
@@ -87,6 +83,7 @@ def run_facts(run: Run) -> dict[str, Any]:
             "gradient_flow": header.get("version"),
         },
         "settings": header.get("settings") or {},
+        "about": [list(row) for row in about_rows(run.about)],
         "notes": run.notes,
     }
 
@@ -96,21 +93,10 @@ def readable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def run_status(end: Event | None, path: Path | None) -> tuple[str, str | None]:
-    """`running`, `finished`, `failed`, `interrupted` or `unknown`, and a sentence about it where there is one."""
-    if end is not None:
-        told = end.data.get("status")
-        return told if told in ("failed", "interrupted") else "finished", _text(end.data.get("message"))
-    if path is None:
-        return "running", None
-    try:
-        changed = path.stat().st_mtime
-    except OSError:
-        return "unknown", "The run file is gone."
-    if time.time() - changed < STILL_RUNNING:
-        return "running", None
-    when = datetime.fromtimestamp(changed, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return "unknown", f"The record stops without an end, last written {when}: the process was killed, or it waits."
+def run_status(run: Run) -> tuple[str, str | None]:
+    """The state of a run (`record/ending.py`), and a sentence about it where there is one."""
+    ending = run.ending
+    return ("finished", None) if ending is None else (ending.state, ending.sentence or None)
 
 
 def series_data(run: Run, columns: int) -> dict[str, Any]:
@@ -213,7 +199,3 @@ def _truth(digest: LiveRun, columns: int, shown: LayerColumns) -> dict[str, Any]
 
 def _plain(values: NDArray[np.floating]) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

@@ -62,7 +62,9 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
     if run.end is not None:
         told = run.end.data.get("steps")
         step = told if is_step(told) else run.last_step or 0
-        found.append(_event(step, "end", f"Ended after {step:,} steps: {_sentence(run.end.data.get('message'))}"))
+        how = run.ending
+        text = "" if how is None else how.sentence
+        found.append(_event(step, "end", text or f"Finished after {step:,} steps. {_verdict(run.end.data)}".rstrip()))
     return found[-NEWEST:], len(found)
 
 
@@ -151,5 +153,7 @@ def _where(layers: Sequence[str]) -> str:
     return f" of `{layers[0]}`{more}" if layers else ""
 
 
-def _sentence(message: Any) -> str:
-    return str(message) if message else "nothing was said of it."
+def _verdict(end: Mapping[str, Any]) -> str:
+    """What was said then; a verdict taken now stands at the top of the page."""
+    message = end.get("message")
+    return f"The verdict then: {message}" if isinstance(message, str) and message else ""

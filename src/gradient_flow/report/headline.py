@@ -32,6 +32,8 @@ def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
     level = str(diagnosis[0].severity).lower() if diagnosis else "healthy"
     if not diagnosis and diagnosis.status == "insufficient_data":
         level = "unknown"
+    if diagnosis.status == "failed":  # nothing was found, and it did not end well all the same
+        level = "failed"
     issues = [_issue(place, issue) for place, issue in enumerate(diagnosis.issues)]
     sentence, then = verdict_sentence(diagnosis), diagnosis.stored_message
     return {"sentence": sentence, "level": level, "issues": issues, "then": then}
@@ -39,14 +41,14 @@ def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
 
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """What, where, since when: the gravest issue in a sentence."""
-    if not diagnosis:
+    if not diagnosis or diagnosis.status == "failed":
         return diagnosis.message
     first, more = diagnosis[0], len(diagnosis) - 1
     since = "" if first.step is None else f" since step {first.step:,}"
     also = f" ({more} more {'issue' if more == 1 else 'issues'} below.)" if more else ""
     if diagnosis.healthy:
-        return f"Healthy, with a remark: {first.message}{also}"
-    return f"{_title(first)}{since}: {first.message}{also}"
+        return diagnosis.with_ending(f"Healthy, with a remark: {first.message}{also}")
+    return diagnosis.with_ending(f"{_title(first)}{since}: {first.message}{also}")
 
 
 def _title(issue: Issue) -> str:

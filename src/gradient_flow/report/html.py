@@ -85,4 +85,7 @@ def _without_scripts(data: Mapping[str, Any] | None) -> str:
         f"<li>[{html.escape(issue['severity'])}] {html.escape(issue['title'])}: {html.escape(issue['text'] or '')}</li>"
         for issue in data["verdict"]["issues"]
     )
-    return f"<h1>{html.escape(data['verdict']['sentence'])}</h1><ul>{issues}</ul><p>The charts need JavaScript.</p>"
+    rows = "".join(f"<li>{html.escape(f'{name}: {value}')}</li>" for name, value in data["run"].get("about") or ())
+    about = f"<h2>What this run was</h2><ul>{rows}</ul>" if rows else ""
+    verdict = f"<h1>{html.escape(data['verdict']['sentence'])}</h1><ul>{issues}</ul>"
+    return f"{verdict}{about}<p>The charts need JavaScript.</p>"

@@ -91,6 +91,8 @@ class LiveRun:
     @property
     def last_diagnosis(self) -> Diagnosis | None:
         """The last verdict; None before there was one."""
+        if self._diagnosis is not None and not self.run.in_memory and self.run.end is None:
+            self._diagnosis.ending = self.run.ending  # a run falls silent without any news
         return self._diagnosis
 
     def diagnosis(self, *, at_once: bool) -> Diagnosis | None:
@@ -98,7 +100,7 @@ class LiveRun:
         quick = len(self.run) < LONG and self._waited()
         if not self.judged and (quick or not at_once):
             self.judge()
-        return self._diagnosis
+        return self.last_diagnosis
 
     def judge(self) -> None:
         """Take the verdict anew."""

@@ -70,6 +70,8 @@ def parting(steps: Sequence[int], ours: Values, theirs: Values) -> Parting:
     at, ours, theirs = np.asarray(steps)[known], ours[known], theirs[known]
     unequal = np.flatnonzero(~np.isclose(ours, theirs, rtol=_EQUAL, atol=0.0))
     since = _lasting(difference(ours, theirs))
+    if since is not None and len(unequal):
+        since = max(since, int(unequal[0]))  # smoothing reaches half a window back: nobody parts before a difference
     late = slice(-max(1, len(at) // 10), None)
     return Parting(
         common=len(at),

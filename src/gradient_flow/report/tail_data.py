@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.record.ending import Ending
 from gradient_flow.record.run import Run
 from gradient_flow.report.live_run import LiveRun
 
@@ -27,8 +28,8 @@ class RunView:
     """Norms of groups of layers over the tables, from input to output."""
     diagnosis: Diagnosis | None = None
     """None while it is being worked out for the first time."""
-    ended: str | None = None
-    """What the run said at its end; None while it goes on."""
+    ending: Ending | None = None
+    """How the run ended, or that it goes on."""
     idle: float = 0.0
     """Seconds since the file grew last."""
 
@@ -52,7 +53,7 @@ def view_of(live: LiveRun, name: str) -> RunView:
         series={column: values.tolist() for column, values in series.items()},
         groups=live.group_norms(),
         diagnosis=live.last_diagnosis,
-        ended=None if run.end is None else str(run.end.data.get("status") or "ended"),
+        ending=run.ending,
         idle=max(0.0, time.time() - live.written_at),
     )
 

@@ -76,8 +76,9 @@ def step_line(view: Any, at: int) -> str:
 
 def _title(view: Any, width: int, ascii_only: bool) -> Text:
     speed = f"{view.steps_per_second:.3g} steps/s" if math.isfinite(view.steps_per_second) else ""
-    if view.ended is not None:
-        state, style = "ended", "green" if view.diagnosis is not None and view.diagnosis.healthy else "red"
+    if view.ending is not None and view.ending.ended:
+        well = view.diagnosis is not None and view.diagnosis.healthy
+        state, style = view.ending.state, "green" if well else "red"
     elif view.idle > _QUIET:
         state, style = f"no record for {_duration(view.idle)}", "yellow"
     else:
@@ -108,11 +109,13 @@ def _issues(diagnosis: Diagnosis | None, width: int, most: int) -> list[Text]:
     if diagnosis is None:
         return [Text("verdict: being worked out", style="dim")]
     if not diagnosis.issues:
-        style = "green" if diagnosis.status == "stable" else "dim"
+        style = {"stable": "green", "failed": "bold red"}.get(diagnosis.status, "dim")
         return [Text(line, style=style) for line in wrapped(diagnosis.message, width)]
     shown = diagnosis.issues[: max(1, min(most // 2, _ISSUES))]
     more = len(diagnosis.issues) - len(shown)
-    lines = [line for issue in shown for line in short_issue(issue, width, 2 if most > 3 else 1)]
+    ended = "" if diagnosis.ending is None else diagnosis.ending.sentence
+    lines = [Text(line, style="bold red" if diagnosis.failed else "yellow") for line in wrapped(ended, width) if line]
+    lines += [line for issue in shown for line in short_issue(issue, width, 2 if most > 3 else 1)]
     return [*lines, Text(f"and {more} more: gradient-flow diagnose", style="dim")] if more else lines
 
 

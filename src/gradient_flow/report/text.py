@@ -24,6 +24,10 @@ def plain_report(data: Mapping[str, Any]) -> str:
     lines = [*wrapped(verdict["sentence"], WIDTH), ""]
     lines += [*wrapped(verdict["then"], WIDTH), ""] if verdict["then"] else []
     lines += [*wrapped(f"{run['name']}: {_facts(run)}", WIDTH)]
+    if run["about"]:
+        lines += ["", "What this run was"]
+        for name, value in run["about"]:
+            lines += wrapped(f"{name}: {value}", WIDTH, first="  ", later="    ")
     for issue in verdict["issues"]:
         lines += ["", *wrapped(f"[{issue['severity']}] {issue['title']}{_since(issue)}", WIDTH, later="  ")]
         lines += wrapped(_sentence(issue["text"]), WIDTH, first="  ") if issue["text"] else []
@@ -55,6 +59,10 @@ def markdown_report(data: Mapping[str, Any]) -> str:
         lines += [""] if issue["advice"] else []
         lines += [f"- {_escaped(str(name))}: {_escaped(_value(name, value))}" for name, value in issue["evidence"]]
         lines += [""] if issue["evidence"] else []
+    if run["about"]:
+        lines += ["## What this run was", ""]
+        lines += [f"- {_escaped(name)}: {_escaped(value)}" for name, value in run["about"]]
+        lines += [""]
     rows = list(_layer_rows(data))
     lines += ["## Layers", ""]
     if rows:

@@ -1,4 +1,4 @@
-// Settings, versions, what was noticed on reading, and what was thinned out to fit the page.
+// What the run was, settings, versions, what was noticed on reading, and what was thinned out to fit the page.
 {
   const listOf = (title, entries) =>
     GF.h(
@@ -17,10 +17,11 @@
   GF.showAbout = data => {
     const run = data.run,
       body = GF.el("about-body");
-    if (GF.changed(body, [run.settings, run.versions, run.name])) {
+    if (GF.changed(body, [run.about, run.settings, run.versions, run.name])) {
       GF.fill(
         body,
-        listOf("Settings", Object.entries(run.settings || {})),
+        (run.about || []).length ? listOf("What this run was", run.about) : null,
+        listOf("Settings of the watch", Object.entries(run.settings || {})),
         listOf("Versions", Object.entries(run.versions || {})),
       );
     }

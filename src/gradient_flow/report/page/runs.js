@@ -1,7 +1,7 @@
 // The list of runs that a server has: filtered, sorted, one of them open, several compared.
 {
   const PAGE = 100;
-  const ORDER = ["critical", "high", "medium", "low", "unknown", "healthy"];
+  const ORDER = ["critical", "failed", "high", "medium", "low", "unknown", "healthy"];
   let runs = [],
     shown = PAGE;
 
@@ -35,7 +35,7 @@
         GF.h("button", { type: "button", class: "link name", onclick: () => GF.openRun(run.id) }, run.name),
       ),
       GF.h("td", {}, GF.badge(run.level || "unknown")),
-      GF.h("td", {}, run.status),
+      GF.h("td", { title: run.message || null }, run.status),
       GF.h("td", { class: "num" }, GF.count(run.last_step)),
       GF.h("td", {}, GF.when(run.started)),
     );

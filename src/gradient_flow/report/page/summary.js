@@ -20,7 +20,6 @@
       run.parameters ? `${GF.large(run.parameters)} parameters` : null,
       Number.isFinite(run.seconds) ? GF.duration(run.seconds) : null,
       run.started ? `started ${GF.when(run.started)}` : null,
-      run.message && run.status !== "finished" ? run.message : null, // a finished run's message is the verdict once more
     ];
     return list.filter(Boolean).map(text => GF.h("span", {}, text));
   };
@@ -105,6 +104,7 @@
       return "No step has been recorded yet. As soon as the optimizer takes one it appears here.";
     if (data.verdict.level === "unknown")
       return "There is no verdict yet. The curves and the map below are there already.";
+    if (data.verdict.level === "failed") return "Nothing else was found by the rules that this recording supports.";
     return "No problems found by the rules that this recording supports.";
   };
 

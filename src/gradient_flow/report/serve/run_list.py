@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, Final
 
 from gradient_flow.errors import RunFileError
 from gradient_flow.record import run_lines
+from gradient_flow.record.ending import ending
 from gradient_flow.record.event import Event
 from gradient_flow.record.run_lines import newest_part
-from gradient_flow.report.data import readable, run_status
+from gradient_flow.report.data import readable
 from gradient_flow.report.serve.run_ids import ITSELF, RunFolder, path_of
 
 _HEAD: Final = 4096
@@ -57,7 +58,11 @@ class RunList:
 def _public(facts: Mapping[str, Any]) -> dict[str, Any]:
     """As the page gets them. Whether a run without an end still runs depends on the time."""
     end = None if facts["end"] is None else Event.from_line(facts["end"])
-    status, message = ("unknown", facts["problem"]) if facts["problem"] else run_status(end, facts["file"])
+    if facts["problem"]:
+        status, message = "unknown", facts["problem"]
+    else:
+        found = ending(end, facts["file"], facts["last_step"])
+        status, message = found.state, found.sentence or None
     plain = {name: facts[name] for name in ("last_step", "started", "seconds")}
     return {"status": status, "message": message, "recorded_steps": None, **plain}
 
