@@ -44,6 +44,7 @@ def _known(case: Case, seed: int) -> dict[str, Any]:
         "fault": case.fault,
         "label": case.label,
         "also": case.also,
+        "cause": case.cause,
         "place": case.layer,
         "seed": seed,
     }
