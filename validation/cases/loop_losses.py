@@ -23,19 +23,12 @@ from validation.tasks import Task, blobs, drawn_once, markov, regression, token_
 zoo = Zoo("loop", half="tune", proof=learns())
 
 
-def spoiled(task: Task, change: Callable) -> Task:
-    """The same task with batch and targets changed together."""
-    draw = task._draw
-    task._draw = lambda random: change(*draw(random))
-    return task
-
-
 # --- the loss itself
 
 
 def likelihood(seed: int, safe: bool) -> Program:
     """Binary labels under an own cross-entropy."""
-    task = spoiled(blobs(seed, 16, 2, 64, 1.0), lambda x, y: (8 * x, y.float()[:, None]))
+    task = blobs(seed, 16, 2, 64, 1.0).changed(lambda x, y: (8 * x, y.float()[:, None]))
     model = he_(mlp([16, 32, 32, 1]))
     scale_(model[-1], 4.0)
 
@@ -85,7 +78,7 @@ def shuffled(seed: int, apart: bool) -> Program:
         return x[permutation], y if apart else y[permutation]
 
     model = mlp([24, 48, 48, 6])
-    task = spoiled(blobs(seed, 24, 6, 96), mix)
+    task = blobs(seed, 24, 6, 96).changed(mix)
     return fit(model, task, adam(model, 1e-3), 120, unseen=blobs(seed, 24, 6, 256))
 
 
@@ -228,7 +221,7 @@ def padded(seed: int, ignore: int) -> Program:
         return (x + 1).masked_fill(beyond, 0), (y + 1).masked_fill(beyond, 0)
 
     model = LanguageModel(21, 32, 2, 1)
-    task = spoiled(markov(seed, 20, 24, 16), pad)
+    task = markov(seed, 20, 24, 16).changed(pad)
 
     def criterion(ignored: int) -> Callable:
         return lambda logits, y: F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=ignored)
@@ -282,7 +275,7 @@ zoo.sick(
 def labelled(seed: int, twice: bool) -> Program:
     """Several labels per sample."""
     task = regression(seed, 16, 4, 64)
-    task = spoiled(task, lambda x, y: (x, (y > 0.9).float()))
+    task = task.changed(lambda x, y: (x, (y > 0.9).float()))
     model = he_(mlp([16, 48, 48, 4]))
     bce = F.binary_cross_entropy_with_logits
     return fit(model, task, adam(model), 100, (lambda o, y: bce(torch.sigmoid(o), y)) if twice else bce, bce)
@@ -301,7 +294,7 @@ zoo.sick(
 
 def valued(seed: int, squeeze: bool, own: bool) -> Program:
     """Targets of shape (N,) and predictions of shape (N, 1)."""
-    task = spoiled(regression(seed, 8, batch=64), lambda x, y: (x, y.squeeze(1)))
+    task = regression(seed, 8, batch=64).changed(lambda x, y: (x, y.squeeze(1)))
     model = mlp([8, 48, 48, 1], nn.Tanh)
     optimizer = adam(model)
     losses: list[float] = []
@@ -367,11 +360,11 @@ def one_target(seed: int, lost: bool, classify: bool) -> Program:
     if classify:
         task = blobs(seed, 20, 5, 64, 1.0)
         model = he_(mlp([20, 40, 40, 5]))
-        changed = spoiled(blobs(seed, 20, 5, 64, 1.0), lambda x, y: (x, torch.zeros_like(y)))
+        changed = blobs(seed, 20, 5, 64, 1.0).changed(lambda x, y: (x, torch.zeros_like(y)))
         return fit(model, changed if lost else task, adam(model), 80, unseen=task)
     task = regression(seed, 8, batch=64)
     model = mlp([8, 40, 40, 1], nn.Tanh)
-    changed = spoiled(regression(seed, 8, batch=64), lambda x, y: (x, torch.full_like(y, 0.7)))
+    changed = regression(seed, 8, batch=64).changed(lambda x, y: (x, torch.full_like(y, 0.7)))
     return fit(model, changed if lost else task, adam(model, 3e-3), 200, F.mse_loss, unseen=task)
 
 

@@ -206,15 +206,8 @@ class Detector(nn.Module):
 
 def boxes(seed: int) -> Task:
     """Pictures with a class and four numbers that depend on it."""
-    task, places = images(seed, size=8), torch.randn(8, 4, generator=drawn_once(seed, 33))
-    draw = task._draw
-
-    def with_boxes(random: torch.Generator) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        x, y = draw(random)
-        return x, (y, places[y])
-
-    task._draw = with_boxes
-    return task
+    places = torch.randn(8, 4, generator=drawn_once(seed, 33))
+    return images(seed, size=8).changed(lambda x, y: (x, (y, places[y])))
 
 
 def detector_loss(output: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Tensor:

@@ -69,6 +69,12 @@ class Task:
         self._draw = changed
         return self
 
+    def changed(self, change: Callable[[Any, Any], tuple[Any, Any]]) -> Task:
+        """Return the same task with every batch and its targets changed together."""
+        draw = self._draw
+        self._draw = lambda random: change(*draw(random))
+        return self
+
 
 def drawn_once(seed: int, offset: int = 500) -> torch.Generator:
     """What the task itself is drawn from: centres, teachers, templates."""
