@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a case is explained by its name, a forward by its class
+# ruff: noqa: D103 - a case is explained by its name, a forward by its class
 """Programs with a fault of the loss, the labels or the data, and their repaired twins.
 
 Half: tune.
@@ -18,7 +18,7 @@ from validation.evidence.loops import begins_above, broken, grows, learns, not_f
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import LanguageModel, he_, mlp, scale_
 from validation.programs import adam, fit, held_out
-from validation.tasks import Task, blobs, drawn_once, markov, regression, token_loss
+from validation.tasks import blobs, drawn_once, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
 
@@ -253,7 +253,7 @@ def activated(seed: int, last: nn.Module) -> Program:
 
 def accuracy_lost(output: Tensor, y: Tensor) -> Tensor:
     """Mean probability that is not on the right class, whatever form the output has."""
-    p = output if bool(((output >= 0).all() & (output.sum(-1) - 1).abs().lt(1e-3).all())) else output.softmax(-1)
+    p = output if bool((output >= 0).all() & (output.sum(-1) - 1).abs().lt(1e-3).all()) else output.softmax(-1)
     return 1 - p.gather(1, y[:, None]).mean()
 
 

@@ -14,7 +14,7 @@ from validation.case import Program, Zoo
 from validation.evidence.loops import broken, learns, steps_above, steps_below
 from validation.labels import CRAWLS, FAST, IDLE, SUMMED, UNDIVIDED, WRECKED
 from validation.nets import Actor, ConvNet, LanguageModel, he_, mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import fit, held_out, sgd
 from validation.tasks import bandit, blobs, images, manifold, markov, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -65,10 +65,17 @@ def dense(seed: int, kind: str, lr: float, steps: int = 80) -> Program:
 
 
 plain = zoo.healthy("dense-sgd-0.1", lambda s: dense(s, "SGD", 0.1))
-zoo.sick("dense-sgd-100", lambda s: dense(s, "SGD", 100.0), broken(steps_above(3), less=0), *FAST, also=LOST, control=plain)
+zoo.sick(
+    "dense-sgd-100", lambda s: dense(s, "SGD", 100.0), broken(steps_above(3), less=0), *FAST, also=LOST, control=plain
+)
 quick = zoo.healthy("dense-rmsprop-1e-3", lambda s: dense(s, "RMSprop", 1e-3))
 zoo.sick(
-    "dense-rmsprop-3", lambda s: dense(s, "RMSprop", 3.0), broken(steps_above(3), less=0), *FAST, also=LOST, control=quick
+    "dense-rmsprop-3",
+    lambda s: dense(s, "RMSprop", 3.0),
+    broken(steps_above(3), less=0),
+    *FAST,
+    also=LOST,
+    control=quick,
 )
 
 
@@ -134,7 +141,12 @@ def token_sum(seed: int, reduction: str) -> Program:
     model = LanguageModel(16, 24, 2, 1)
     criterion = nn.CrossEntropyLoss(reduction=reduction)
     return fit(
-        model, task, sgd(model, 0.3, momentum=0.9), 100, lambda o, y: criterion(o.flatten(0, 1), y.flatten()), token_loss
+        model,
+        task,
+        sgd(model, 0.3, momentum=0.9),
+        100,
+        lambda o, y: criterion(o.flatten(0, 1), y.flatten()),
+        token_loss,
     )
 
 

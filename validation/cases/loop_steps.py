@@ -93,7 +93,9 @@ def convolve(seed: int, clear: bool) -> Program:
     """Epochs over a loader, SGD with momentum."""
     task = images(seed, size=8)
     data = [next(iter(task)) for _ in range(20)]
-    loader = DataLoader(TensorDataset(torch.cat([x for x, _ in data]), torch.cat([y for _, y in data])), 32, shuffle=True)
+    loader = DataLoader(
+        TensorDataset(torch.cat([x for x, _ in data]), torch.cat([y for _, y in data])), 32, shuffle=True
+    )
     model = ConvNet([3, 16, 16], 8, norm=nn.BatchNorm2d, pool=(0,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
@@ -176,9 +178,7 @@ def rewrapped(seed: int, wrap: Callable[[torch.Tensor], torch.Tensor]) -> Progra
             optimizer.step()
             losses.append(loss.item())
 
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss)
-    )
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss))
 
 
 kept = zoo.healthy("regression-loss-as-it-is", lambda s: rewrapped(s, lambda loss: loss))
@@ -202,7 +202,9 @@ zoo.sick(
 # --- schedules
 
 
-def scheduled(seed: int, make: Callable[[torch.optim.Optimizer], object], lr: float = 3e-3, advance: bool = True) -> Program:
+def scheduled(
+    seed: int, make: Callable[[torch.optim.Optimizer], object], lr: float = 3e-3, advance: bool = True
+) -> Program:
     """Next tokens, with a scheduler that steps once per batch."""
     task = markov(seed, 20, 12, 16)
     model = LanguageModel(20, 32, 2, 1)
@@ -220,9 +222,7 @@ def scheduled(seed: int, make: Callable[[torch.optim.Optimizer], object], lr: fl
                 scheduler.step()
             losses.append(loss.item())
 
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss)
-    )
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 
 
 def warm(optimizer: torch.optim.Optimizer) -> LambdaLR:
@@ -287,9 +287,7 @@ def clipping(seed: int, clip: Callable[[nn.Module], object]) -> Program:
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
 
-loose = zoo.healthy(
-    "clip-norm-1-sgd", lambda s: clipping(s, lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1.0))
-)
+loose = zoo.healthy("clip-norm-1-sgd", lambda s: clipping(s, lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1.0)))
 zoo.sick(
     "clip-norm-1e-6-sgd",
     lambda s: clipping(s, lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1e-6)),
@@ -417,9 +415,7 @@ def restored(seed: int, each_step: bool) -> Program:
             optimizer.step()
             losses.append(loss.item())
 
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss)
-    )
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 
 
 once = zoo.healthy("checkpoint-loaded-once", lambda s: restored(s, False))

@@ -18,7 +18,19 @@ from validation.evidence.loops import begins_above, broken, grows, learns, not_f
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import DeepSet, SequenceModel, Shared, Signal, Vision, mlp, scale_
 from validation.programs import held_out
-from validation.tasks import Task, choices, drawn_once, echo, grey, images, patches, regression, series, token_loss, waves
+from validation.tasks import (
+    Task,
+    choices,
+    drawn_once,
+    echo,
+    grey,
+    images,
+    patches,
+    regression,
+    series,
+    token_loss,
+    waves,
+)
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 

@@ -7,14 +7,12 @@ Half: holdout.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, Zoo
 from validation.evidence.loops import (
@@ -47,9 +45,32 @@ from validation.labels import (
     WIPED,
     WRECKED,
 )
-from validation.nets import LanguageModel, Mixer, SequenceModel, Shared, Signal, Tabular, Vision, Words, mlp, torch_encoder
+from validation.nets import (
+    LanguageModel,
+    Mixer,
+    SequenceModel,
+    Shared,
+    Signal,
+    Tabular,
+    Vision,
+    mlp,
+    torch_encoder,
+)
 from validation.programs import held_out
-from validation.tasks import Task, chain, choices, drawn_once, grey, markov, patches, recall, series, table, token_loss, waves
+from validation.tasks import (
+    Task,
+    chain,
+    choices,
+    drawn_once,
+    grey,
+    markov,
+    patches,
+    recall,
+    series,
+    table,
+    token_loss,
+    waves,
+)
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 LOST = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "EXPLORATION", "clip_sets_step"}
@@ -550,7 +571,9 @@ q_twin = zoo.healthy("target-follows-values", lambda s: targets(s, True))
 zoo.sick(
     "values-follow-target",
     lambda s: targets(s, False),
-    broken(lambda p: (sum(s.overwritten for s in p.steps) > 40, f"{sum(s.overwritten for s in p.steps)} times"), less=0.3),
+    broken(
+        lambda p: (sum(s.overwritten for s in p.steps) > 40, f"{sum(s.overwritten for s in p.steps)} times"), less=0.3
+    ),
     "weights_overwritten",
     also=LEARNS_NOTHING,
     control=q_twin,
@@ -659,7 +682,9 @@ zoo.sick(
 # --- steps that are too large or too small
 
 
-def rated(seed: int, model: nn.Module, task: Task, make: Callable, steps: int = 70, criterion=F.cross_entropy) -> Program:
+def rated(
+    seed: int, model: nn.Module, task: Task, make: Callable, steps: int = 70, criterion=F.cross_entropy
+) -> Program:
     """A loop by epochs with the loss averaged for the log."""
     optimizer = make(model.parameters())
     losses: list[float] = []
@@ -757,7 +782,9 @@ zoo.sick("actor-critic-3", lambda s: policy(s, 3.0), broken(steps_above(3), less
 def summed(seed: int, reduction: str) -> Program:
     model = Signal([4, 16, 24])
     criterion = nn.CrossEntropyLoss(reduction=reduction)
-    program = rated(seed, model, waves(seed, batch=64), lambda p: torch.optim.SGD(p, lr=0.03, momentum=0.9), 70, criterion)
+    program = rated(
+        seed, model, waves(seed, batch=64), lambda p: torch.optim.SGD(p, lr=0.03, momentum=0.9), 70, criterion
+    )
     score = held_out(model, waves(seed, batch=64))
     return Program(model=model, optimizer=program.optimizer, run=program.run, losses=program.losses, score=score)
 

@@ -195,7 +195,12 @@ class Detector(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.trunk = nn.Sequential(
-            nn.Conv2d(3, 16, 3, 2, 1), nn.GroupNorm(4, 16), nn.SiLU(), nn.Conv2d(16, 24, 3, 2, 1), nn.SiLU(), nn.Flatten()
+            nn.Conv2d(3, 16, 3, 2, 1),
+            nn.GroupNorm(4, 16),
+            nn.SiLU(),
+            nn.Conv2d(16, 24, 3, 2, 1),
+            nn.SiLU(),
+            nn.Flatten(),
         )
         self.classify, self.box = nn.Linear(96, 8), nn.Linear(96, 4)
 
@@ -365,9 +370,7 @@ def normed(seed: int, late: bool) -> Program:
     before = torch.optim.Adam(model.parameters(), lr=5e-3)
     for i in (0, 2):
         weight_norm(model.head[i])
-    return trainer(
-        model, recall(seed, 6, 4, 8, 32), before if late else torch.optim.Adam(model.parameters(), lr=5e-3)
-    )
+    return trainer(model, recall(seed, 6, 4, 8, 32), before if late else torch.optim.Adam(model.parameters(), lr=5e-3))
 
 
 norm_twin = zoo.healthy("weight-norm-then-optimizer", lambda s: normed(s, False))

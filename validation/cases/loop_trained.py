@@ -334,7 +334,9 @@ zoo.sick(
 
 def adapted(seed: int, trained: str, zero_down: bool = False) -> Program:
     """Adapters in two layers; what is trained is chosen by name."""
-    model = nn.Sequential(Lora(nn.Linear(24, 48), 4), nn.ReLU(), Lora(nn.Linear(48, 48), 4), nn.ReLU(), nn.Linear(48, 6))
+    model = nn.Sequential(
+        Lora(nn.Linear(24, 48), 4), nn.ReLU(), Lora(nn.Linear(48, 48), 4), nn.ReLU(), nn.Linear(48, 6)
+    )
     for name, parameter in model.named_parameters():
         parameter.requires_grad = trained in name and ("up" in name or "down" in name)
     if zero_down:

@@ -90,7 +90,9 @@ class DropPath(nn.Module):
     def __init__(self, depth: int = 4) -> None:
         super().__init__()
         self.stem, self.head = nn.Linear(24, 48), nn.Linear(48, 6)
-        self.branches = nn.ModuleList(nn.Sequential(nn.LayerNorm(48), nn.Linear(48, 48), nn.GELU()) for _ in range(depth))
+        self.branches = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(48), nn.Linear(48, 48), nn.GELU()) for _ in range(depth)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)

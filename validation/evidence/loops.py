@@ -342,7 +342,9 @@ def steps_above(ratio: float) -> Fact:
     """A step moves some matrix by more than this share of its size."""
 
     def fact(played: Played) -> tuple[bool, str]:
-        shares = [moved / max(s.size[n], 1e-12) for s in played.steps for n, moved in s.moved.items() if s.size[n] > 0.1]
+        shares = [
+            moved / max(s.size[n], 1e-12) for s in played.steps for n, moved in s.moved.items() if s.size[n] > 0.1
+        ]
         largest = max((share if math.isfinite(share) else math.inf for share in shares), default=0.0)
         return largest > ratio, f"largest update ratio {largest:.3g}"
 
