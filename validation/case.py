@@ -57,7 +57,7 @@ CAUSES = (
     "padding_labels",
     "no_reward_variance",
 )
-"""Codes of what is wrong with a program. They are lower case and types of issues upper case, so a label may hold both."""
+"""Codes of what is wrong with a program, in lower case; types of issues are in upper case, so a label may hold both."""
 
 Layers = tuple[tuple[str, ...], ...]
 """Layers in order; each is the path of its module, then those of the modules that belong to it."""
@@ -94,7 +94,7 @@ class Program:
     losses: list[float] = field(default_factory=list)
     """What the loop notes of its loss, as a user prints it. For proofs."""
     score: Callable[[], float] | None = None
-    """How bad the model is now, at the task that its user had in mind: the loss that was meant, on unseen data. For proofs."""
+    """How bad the model is at what its user had in mind: the loss that was meant, on unseen data. For proofs."""
 
 
 @dataclass(frozen=True)

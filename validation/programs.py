@@ -40,7 +40,7 @@ def fit(
     meant: Criterion | None = None,
     unseen: Task | None = None,
 ) -> Program:
-    """The loop of every tutorial. What was `meant` and the `unseen` task score it, where they differ from what it does."""
+    """The loop of every tutorial; `meant` and `unseen` score it where they differ from what it trains with."""
     losses: list[float] = []
     batches = iter(task)
 

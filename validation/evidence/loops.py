@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ class Watcher:
         self._after: dict[int, dict[str, Tensor]] = {}
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.register_hook(lambda gradient, key=id(parameter): self._bring(key, gradient))
+                parameter.register_hook(partial(self._bring, id(parameter)))
         model.register_forward_pre_hook(self._see, with_kwargs=True)
         for optimizer in optimizers:
             optimizer.register_step_pre_hook(self._before_step)
