@@ -833,7 +833,7 @@ def micro(seed: int, divide: bool) -> Program:
 
     def run() -> None:
         batches = iter(task)
-        for _ in range(40):
+        for _ in range(20):
             total = 0.0
             for _ in range(32):
                 x, y = next(batches)
