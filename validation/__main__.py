@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from validation.case import HALVES, Case
 from validation.report import goals, listed, markdown
 from validation.runner import Job, measure, measure_in_training, run, verify
-from validation.score import Record, crashes, false_alarms, misplaced, misses
+from validation.score import Record, crashes, false_alarms, misplaced, misses, unexplained
 from validation.zoo import CASES
 
 RESULTS = Path(__file__).parent / "VALIDATION_RESULTS.md"
@@ -55,7 +55,13 @@ def validate(jobs: list[Job], workers: int, json_path: Path | None, output: Path
     records: list[Record] = with_progress("Validation", work, jobs, workers)
     records.sort(key=lambda r: jobs.index((r.case, r.seed)))
     seconds = time.perf_counter() - started
-    sections = (("Misses", misses), ("Wrong layer", misplaced), ("False alarms", false_alarms), ("Crashes", crashes))
+    sections = (
+        ("Misses", misses),
+        ("No cause", unexplained),
+        ("Wrong layer", misplaced),
+        ("False alarms", false_alarms),
+        ("Crashes", crashes),
+    )
     console.print(goals(records), markup=False, soft_wrap=True)
     for title, read in sections:
         console.print(listed(title, read(records)), markup=False, soft_wrap=True)
@@ -110,7 +116,7 @@ def main(
         raise click.UsageError(f"no case of {half!r} fits {only!r}; --list shows their names")
     if listing:
         for case in cases:
-            console.print(f"{case.half:8} {case.fault:17} {case.name}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{case.half:8} {case.fault:22} {case.name}", markup=False, highlight=False, soft_wrap=True)
         return
     jobs = [(case.name, seed) for case in cases for seed in range(seeds)]
     if verifying:

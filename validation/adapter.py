@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from validation.case import Case, Setup, call
+from validation.case import Case, Program, Setup, call
 from validation.score import Finding
 
 ANALYZER_NAMES = {
@@ -27,8 +27,46 @@ def accepted(function: Callable[..., Any], hints: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in hints.items() if name in inspect.signature(function).parameters}
 
 
-def findings(case: Case, setup: Setup) -> list[Finding]:
-    """Run the analyzer of a case on its set-up, as its user would."""
+def findings(case: Case, built: Setup | Program) -> list[Finding]:
+    """Let the tool look at a case as its user would: an analyzer at a set-up, the watch at a program."""
+    issues = watched(built) if isinstance(built, Program) else analyzed(case, built)
+    return [Finding(i.issue_type.name, i.severity.name, _module(i.layer), i.message, i.code) for i in issues]
+
+
+def findings_in_training(_case: Case, built: Setup | Program) -> list[Finding]:
+    """Let the tool watch a case as a training loop of its user's own."""
+    return findings(_case, built if isinstance(built, Program) else as_program(built))
+
+
+def as_program(setup: Setup) -> Program:
+    """The loop that a user would write around a set-up."""
+    model, told = setup.model, {**setup.kwargs, **setup.hints}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = setup.optimizer or torch.optim.Adam(trained or list(model.parameters()), lr=RATE)
+
+    def run() -> None:
+        for _ in range(max(setup.steps, LEAST_STEPS)):
+            optimizer.zero_grad()
+            loss = setup.loss_fn(call(model, setup.input_fn()))
+            if not loss.requires_grad:
+                break  # `backward` would end the user's loop here
+            loss.backward()
+            optimizer.step()
+
+    return Program(model=model, optimizer=optimizer, run=run, config={"policy": told.get("action_extractor")})
+
+
+def watched(program: Program) -> Iterable[Any]:
+    """Run a loop under watch."""
+    import gradient_flow
+
+    with gradient_flow.watch(program.model, program.optimizer, scaler=program.scaler, **program.config) as flow:
+        program.run()
+    return flow.diagnose()
+
+
+def analyzed(case: Case, setup: Setup) -> Iterable[Any]:
+    """Run the analyzer of a case on its set-up."""
     import gradient_flow
 
     kind = getattr(gradient_flow, ANALYZER_NAMES[case.analyzer])
@@ -40,28 +78,7 @@ def findings(case: Case, setup: Setup) -> list[Finding]:
     if setup.optimizer is not None:
         arguments["optimizer"] = setup.optimizer
     result = analyzer.analyze(setup.input_fn, setup.loss_fn, steps=setup.steps, **arguments)
-    issues = result[0] if isinstance(result, tuple) else result  # the special analyzers add their statistics
-    return [Finding(i.issue_type.name, i.severity.name, _module(i.layer), i.message) for i in issues]
-
-
-def findings_in_training(setup: Setup) -> list[Finding]:
-    """Train a set-up in a loop of its user's own, under `gf.watch`, and ask for the verdict."""
-    import gradient_flow as gf
-
-    model, told = setup.model, {**setup.kwargs, **setup.hints}
-    optimizer = setup.optimizer
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if optimizer is None:
-        optimizer = torch.optim.Adam(trained or list(model.parameters()), lr=RATE)
-    with gf.watch(model, optimizer, policy=told.get("action_extractor")) as flow:
-        for _ in range(max(setup.steps, LEAST_STEPS)):
-            optimizer.zero_grad()
-            loss = setup.loss_fn(call(model, setup.input_fn()))
-            if not loss.requires_grad:
-                break  # `backward` would end the user's loop here
-            loss.backward()
-            optimizer.step()
-    return [Finding(i.issue_type.name, i.severity.name, _module(i.layer), i.message) for i in flow.diagnose()]
+    return result[0] if isinstance(result, tuple) else result  # the special analyzers add their statistics
 
 
 def _module(layer: str) -> str:

@@ -1,19 +1,63 @@
-"""What the zoo is made of: a `Case` with its label, the `Setup` that it builds, and where its layers lie."""
+"""What the zoo is made of: a `Case` with its label, the `Setup` or `Program` that it builds, where its layers lie."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game")
+FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop")
 HALVES = ("tune", "holdout")
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
 HEALTHY = "HEALTHY"
 """The class of a case that has no fault."""
+
+CAUSES = (
+    # what is trained
+    "detached",
+    "not_in_optimizer",
+    "foreign_optimizer",
+    "replaced_parameters",
+    "never_moves",
+    "only_decay",
+    "lora_frozen",
+    "hidden_layers",
+    "frozen",
+    # the loop
+    "missing_zero_grad",
+    "zero_grad_before_step",
+    "partial_zero_grad",
+    "step_before_backward",
+    "detached_loss",
+    "zero_rate",
+    "schedule_ended",
+    "clip_sets_step",
+    "evaluation_mode",
+    "weights_overwritten",
+    "same_batch",
+    "ranks_differ",
+    # the size of its steps
+    "rate_too_high",
+    "rate_too_low",
+    "summed_loss",
+    "undivided_accumulation",
+    # the loss and the data
+    "loss_nonfinite",
+    "loss_grows",
+    "loss_stuck",
+    "first_loss_high",
+    "all_masked",
+    "double_softmax",
+    "broadcast",
+    "input_scales",
+    "constant_targets",
+    "padding_labels",
+    "no_reward_variance",
+)
+"""Codes of what is wrong with a program, in lower case; types of issues are in upper case, so a label may hold both."""
 
 Layers = tuple[tuple[str, ...], ...]
 """Layers in order; each is the path of its module, then those of the modules that belong to it."""
@@ -36,6 +80,23 @@ class Setup:
     """What a user knows and may say, such as the lag that a task needs; passed on where the analyzer takes it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A training loop as its user wrote it: the tool is put around `run`, which knows nothing of it."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
+    run: Callable[[], None]
+    """The whole loop, with its own `zero_grad`, `backward` and `step`. To be called once."""
+    scaler: torch.amp.GradScaler | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `watch`."""
+    losses: list[float] = field(default_factory=list)
+    """What the loop notes of its loss, as a user prints it. For proofs."""
+    score: Callable[[], float] | None = None
+    """How bad the model is at what its user had in mind: the loss that was meant, on unseen data. For proofs."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The outcome of an independent measurement."""
@@ -44,7 +105,7 @@ class Evidence:
     text: str
 
 
-Build = Callable[[int], Setup]
+Build = Callable[[int], Setup | Program]
 Proof = Callable[["Case", int], Evidence]
 
 
@@ -56,15 +117,15 @@ class Case:
     family: str
     half: str
     build: Build
-    """Seed → a fresh set-up. Call `make`, which fixes torch's seed first."""
+    """Seed → a fresh set-up or program. Call `make`, which fixes torch's seed first."""
     proof: Proof
     """Measures, without the tool, that the label is true for this seed."""
     fault: str = HEALTHY
     """The class it is counted under."""
     label: frozenset[str] = frozenset()
-    """Names of the issue types that count as found; empty for a healthy case."""
+    """Names of the issue types and codes of the causes that count as found; empty for a healthy case."""
     also: frozenset[str] = frozenset()
-    """Further types that are true here: naming one is no error, and does not count as found either."""
+    """Further types and causes that are true here: naming one is no error, and does not count as found either."""
     layer: tuple[str, ...] | None = None
     """Module paths where it begins, any of which is right; None when it concerns the whole model."""
     analyzer: str = "general"
@@ -89,8 +150,13 @@ class Case:
         """Whether something is to be found."""
         return bool(self.label)
 
-    def make(self, seed: int) -> Setup:
-        """Build the set-up of one seed, the same each time."""
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """Codes of the causes that are a right answer, its class first; none for a case of a set-up."""
+        return tuple(sorted(self.label & set(CAUSES), key=lambda code: (code != self.fault, code)))
+
+    def make(self, seed: int) -> Any:
+        """Build the set-up or the program of one seed, the same each time."""
         torch.manual_seed(seed)
         return self.build(seed)
 
@@ -114,7 +180,10 @@ class Zoo:
         return self._add(name, build=build, proof=proof or self.proof, **more)
 
     def sick(self, name: str, build: Build, proof: Proof, *types: str, **more: Any) -> Case:
-        """Add a case with a fault: the first of `types` is its class, the others are as good an answer."""
+        """Add a case with a fault: the first of `types` is its class, the others are as good an answer.
+
+        The class of a program is a cause, and the others are causes or types of issues.
+        """
         layer = more.pop("layer", None)
         more["layer"] = (layer,) if isinstance(layer, str) else layer
         more["also"] = frozenset(more.get("also", ()))

@@ -27,3 +27,38 @@ SURE = {"SATURATION", "VANISHING", "EXPLODING"}
 """A policy that is sure of itself."""
 LOST = {"ENTROPY_COLLAPSE", "RANK_COLLAPSE", "DEAD", "SATURATION", "HEAD_DIVERSITY", "NUMERICAL"}
 """A transformer thrown off by its optimizer."""
+
+# --- causes of a broken program, with the types of issues that come as near to it as a type can
+
+CUT = ("detached", "DISCONNECTED")
+UNHELD = ("not_in_optimizer", "SLOW")
+FOREIGN = ("foreign_optimizer", "replaced_parameters", "SLOW")
+REPLACED = ("replaced_parameters", "not_in_optimizer", "SLOW")
+STILL = ("never_moves", "SLOW")
+LORA = ("lora_frozen", "SLOW", "DISCONNECTED")
+FREEZE = ("frozen", "SLOW", "DISCONNECTED")
+# The order zero_grad, step, backward and the order backward, zero_grad, step are one circle, cut at two places.
+WIPED = ("zero_grad_before_step", "step_before_backward")
+EARLY = ("step_before_backward", "zero_grad_before_step")
+UNBOUND = ("detached_loss", "detached", "DISCONNECTED")
+NO_RATE = ("zero_rate", "SLOW")
+ENDED = ("schedule_ended", "SLOW")
+TIGHT = ("clip_sets_step", "SLOW")
+FAST = ("rate_too_high", *RUNS_AWAY)
+CRAWLS = ("rate_too_low", "SLOW")
+SUMMED = ("summed_loss", "rate_too_high", *RUNS_AWAY)
+UNDIVIDED = ("undivided_accumulation", "rate_too_high", *RUNS_AWAY)
+LOSS_LOST = ("loss_nonfinite", "NUMERICAL")
+CLIMBS = ("loss_grows", "UNSTABLE", "EXPLODING")
+MASKED = ("all_masked", "NUMERICAL")
+BIG_START = ("first_loss_high", "EXPLODING")
+
+# --- also true of a broken program
+
+IDLE = {"loss_stuck", "never_moves", "SLOW", "DISCONNECTED"}
+"""Nothing is learned, for nothing moves."""
+WRECKED = {"loss_grows", "loss_nonfinite", "loss_stuck", "DEAD", "SATURATION", "VANISHING", "DISCONNECTED", "LOW_RANK"}
+"""What steps that are too large leave behind, beside what counts as found."""
+HEAPED = {"EXPLODING", "UNSTABLE", "loss_grows", "rate_too_high"}
+"""Gradients that pile up grow, and with them the steps."""
+LEARNS_NOTHING = {"loss_stuck", "SLOW"}

@@ -24,6 +24,7 @@ from validation.score import (
     misses,
     score_all,
     score_class,
+    unexplained,
     wrong_types,
 )
 
@@ -32,6 +33,7 @@ GOALS: tuple[tuple[str, str, Callable[[Totals], Share], Callable[[float], bool]]
     ("Right layer, ±1, of all runs that have one", "≥ 90 %", lambda t: t.place, lambda v: v >= 0.90),
     ("False alarms of MEDIUM or above on healthy runs", "≤ 2 %", lambda t: t.false_alarms, lambda v: v <= 0.02),
     ("Bottlenecks found", "≥ 90 %", lambda t: t.bottlenecks, lambda v: v >= 0.90),
+    ("Cause of a program named", "≥ 85 %", lambda t: t.causes, lambda v: v >= 0.85),
     ("Crashes", "0", lambda t: t.crashes, lambda v: v == 0),
 )
 
@@ -44,6 +46,8 @@ controls, which differ from a sick one by the one fault, and traps, which look o
 
 * A sick run is **found** when an issue of MEDIUM or above of an acceptable type is reported. What an issue lists as its
   consequences is no finding.
+* The family `loop` holds whole **programs** with faults of the loop, the loss or the data. Their class is a cause: they
+  are found by an acceptable cause or type, and the **cause is named** when its code is an acceptable one.
 * The **right layer** is a labelled one or its neighbour in the order of the layers that own a matrix; norms and
   activations belong to the layer before them. In models of two or three layers it has to be the layer itself. A small
   block that contains the layer will do. A miss is not located.
@@ -183,6 +187,7 @@ def half_section(half: str, records: Sequence[Record]) -> str:
             "Confusion matrix, in runs:",
             matrix(records),
             listed("Misses", misses(records)),
+            listed("Found without their cause", unexplained(records)),
             listed("Found in the wrong layer", misplaced(records)),
             listed("False alarms on healthy cases", false_alarms(records)),
             listed("Alarms of another type on sick cases", wrong_types(records)),

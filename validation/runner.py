@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from validation.adapter import findings, findings_in_training
-from validation.case import Case, Evidence, Setup, layers_of
+from validation.case import Case, Evidence, Program, Setup, layers_of
 from validation.score import Finding, Record
 from validation.zoo import CASES
 
@@ -23,10 +23,10 @@ Job = tuple[str, int]
 
 def measure_in_training(job: Job) -> Record:
     """The same as a training loop under watch."""
-    return measure(job, lambda _case, setup: findings_in_training(setup))
+    return measure(job, findings_in_training)
 
 
-def measure(job: Job, read: Callable[[Case, Setup], list[Finding]] = findings) -> Record:
+def measure(job: Job, read: Callable[[Case, Setup | Program], list[Finding]] = findings) -> Record:
     """Build one case and let the tool look at it; a crash of either is a result too."""
     name, seed = job
     case = CASES[name]
@@ -49,6 +49,7 @@ def _known(case: Case, seed: int) -> dict[str, Any]:
         "fault": case.fault,
         "label": case.label,
         "also": case.also,
+        "cause": case.cause,
         "place": case.layer,
         "seed": seed,
     }

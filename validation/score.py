@@ -22,6 +22,13 @@ class Finding:
     severity: str
     layer: str
     message: str = ""
+    cause: str = ""
+    """Code of the cause, where the tool names one."""
+
+
+def says(finding: Finding, names: frozenset[str]) -> bool:
+    """Whether a finding names one of these types or causes."""
+    return finding.issue_type in names or finding.cause in names
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Record:
     label: frozenset[str]
     seed: int = 0
     also: frozenset[str] = frozenset()
+    cause: tuple[str, ...] = ()
     place: tuple[str, ...] | None = None
     layers: Layers = ()
     findings: tuple[Finding, ...] = ()
@@ -54,13 +62,19 @@ class Record:
 
     @property
     def answer(self) -> Finding | None:
-        """The alarm that counts: the most severe of an acceptable type."""
-        return next((alarm for alarm in self.alarms if alarm.issue_type in self.label), None)
+        """The alarm that counts: the most severe that names an acceptable cause, or else one of an acceptable type."""
+        right = [alarm for alarm in self.alarms if says(alarm, self.label)]
+        return next((alarm for alarm in right if alarm.cause in self.cause), next(iter(right), None))
+
+    @property
+    def cause_named(self) -> bool:
+        """Whether the answer says why."""
+        return self.answer is not None and self.answer.cause in self.cause
 
     @property
     def wrong(self) -> list[Finding]:
-        """Alarms of a type that is not true here."""
-        return [alarm for alarm in self.alarms if alarm.issue_type not in self.label | self.also]
+        """Alarms of a type and a cause that are not true here."""
+        return [alarm for alarm in self.alarms if not says(alarm, self.label | self.also)]
 
     @property
     def located(self) -> bool:
@@ -143,7 +157,7 @@ class ClassScore:
 def score_class(records: Sequence[Record], fault: str) -> ClassScore:
     """Score the runs of one class; precision is over all runs in which its type was raised."""
     own = [r for r in records if r.fault == fault]
-    raised = [r for r in records if any(alarm.issue_type == fault for alarm in r.alarms)]
+    raised = [r for r in records if any(says(alarm, frozenset({fault})) for alarm in r.alarms)]
     placed = [r for r in own if r.place is not None]
     return ClassScore(
         fault=fault,
@@ -165,6 +179,8 @@ class Totals:
     bottlenecks: Share
     false_alarms: Share
     """Healthy runs with an alarm of MEDIUM or above."""
+    causes: Share
+    """Sick programs whose cause was named."""
     crashes: Share
 
 
@@ -174,10 +190,11 @@ def score_all(records: Sequence[Record]) -> Totals:
     alarms = [(r, alarm) for r in records for alarm in r.alarms]
     return Totals(
         recall=share(r.answer is not None for r in sick),
-        precision=share(alarm.issue_type in r.label | r.also for r, alarm in alarms),
+        precision=share(says(alarm, r.label | r.also) for r, alarm in alarms),
         place=share(r.located for r in sick if r.place is not None),
         bottlenecks=share(r.answer is not None for r in sick if r.fault == "BOTTLENECK"),
         false_alarms=share(bool(r.alarms) for r in records if not r.sick),
+        causes=share(r.cause_named for r in sick if r.cause),
         crashes=share(r.error is not None for r in records),
     )
 
@@ -196,7 +213,9 @@ def confusion(records: Sequence[Record]) -> dict[str, Counter[str]]:
         answer = record.answer
         if first and answer and answer.severity == first.severity:
             first = answer
-        said = CRASH if record.error else first.issue_type if first else NOTHING
+        said = CRASH if record.error else NOTHING
+        if first and not record.error:
+            said = first.cause if record.cause and first.cause else first.issue_type
         matrix[record.fault if record.sick else HEALTHY][said] += 1
     return dict(matrix)
 
@@ -222,14 +241,19 @@ def _grouped(records: Iterable[Record], describe) -> list[Failure]:
 
 
 def _told(findings: Sequence[Finding]) -> str:
-    said = dict.fromkeys(f"{f.severity} {f.issue_type} in {f.layer}" for f in findings)
+    said = dict.fromkeys(f"{f.severity} {f.issue_type}{f.cause and f' ({f.cause})'} in {f.layer}" for f in findings)
     return "; ".join([*said][:4]) + (" …" if len(said) > 4 else "") or NOTHING
 
 
 def misses(records: Sequence[Record]) -> list[Failure]:
-    """Sick runs in which no alarm of an acceptable type was raised."""
+    """Sick runs in which no alarm of an acceptable type or cause was raised."""
     missed = (r for r in records if r.sick and r.answer is None and r.error is None)
     return _grouped(missed, lambda r: _told(r.findings))
+
+
+def unexplained(records: Sequence[Record]) -> list[Failure]:
+    """Sick programs that were found by the type of the issue alone."""
+    return _grouped((r for r in records if r.cause and r.answer and not r.cause_named), lambda r: _told(r.alarms))
 
 
 def misplaced(records: Sequence[Record]) -> list[Failure]:

@@ -1,6 +1,7 @@
 """The way from a case to the tool and back, with a tool made by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from validation.adapter import findings
@@ -75,6 +76,35 @@ def test_hints_are_passed_on_where_they_are_taken():
     findings(CASES["rl/finished-policy-with-returns"], CASES["rl/finished-policy-with-returns"].make(0))
     assert Tool.seen["returns"]
     findings(CASES["rnn/tanh-radius-0.5-lag-50"], CASES["rnn/tanh-radius-0.5-lag-50"].make(0))  # takes no such hint
+
+
+class Flow:
+    """Notes that a program ran between its start and its end, and says why it failed."""
+
+    def __init__(self, model, optimizer, *, scaler=None):
+        Tool.seen = {"model": model, "optimizer": optimizer, "scaler": scaler, "open": False}
+
+    def __enter__(self):
+        Tool.seen["open"] = True
+        return self
+
+    def __exit__(self, *_):
+        Tool.seen["open"] = False
+
+    def diagnose(self):
+        issue = SimpleNamespace(**{**vars(ISSUE), "cause": "zero_rate"})
+        return [] if Tool.seen["open"] else [issue]
+
+
+@pytest.mark.parametrize("name", ["loop/in-order-adam", "loop/gan-takes-turns", "loop/mixed-precision-accumulates-2"])
+def test_a_program_runs_under_watch_and_its_cause_comes_back(name, monkeypatch):
+    monkeypatch.setattr(gradient_flow, "watch", Flow)
+    program = CASES[name].make(0)
+    assert findings(CASES[name], program) == [Finding("DEAD", "HIGH", "net.3", "dead", "zero_rate")]
+    assert Tool.seen["model"] is program.model
+    assert Tool.seen["optimizer"] is program.optimizer
+    assert Tool.seen["scaler"] is program.scaler
+    assert program.losses
 
 
 def test_a_run_is_recorded_with_its_layers():

@@ -16,6 +16,7 @@ from validation.score import (
     misses,
     score_all,
     score_class,
+    unexplained,
     wrong_types,
 )
 
@@ -33,8 +34,13 @@ def healthy(*findings, **more):
     return Record(**{**known, "layers": LAYERS, "findings": findings, **more})
 
 
-def finding(kind="DEAD", severity="HIGH", layer="net.4"):
-    return Finding(kind, severity, layer)
+def finding(kind="DEAD", severity="HIGH", layer="net.4", cause=""):
+    return Finding(kind, severity, layer, cause=cause)
+
+
+def loop(*findings, **more):
+    known = {"case": "loop/sick", "family": "loop", "label": ("zero_rate", "SLOW"), "cause": ("zero_rate",)}
+    return sick(*findings, **{"fault": "zero_rate", **known, **more})
 
 
 # --- found or not
@@ -60,6 +66,40 @@ def test_a_type_that_is_also_true_is_neither_found_nor_wrong():
 def test_the_answer_is_the_most_severe_acceptable_alarm():
     record = sick(finding(severity="MEDIUM", layer="net.0"), finding(severity="CRITICAL", layer="net.4"))
     assert record.answer.layer == "net.4"
+
+
+# --- causes of programs
+
+
+def test_a_program_is_found_by_its_cause_or_by_an_acceptable_type():
+    named, found, missed = loop(finding("LOOP", cause="zero_rate")), loop(finding("SLOW")), loop(finding("DEAD"))
+    assert [record.answer is not None for record in (named, found, missed)] == [True, True, False]
+    assert [record.cause_named for record in (named, found, missed)] == [True, False, False]
+    total = score_all([named, found, missed, sick(finding())])
+    assert (total.causes.hits, total.causes.total) == (1, 3)  # a case of a set-up has no cause to name
+    assert [failure.case for failure in unexplained([named, found, missed])] == ["loop/sick"]
+
+
+def test_the_alarm_that_names_the_cause_is_the_answer_even_if_another_is_more_severe():
+    record = loop(finding("SLOW", "CRITICAL", "net.0"), finding("LOOP", "MEDIUM", "net.4", "zero_rate"))
+    assert record.answer.layer == "net.4"
+    assert record.cause_named
+
+
+def test_a_remark_names_no_cause():
+    assert not loop(finding("LOOP", "LOW", cause="zero_rate")).cause_named
+
+
+def test_a_cause_that_is_also_true_is_neither_found_nor_wrong():
+    record = loop(finding("LOOP", cause="loss_stuck"), also=frozenset({"loss_stuck"}))
+    assert record.answer is None
+    assert record.wrong == []
+    assert len(loop(finding("LOOP", cause="broadcast")).wrong) == 1
+
+
+def test_the_confusion_matrix_of_programs_is_one_of_causes():
+    records = [loop(finding("LOOP", cause="zero_rate")), loop(finding("SLOW")), loop()]
+    assert confusion(records)["zero_rate"] == {"zero_rate": 1, "SLOW": 1, NOTHING: 1}
 
 
 # --- where

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from validation.case import FAMILIES, HALVES, Case, Evidence, Setup, Zoo, call, layers_of
+from validation.case import CAUSES, FAMILIES, HALVES, Case, Evidence, Program, Setup, Zoo, call, layers_of
+from validation.evidence.loops import play
 from validation.tasks import blobs
 from validation.zoo import CASES
 
@@ -21,6 +22,10 @@ SICK = [case for case in CASES.values() if case.sick]
 HEALTHY = [case for case in CASES.values() if not case.sick]
 PROVEN = [case for case in CASES.values() if not case.costly or zlib.crc32(case.name.encode()) % 8 == 0]
 """Cases that are measured here: of those that have to train for it an eighth, always the same."""
+
+
+TWO_PROCESSES = "ranks_differ"
+"""The one cause that no single process can show; the tests of the ranks have it."""
 
 
 def named(cases):
@@ -39,9 +44,27 @@ def test_there_are_enough_cases_in_each_half():
 
 
 def test_every_class_is_in_both_halves():
-    classes = {(case.fault, case.half) for case in SICK}
-    assert {fault for fault, _ in classes} == set(IssueType.__members__)
-    assert len(classes) == len(IssueType) * len(HALVES)
+    of_layers = {(case.fault, case.half) for case in SICK if case.family != "loop"}
+    of_loops = {(case.fault, case.half) for case in SICK if case.family == "loop"}
+    assert {fault for fault, _ in of_layers} <= set(IssueType.__members__)
+    assert {fault for fault, _ in of_loops} == set(CAUSES) - {TWO_PROCESSES}
+    for classes in (of_layers, of_loops):
+        assert len(classes) == len({fault for fault, _ in classes}) * len(HALVES)
+
+
+def test_the_class_of_a_loop_is_a_cause_and_no_other_case_has_one():
+    for case in CASES.values():
+        assert bool(case.cause) == (case.sick and case.family == "loop"), case.name
+        assert not case.cause or case.cause[0] == case.fault, case.name
+
+
+def test_there_are_enough_loops_and_enough_that_only_look_broken():
+    loops = [case for case in CASES.values() if case.family == "loop"]
+    twins = {case.control.name for case in loops if case.control}
+    by_half = Counter(case.half for case in loops if case.sick)
+    assert by_half["tune"] >= 50
+    assert by_half["holdout"] >= 40
+    assert sum(not case.sick and case.name not in twins for case in loops) >= 30
 
 
 def test_every_family_has_sick_and_healthy_cases_in_both_halves():
@@ -62,7 +85,8 @@ def test_there_are_enough_bottlenecks_to_speak_of_a_rate():
 
 
 def test_labels_are_types_that_exist():
-    assert {name for case in CASES.values() for name in case.label | case.also} <= set(IssueType.__members__)
+    known = set(IssueType.__members__) | set(CAUSES)
+    assert {name for case in CASES.values() for name in case.label | case.also} <= known
 
 
 def test_a_twin_is_healthy_and_in_the_same_half():
@@ -80,6 +104,10 @@ def test_a_case_runs_one_step_and_its_layer_exists(case):
     setup = case.make(0)
     known = {path for layer in layers_of(setup.model) for path in layer}
     assert set(case.layer or ()) <= known
+    if isinstance(setup, Program):  # to run it takes its whole loop; `test_the_label_is_true` does that for some
+        assert setup.score is not None
+        assert not setup.losses
+        return
     loss = setup.loss_fn(call(setup.model, setup.input_fn()))
     assert loss.dim() == 0
     assert case.sick or loss.isfinite()
@@ -98,6 +126,23 @@ def test_a_case_is_the_same_each_time_it_is_made(case):
         return setup.loss_fn(call(setup.model, setup.input_fn())).item()
 
     assert first_loss() == first_loss()
+
+
+@named([CASES["loop/drop-path-0.4"], CASES["loop/gan-takes-turns"], CASES["loop/experts-one-in-reserve"]])
+def test_a_program_is_the_same_each_time_it_is_run(case):
+    def losses():
+        program = case.make(2)
+        program.run()
+        return program.losses
+
+    assert losses() == losses()
+
+
+def test_a_program_runs_as_well_without_the_measurements_of_its_proof():
+    case = CASES["loop/in-order-adam"]
+    program = case.make(1)
+    program.run()
+    assert program.losses == play(case, 1).program.losses
 
 
 def test_batches_differ_and_leave_the_global_generator_alone():
@@ -153,3 +198,9 @@ def test_a_proof_can_fail():
     healthy = CASES["mlp/relu-he-6x64"]
     for name in ("mlp/relu-6x64-third-bias-minus-10", "mlp/detach-behind-third-6x64", "mlp/sigmoid-default-12x64"):
         assert not CASES[name].proof(healthy, 0).holds
+
+
+@named([CASES["loop/in-order-adam"], CASES["loop/no-zero-grad-adam"], CASES["loop/lora-only-first-factor-by-name"]])
+def test_the_proof_of_a_loop_does_not_hold_for_another(case):
+    other = "loop/step-before-backward" if case.sick else "loop/optimizer-then-copy"
+    assert not case.proof(CASES[other], 0).holds

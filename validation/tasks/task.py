@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -18,9 +18,19 @@ class Task:
     def __init__(self, seed: int, draw: Callable[[torch.Generator], tuple[Any, Any]], loss: Loss) -> None:
         # A generator of its own: batches are the same whatever else draws random numbers meanwhile.
         self._random = torch.Generator().manual_seed(seed + 1000)
+        self._seed = seed
         self._draw = draw
         self._loss = loss
         self.target: Any = None
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        """Yield batches with their targets for ever, as a loader does for an epoch."""
+        while True:
+            yield self._draw(self._random)
+
+    def aside(self) -> tuple[Any, Any]:
+        """Draw a batch from another stream: the loop never sees it, and it is the same each time."""
+        return self._draw(torch.Generator().manual_seed(self._seed + 9000))
 
     def input_fn(self) -> Any:
         """Draw the next batch."""
@@ -57,6 +67,12 @@ class Task:
             return change(batch), target
 
         self._draw = changed
+        return self
+
+    def changed(self, change: Callable[[Any, Any], tuple[Any, Any]]) -> Task:
+        """Return the same task with every batch and its targets changed together."""
+        draw = self._draw
+        self._draw = lambda random: change(*draw(random))
         return self
 
 

@@ -72,6 +72,8 @@ class Issue:
     """What follows from it, such as the layers behind the one where it begins."""
     origin: str = ""
     """Name of the rule that found it, where that is a user's own."""
+    code: str = ""
+    """The cause as one word that stays the same, such as `missing_zero_grad`; empty where a type has one cause."""
 
     @property
     def type(self) -> IssueType:
