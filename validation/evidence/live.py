@@ -147,15 +147,15 @@ def _noting(setup: Setup, note: Callable[[str, Tensor], None]) -> Iterator[None]
         note(inside[-1], scores)
         return torch_soft(scores, dim, *args, **kwargs)
 
-    def product(q: Tensor, k: Tensor, v: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, **more: Any) -> Tensor:
+    def product(q: Tensor, k: Tensor, v: Tensor, attn_mask=None, dropout_p=0.0, is_causal=False, **more: Any) -> Tensor:
         scores = q @ k.transpose(-1, -2) * (more.get("scale") or 1 / math.sqrt(q.shape[-1]))
-        if more.get("is_causal"):
+        if is_causal:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
         elif attn_mask is not None:
             bars = attn_mask.dtype == torch.bool
             scores = scores.masked_fill(~attn_mask, -math.inf) if bars else scores + attn_mask
         note(inside[-1], scores)
-        return fused(q, k, v, attn_mask, dropout_p, **more)
+        return fused(q, k, v, attn_mask, dropout_p, is_causal, **more)
 
     with ExitStack() as stack:
         for path, module in setup.model.named_modules():
