@@ -206,12 +206,14 @@ def adding(seed: int, length: int = 20, batch: int = 48, early: bool = False) ->
 
 
 def tanks(seed: int, length: int = 30, kinds: int = 5, batch: int = 32) -> Task:
-    """A one-hot sign at the start, then one-hot noise of other signs; at the end, which was it?"""
+    """A one-hot sign at the start, then faint signs of other kinds; at the end, which was it?"""
 
     def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
         sign = torch.randint(kinds, (batch,), generator=random)
         rest = kinds + torch.randint(3, (batch, length - 1), generator=random)
-        return F.one_hot(torch.cat([sign[:, None], rest], dim=1), kinds + 3).float(), sign
+        x = F.one_hot(torch.cat([sign[:, None], rest], dim=1), kinds + 3).float()
+        x[:, 1:] *= 0.3
+        return x, sign
 
     return Task(seed, draw, F.cross_entropy)
 
