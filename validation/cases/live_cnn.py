@@ -104,7 +104,9 @@ zoo.sick(
     layer="conv.1",
     control=three,
 )
-tanh = zoo.healthy("strokes-functional-tanh-3x16", lambda s: simple(s, gaussian_(Net([1, 16, 16, 16], torch.tanh), 1.2)))
+tanh = zoo.healthy(
+    "strokes-functional-tanh-3x16", lambda s: simple(s, gaussian_(Net([1, 16, 16, 16], torch.tanh), 1.2))
+)
 zoo.sick(
     "strokes-functional-tanh-3x16-bytes-times-255",
     lambda s: simple(s, gaussian_(Net([1, 16, 16, 16], torch.tanh, units=255.0), 1.2), lr=1e-3),
@@ -186,7 +188,9 @@ class Rebuild(nn.Module):
         return self.d2(self.act(self.d1(h)))
 
 
-rebuilt = zoo.healthy("pictures-rebuilt-from-8-channels", lambda s: live(Rebuild(8), pictures(s, 14), lr=1e-2, steps=80))
+rebuilt = zoo.healthy(
+    "pictures-rebuilt-from-8-channels", lambda s: live(Rebuild(8), pictures(s, 14), lr=1e-2, steps=80)
+)
 zoo.sick(
     "pictures-rebuilt-from-1-channel-of-14-factors",
     lambda s: live(Rebuild(1), pictures(s, 14), lr=1e-2, steps=80),
@@ -247,7 +251,12 @@ class Summary(nn.Module):
     def __init__(self, numbers: int) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU()
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3),
+            nn.ReLU(),
         )
         self.project, self.classify = nn.Linear(128, numbers), nn.Linear(numbers, 8)
 

@@ -625,9 +625,7 @@ def broken_rows(seed: int, size: float) -> Setup:
     """Every tenth batch of ratings comes from another scale."""
     now = every(10, 6)
     task = ratings(seed)
-    return live(
-        Factors(), task.with_loss(lambda y, t: F.mse_loss(y, t * (size if now() else 1.0))), lr=1e-2, steps=70
-    )
+    return live(Factors(), task.with_loss(lambda y, t: F.mse_loss(y, t * (size if now() else 1.0))), lr=1e-2, steps=70)
 
 
 level = zoo.healthy("ratings-of-one-scale", lambda s: broken_rows(s, 1.0))
@@ -654,9 +652,7 @@ def outliers(seed: int, size: float) -> Setup:
     return live(model, regression(seed, 12, 1, 48).mapped(change), "SGD", 1e-4, 70, clip=1.0)
 
 
-clean = zoo.healthy(
-    "regression-clipped-sgd-clean-rows", lambda s: outliers_at_rate(s, 1.0, 0.1), thrives(0.05)
-)
+clean = zoo.healthy("regression-clipped-sgd-clean-rows", lambda s: outliers_at_rate(s, 1.0, 0.1), thrives(0.05))
 
 
 def outliers_at_rate(seed: int, size: float, lr: float) -> Setup:
@@ -680,9 +676,7 @@ def paced(seed: int, kind: str, lr: float, **more) -> Setup:
 
 
 pace = zoo.healthy("autoencoder-sgd-momentum-0.1", lambda s: paced(s, "SGD", 0.1, momentum=0.9))
-zoo.sick(
-    "autoencoder-adamw-1e-9", lambda s: paced(s, "AdamW", 1e-9), does_not_move(steps=50), "SLOW", control=pace
-)
+zoo.sick("autoencoder-adamw-1e-9", lambda s: paced(s, "AdamW", 1e-9), does_not_move(steps=50), "SLOW", control=pace)
 zoo.sick(
     "autoencoder-sgd-3e-8", lambda s: paced(s, "SGD", 3e-8, momentum=0.9), does_not_move(steps=50), "SLOW", control=pace
 )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import (
+    both,
     breaks,
     diverges,
     does_not_move,
@@ -32,7 +33,7 @@ from validation.setups import live
 from validation.tasks import Task, adding, brackets, every, markov, swings, tanks
 
 zoo = Zoo("rnn", half="live", analyzer="recurrent", proof=thrives())
-FORGETS = lasting(time_ratio(below=1e-4))
+FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
 
 
 def told(model: nn.Module, task: Task, lag: int | None = None, **more) -> Setup:
@@ -52,7 +53,7 @@ def lstm(width: int, forget: float, layers: int = 1, **more) -> nn.LSTM:
 
 # --- memory that is too short
 
-keeps = zoo.healthy("signs-lstm-28-forget-bias-5", lambda s: signs(s, lstm(28, 5.0), lr=2e-2, steps=80))
+keeps = zoo.healthy("signs-lstm-28-forget-bias-5", lambda s: signs(s, lstm(28, 5.0)))
 zoo.sick(
     "signs-lstm-28-forget-bias-minus-3",
     lambda s: signs(s, lstm(28, -3.0)),
@@ -173,11 +174,11 @@ zoo.sick(
 
 projected = zoo.healthy(
     "signs-lstm-40-projected-to-10-forget-bias-5",
-    lambda s: signs(s, lstm(40, 5.0, proj_size=10), 24, 10, lr=2e-2, steps=80),
+    lambda s: signs(s, lstm(40, 5.0, proj_size=10), 24, 10, lr=4e-3, steps=80),
 )
 zoo.sick(
     "signs-lstm-40-projected-to-10-forget-bias-minus-4",
-    lambda s: signs(s, lstm(40, -4.0, proj_size=10), 24, 10),
+    lambda s: signs(s, lstm(40, -4.0, proj_size=10), 24, 10, lr=4e-3, steps=80),
     FORGETS,
     *SHORT,
     layer="rnn",

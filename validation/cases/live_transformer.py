@@ -38,9 +38,7 @@ def gpt(
     seed: int, depth: int = 3, at: int | None = None, width: int = 32, lr: float = 2e-3, vocabulary: int = 16, **fault
 ) -> Setup:
     """Attention by einsum over a small language; `at` says which layer has the fault, by default all."""
-    layers = [
-        Layer(Einsum(width, 4, causal=True, **(fault if at in (None, i) else {})), width) for i in range(depth)
-    ]
+    layers = [Layer(Einsum(width, 4, causal=True, **(fault if at in (None, i) else {})), width) for i in range(depth)]
     task = markov(seed, vocabulary, 12, 12).with_loss(of_object(token_loss))
     return live(Gpt(vocabulary, width, layers), task, lr=lr)
 
@@ -115,9 +113,7 @@ class Fused(nn.Module):
         self.v_proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            p(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        q, k, v = (p(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
         q, k = (t.repeat_interleave(self.heads // t.shape[1], dim=1) for t in (q, k))
         bias = None
         if self.slope:

@@ -32,8 +32,7 @@ def language(seed: int, layers: list[nn.Module], width: int = 32, batch: int = 1
 
 def previous(seed: int) -> Setup:
     """One head looks sharply at the place `length + 1` back, which is where the copy comes from."""
-    setup = live(Gpt(11, 32, [Back(32, 7), Layer(Einsum(32, 4, causal=True), 32)]), copying(seed).with_loss(_copied))
-    return setup
+    return live(Gpt(11, 32, [Back(32, 7), Layer(Einsum(32, 4, causal=True), 32)]), copying(seed).with_loss(_copied))
 
 
 def _copied(output, target: Tensor) -> Tensor:
@@ -96,9 +95,7 @@ class Window(nn.Module):
         return self.attn(x, x, x, attn_mask=far, need_weights=False)[0]
 
 
-zoo.healthy(
-    "vit-window-of-five", lambda s: vit(s, [Layer(Window(32), 32) for _ in range(2)], lr=3e-3), thrives(0.05)
-)
+zoo.healthy("vit-window-of-five", lambda s: vit(s, [Layer(Window(32), 32) for _ in range(2)], lr=3e-3), thrives(0.05))
 
 
 class Rotary(nn.Module):

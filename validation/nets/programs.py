@@ -119,7 +119,9 @@ class Gpt(nn.Module):
 class Reader(nn.Module):
     """Projects vectors, adds positions, runs layers, answers from the last token or from the mean."""
 
-    def __init__(self, dim: int, width: int, layers: Sequence[nn.Module], out: int, last=False, length: int = 0) -> None:
+    def __init__(
+        self, dim: int, width: int, layers: Sequence[nn.Module], out: int, last=False, length: int = 0
+    ) -> None:
         super().__init__()
         self.inp, self.layers, self.out = nn.Linear(dim, width), nn.ModuleList(layers), nn.Linear(width, out)
         self.pos = nn.Parameter(0.1 * torch.randn(1, length, width)) if length else None

@@ -212,6 +212,7 @@ def tanks(seed: int, length: int = 30, kinds: int = 5, batch: int = 32) -> Task:
         sign = torch.randint(kinds, (batch,), generator=random)
         rest = kinds + torch.randint(3, (batch, length - 1), generator=random)
         x = F.one_hot(torch.cat([sign[:, None], rest], dim=1), kinds + 3).float()
+        x[:, 0] *= 4
         x[:, 1:] *= 0.3
         return x, sign
 
