@@ -6,6 +6,8 @@ Half: live.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,8 +42,7 @@ class Net(nn.Module):
 
     def __init__(self, widths: list[int], act=torch.relu, classes: int = 8, stride: int = 1, units: float = 1.0):
         super().__init__()
-        pairs = zip(widths, widths[1:], strict=False)
-        self.conv = nn.ModuleList(nn.Conv2d(a, b, 3, stride=stride, padding=1) for a, b in pairs)
+        self.conv = nn.ModuleList(nn.Conv2d(a, b, 3, stride=stride, padding=1) for a, b in pairwise(widths))
         self.fc, self.act, self.units = nn.Linear(widths[-1], classes), act, units
 
     def forward(self, x: Tensor) -> Tensor:
@@ -405,8 +406,13 @@ class Adversary(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.make = nn.Sequential(
-            nn.Linear(8, 128), nn.SiLU(), nn.Unflatten(1, (8, 4, 4)), nn.ConvTranspose2d(8, 8, 2, stride=2), nn.SiLU(), nn.Conv2d(8, 1, 3, padding=1)
-        )  # fmt: skip
+            nn.Linear(8, 128),
+            nn.SiLU(),
+            nn.Unflatten(1, (8, 4, 4)),
+            nn.ConvTranspose2d(8, 8, 2, stride=2),
+            nn.SiLU(),
+            nn.Conv2d(8, 1, 3, padding=1),
+        )
         self.judge = nn.Sequential(
             nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(256, 1)
         )

@@ -196,17 +196,30 @@ def modules(*parts: nn.Module, task: Task, **more) -> Setup:
 zoo.healthy(
     "dropout-0.5-twice",
     lambda s: modules(
-        nn.Linear(20, 96), nn.ReLU(), nn.Dropout(0.5), nn.Linear(96, 96), nn.ReLU(), nn.Dropout(0.5), nn.Linear(96, 6),
+        nn.Linear(20, 96),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(96, 96),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(96, 6),
         task=blobs(s, 20, 6, 64, 0.8),
     ),
-)  # fmt: skip
+)
 zoo.healthy(
     "batch-norm-in-batches-of-6",
     lambda s: modules(
-        nn.Linear(20, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 48), nn.BatchNorm1d(48), nn.ReLU(),
-        nn.Linear(48, 6), task=blobs(s, 20, 6, 6, 1.0), steps=80,
+        nn.Linear(20, 48),
+        nn.BatchNorm1d(48),
+        nn.ReLU(),
+        nn.Linear(48, 48),
+        nn.BatchNorm1d(48),
+        nn.ReLU(),
+        nn.Linear(48, 6),
+        task=blobs(s, 20, 6, 6, 1.0),
+        steps=80,
     ),
-)  # fmt: skip
+)
 
 
 def resting(seed: int, share: float) -> Setup:
@@ -494,10 +507,15 @@ zoo.healthy("largest-of-a-set", lambda s: live(Sets(), heaps(s), lr=5e-3, steps=
 zoo.healthy(
     "spectral-and-weight-norm",
     lambda s: modules(
-        parametrizations.spectral_norm(nn.Linear(20, 48)), nn.GELU(), parametrizations.weight_norm(nn.Linear(48, 48)),
-        nn.GELU(), nn.Linear(48, 6), task=blobs(s, 20, 6, 64, 0.8), lr=1e-2,
+        parametrizations.spectral_norm(nn.Linear(20, 48)),
+        nn.GELU(),
+        parametrizations.weight_norm(nn.Linear(48, 48)),
+        nn.GELU(),
+        nn.Linear(48, 6),
+        task=blobs(s, 20, 6, 64, 0.8),
+        lr=1e-2,
     ),
-)  # fmt: skip
+)
 
 
 class Student(nn.Module):

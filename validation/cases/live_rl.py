@@ -241,11 +241,13 @@ class Dueling(nn.Module):
 
     def __init__(self, narrow: int = 32) -> None:
         super().__init__()
-        self.net = nn.ModuleDict({
-            "body": nn.Sequential(nn.Linear(10, 48), nn.ReLU(), nn.Linear(48, narrow), nn.ReLU()),
-            "value": nn.Linear(narrow, 1),
-            "advantage": nn.Linear(narrow, 5),
-        })  # fmt: skip
+        self.net = nn.ModuleDict(
+            {
+                "body": nn.Sequential(nn.Linear(10, 48), nn.ReLU(), nn.Linear(48, narrow), nn.ReLU()),
+                "value": nn.Linear(narrow, 1),
+                "advantage": nn.Linear(narrow, 5),
+            }
+        )
         self.goal = deepcopy(self.net).requires_grad_(False)
 
     def values(self, net: nn.ModuleDict, state: Tensor) -> Tensor:

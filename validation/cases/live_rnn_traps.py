@@ -58,7 +58,7 @@ class Bidirectional(nn.Module):
         self.tag = nn.Linear(32, 4)
 
     def forward(self, tokens: Tensor) -> dict[str, Tensor]:
-        states, last = self.rnn(self.words(tokens))
+        states, _ = self.rnn(self.words(tokens))
         return {"logits": self.tag(states), "states": states}
 
 
@@ -102,7 +102,7 @@ class Packed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rnn, self.fc = nn.LSTM(2, 24, batch_first=True), nn.Linear(24, 1)
+        self.rnn, self.fc = gate_bias_(nn.LSTM(2, 24, batch_first=True), 1, 3.0), nn.Linear(24, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         lengths = 10 + torch.arange(len(x)) % 4

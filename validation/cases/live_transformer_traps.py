@@ -155,7 +155,10 @@ class Linearised(nn.Module):
         return self.proj(q @ (k.transpose(1, 2) @ v) / (q @ k.sum(dim=1)[..., None]))
 
 
-zoo.healthy("heaps-linear-attention-2x32", lambda s: live(Reader(6, 32, [Layer(Linearised(32), 32) for _ in range(2)], 6), heaps(s)))  # fmt: skip
+zoo.healthy(
+    "heaps-linear-attention-2x32",
+    lambda s: live(Reader(6, 32, [Layer(Linearised(32), 32) for _ in range(2)], 6), heaps(s)),
+)
 
 # --- starts, norms, depth
 
@@ -214,9 +217,19 @@ zoo.healthy(
         markov(s, 16, 12, 12).with_loss(of_object(token_loss)).scaled(1e-4),
     ),
 )
-zoo.healthy("gpt-untied-squared-relu", lambda s: live(
-    Gpt(16, 32, [Layer(Einsum(32, 4, causal=True), 32, lambda h: torch.relu(h).square()) for _ in range(2)], tied=False),
-    markov(s, 16, 12, 12).with_loss(of_object(token_loss)), lr=2e-3))  # fmt: skip
+zoo.healthy(
+    "gpt-untied-squared-relu",
+    lambda s: live(
+        Gpt(
+            16,
+            32,
+            [Layer(Einsum(32, 4, causal=True), 32, lambda h: torch.relu(h).square()) for _ in range(2)],
+            tied=False,
+        ),
+        markov(s, 16, 12, 12).with_loss(of_object(token_loss)),
+        lr=2e-3,
+    ),
+)
 
 
 class Thrifty(nn.Module):
@@ -297,4 +310,8 @@ class Spelled(nn.Module):
         return self.tag(x)
 
 
-zoo.healthy("vit-one-head-width-16", lambda s: live(Patches(16, [Layer(Fused(16, 1), 16)]), strokes(s), lr=5e-3, steps=80), thrives(0.05))  # fmt: skip
+zoo.healthy(
+    "vit-one-head-width-16",
+    lambda s: live(Patches(16, [Layer(Fused(16, 1), 16)]), strokes(s), lr=5e-3, steps=80),
+    thrives(0.05),
+)
