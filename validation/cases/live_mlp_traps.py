@@ -150,7 +150,7 @@ zoo.healthy(
     "batches-of-3", lambda s: live(small(20, 48, 48, 6), blobs(s, 20, 6, 3, 1.2), lr=2e-3, steps=100), thrives(0.1)
 )
 zoo.healthy("adagrad-0.05", lambda s: live(small(20, 48, 48, 6), blobs(s, 20, 6, 64, 0.8), "Adagrad", 0.05))
-zoo.healthy("rmsprop-1e-3", lambda s: live(small(20, 48, 48, 6), blobs(s, 20, 6, 64, 0.8), "RMSprop", 1e-3))
+zoo.healthy("gelu-2x48-rmsprop-1e-3", lambda s: live(small(20, 48, 48, 6), blobs(s, 20, 6, 64, 0.8), "RMSprop", 1e-3))
 zoo.healthy("weight-decay-0.1-adamw", lambda s: live(small(20, 48, 48, 6), blobs(s, 20, 6, 64, 0.8), weight_decay=0.1))
 zoo.healthy("ratings-sparse-embeddings-adagrad", lambda s: live(Factors(sparse=True), ratings(s), "Adagrad", 0.2, 60))
 

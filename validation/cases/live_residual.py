@@ -90,7 +90,7 @@ zoo.sick(
     lambda s: pictures(s, [Pre(16), Waist(16, cut=True), Pre(16)]),
     lasting(no_gradient("stem", "blocks.0", "blocks.1")),
     "DISCONNECTED",
-    layer=("blocks.1.out", "blocks.1.into", "blocks.1"),
+    layer=("blocks.1.out", "blocks.1.into"),
     also={"DEAD"},
     control=open_waist,
 )

@@ -172,17 +172,31 @@ zoo.sick(
 )
 
 
-projected = zoo.healthy(
-    "signs-lstm-40-projected-to-10-forget-bias-5",
-    lambda s: signs(s, lstm(40, 5.0, proj_size=10), 24, 10, lr=4e-3, steps=80),
-)
+class Gated(nn.Module):
+    """A minimal gated unit by hand: one gate says how much of the state is new."""
+
+    def __init__(self, dim: int, width: int, bias: float) -> None:
+        super().__init__()
+        self.hidden_size, self.f, self.h = width, nn.Linear(dim + width, width), nn.Linear(dim + width, width)
+        nn.init.constant_(self.f.bias, bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        state, states = x.new_zeros(len(x), self.hidden_size), []
+        for now in x.unbind(1):
+            gate = torch.sigmoid(self.f(torch.cat([now, state], dim=1)))
+            state = (1 - gate) * state + gate * torch.tanh(self.h(torch.cat([now, gate * state], dim=1)))
+            states.append(state)
+        return torch.stack(states, dim=1), state
+
+
+gated = zoo.healthy("signs-own-gated-unit-keeps", lambda s: signs(s, Gated(12, 28, -3.5), 24, lr=5e-3), thrives(0.3))
 zoo.sick(
-    "signs-lstm-40-projected-to-10-forget-bias-minus-4",
-    lambda s: signs(s, lstm(40, -4.0, proj_size=10), 24, 10, lr=4e-3, steps=80),
+    "signs-own-gated-unit-overwrites",
+    lambda s: signs(s, Gated(12, 28, 6.0), 24, lr=3e-3),
     FORGETS,
     *SHORT,
-    layer="rnn",
-    control=projected,
+    layer=("rnn.f", "rnn.h"),
+    control=gated,
 )
 
 # --- states that grow or never settle

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases.live_rnn import Loop, gru_cell, lstm, signs, told
+from validation.cases.live_rnn import Gated, Loop, gru_cell, lstm, signs, told
 from validation.evidence import thrives
 from validation.nets import gate_bias_
 from validation.nets.programs import Tagger
@@ -113,24 +113,7 @@ class Packed(nn.Module):
 zoo.healthy("early-sum-packed-sequences", lambda s: live(Packed(), adding(s, 14, early=True), lr=1e-2, steps=80))
 
 
-class Gated(nn.Module):
-    """a minimal gated unit by hand."""
-
-    def __init__(self, dim: int, width: int) -> None:
-        super().__init__()
-        self.hidden_size, self.f, self.h = width, nn.Linear(dim + width, width), nn.Linear(dim + width, width)
-        nn.init.constant_(self.f.bias, -1.5)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        state, states = x.new_zeros(len(x), self.hidden_size), []
-        for now in x.unbind(1):
-            gate = torch.sigmoid(self.f(torch.cat([now, state], dim=1)))
-            state = (1 - gate) * state + gate * torch.tanh(self.h(torch.cat([now, gate * state], dim=1)))
-            states.append(state)
-        return torch.stack(states, dim=1), state
-
-
-zoo.healthy("swings-own-minimal-gated-unit", lambda s: forecast(s, Gated(2, 24), 24, steps=40))
+zoo.healthy("swings-own-minimal-gated-unit", lambda s: forecast(s, Gated(2, 24, -1.5), 24, steps=40))
 
 
 class Diagonal(nn.Module):

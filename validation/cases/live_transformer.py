@@ -59,7 +59,7 @@ zoo.sick(
     lambda s: gpt(s, at=1, scale=500.0),
     lasting(attends_sharply("h.1.attn", others_above=0.4)),
     "ENTROPY_COLLAPSE",
-    layer=("h.1.attn.qkv", "h.1.attn"),
+    layer="h.1.attn.qkv",
     also=SHARP,
     control=small_gpt,
 )
@@ -304,7 +304,7 @@ zoo.sick(
     lambda s: gpt(s, 4, at=2, scale=2.5, one_head=True),
     lasting(heads_agree("h.2.attn")),
     "HEAD_DIVERSITY",
-    layer=("h.2.attn.qkv", "h.2.attn"),
+    layer="h.2.attn.qkv",
     also=ONE,
     control=focused,
 )
