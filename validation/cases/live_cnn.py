@@ -106,7 +106,8 @@ zoo.sick(
     control=three,
 )
 tanh = zoo.healthy(
-    "strokes-functional-tanh-3x16", lambda s: simple(s, gaussian_(Net([1, 16, 16, 16], torch.tanh), 1.2))
+    "strokes-functional-tanh-3x16",
+    lambda s: simple(s, gaussian_(Net([1, 16, 16, 16], torch.tanh), 1.2), lr=1e-2, steps=80),
 )
 zoo.sick(
     "strokes-functional-tanh-3x16-bytes-times-255",

@@ -179,11 +179,11 @@ class Scaled(nn.Module):
 
 zoo.healthy(
     "patches-layer-scale-from-1e-6",
-    lambda s: live(Reader(24, 32, [Scaled(32, 1e-6) for _ in range(3)], 6), patches(s, batch=16), lr=1e-3),
+    lambda s: live(Reader(24, 32, [Scaled(32, 1e-6) for _ in range(3)], 6), patches(s, batch=16), lr=3e-3),
 )
 zoo.healthy(
     "patches-layer-scale-from-0",
-    lambda s: live(Reader(24, 32, [Scaled(32, 0.0) for _ in range(3)], 6), patches(s, batch=16), lr=1e-3),
+    lambda s: live(Reader(24, 32, [Scaled(32, 0.0) for _ in range(3)], 6), patches(s, batch=16), lr=3e-3),
 )
 
 
