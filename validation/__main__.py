@@ -24,9 +24,12 @@ console = Console()
 
 
 def chosen(half: str, only: str | None) -> list[Case]:
-    """Cases of a half whose name or class fits a pattern; a word without wildcards fits anywhere."""
+    """Cases of a half whose name or class fits a pattern; a word without wildcards fits anywhere.
+
+    "both" leaves out the programs that train: they are not for the analyzers, and are looked at once.
+    """
     pattern = "*" if only is None else only if set("*?[") & set(only) else f"*{only}*"
-    mine = (c for c in CASES.values() if half in (c.half, "both"))
+    mine = (c for c in CASES.values() if c.half in (("tune", "holdout") if half == "both" else (half,)))
     return [c for c in mine if any(fnmatch.fnmatchcase(text, pattern.lower()) for text in (c.name, c.fault.lower()))]
 
 
@@ -83,7 +86,12 @@ def verify_labels(jobs: list[Job], workers: int) -> bool:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--half", type=click.Choice([*HALVES, "both"]), default="both", help="Tune on one, report both.")
+@click.option(
+    "--half",
+    type=click.Choice([*HALVES, "both"]),
+    default="both",
+    help="Tune on one, report both; live: training loops.",
+)
 @click.option("--seeds", type=click.IntRange(min=1), default=5, help="Seeds per case.")
 @click.option("--only", metavar="PATTERN", help="Cases whose name or class fits: 'cnn/*', lstm, bottleneck.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, help="Processes.")

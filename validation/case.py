@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop")
-HALVES = ("tune", "holdout")
+HALVES = ("tune", "holdout", "live")
+"""For tuning, set aside, and set aside as programs that train for real: each with an optimizer of its own."""
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
 HEALTHY = "HEALTHY"
 """The class of a case that has no fault."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -142,3 +143,33 @@ def play(seed: int, dims: tuple[int, ...], rules: Rules, spread: float = 1.0) ->
     """Seat as many players as there are `dims`, each at a random move."""
     random = torch.Generator().manual_seed(seed + 20)
     return played(Players(rules, [spread * torch.randn(dim, generator=random) for dim in dims]), random, 48)
+
+
+# --- programs that train
+
+
+def live(
+    model: nn.Module,
+    task: Task,
+    kind: str = "AdamW",
+    lr: float = 3e-3,
+    steps: int = 40,
+    *,
+    clip: float | None = None,
+    rate: Callable[[int], float] | None = None,
+    hints: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Setup:
+    """Put a model under an optimizer for real training, with clipping and a schedule of the rate if asked for.
+
+    Both hang on the optimizer's own hooks, so that a plain loop of forward, backward and step has them too.
+    """
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimizer = getattr(torch.optim, kind)(trainable, lr=lr, **options)
+    if rate is not None:
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+        optimizer.register_step_post_hook(lambda *_: schedule.step())
+    if clip is not None:
+        optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(trainable, clip) and None)
+    return pair(model, task, optimizer=optimizer, steps=steps, hints=hints or {}, kwargs=kwargs or {})

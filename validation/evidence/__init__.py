@@ -1,6 +1,17 @@
 """Independent measurements that say whether a label is true. Nothing of the tool is used."""
 
 from validation.evidence.attention import equal_heads, heads_differ, sharp_attention, tokens_alike
+from validation.evidence.live import (
+    at_last,
+    attends_sharply,
+    breaks,
+    flat_behind,
+    heads_agree,
+    lags,
+    lasting,
+    never_fires,
+    thrives,
+)
 from validation.evidence.play import circles, explores, settles, stays_even
 from validation.evidence.recurrent import apart, forgets, gates_flat, learns_lag, states_flat, states_rank, time_ratio
 from validation.evidence.signal import (
@@ -35,8 +46,11 @@ from validation.evidence.training import (
 __all__ = [
     "activation_growth",
     "apart",
+    "at_last",
+    "attends_sharply",
     "both",
     "bounces",
+    "breaks",
     "channel_rank",
     "circles",
     "converged",
@@ -47,14 +61,19 @@ __all__ = [
     "equal_heads",
     "equal_units",
     "explores",
+    "flat_behind",
     "forgets",
     "gates_flat",
     "gradient_norms_spread",
     "gradient_ratio",
+    "heads_agree",
     "heads_differ",
     "judged",
+    "lags",
+    "lasting",
     "learns_lag",
     "learns_less",
+    "never_fires",
     "no_gradient",
     "not_finite",
     "rank_at_most",
@@ -67,6 +86,7 @@ __all__ = [
     "states_flat",
     "states_rank",
     "stays_even",
+    "thrives",
     "time_ratio",
     "tokens_alike",
     "trace",

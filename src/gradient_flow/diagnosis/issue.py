@@ -106,6 +106,7 @@ class Issue:
             "step": self.step,
             "consequences": [issue.to_dict() for issue in self.consequences],
             **({"origin": self.origin} if self.origin else {}),
+            **({"code": self.code} if self.code else {}),
         }
 
     @classmethod
@@ -124,6 +125,7 @@ class Issue:
                 step=step if isinstance(step, int) else None,
                 consequences=[cls.from_dict(each) for each in plain.get("consequences") or ()],
                 origin=str(plain.get("origin") or ""),
+                code=str(plain.get("code") or ""),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
