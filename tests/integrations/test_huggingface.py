@@ -111,6 +111,33 @@ def train_logs(trainer):
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
+def test_a_block_around_the_trainer_names_the_error(tmp_path):
+    model = Net()
+    model.fail_at = 4
+
+    def crash():
+        with gf.GradientFlowCallback(tmp_path / "run") as callback:
+            make(tmp_path, [callback], model).train()
+
+    with pytest.raises(RuntimeError, match="broken"):
+        crash()
+    said = "The run ended with RuntimeError: the data is broken at step 3; nothing else was found."
+    assert gf.diagnose(tmp_path / "run").message == said
+
+
+def test_the_trainers_schedule_clip_and_settings_are_told(tmp_path):
+    callback = gf.GradientFlowCallback(tmp_path / "run", config={"mine": 1})
+    make(tmp_path, [callback], max_grad_norm=0.3, lr_scheduler_type="linear", bf16=True).train()
+    run = gf.load_run(tmp_path / "run")
+    (optimizer,) = run.about["optimizers"]
+    assert optimizer["class"] == "AdamW"
+    assert optimizer["scheduler"].startswith("LambdaLR (_get_linear_schedule")
+    assert run.about["clipping"] == {"by": "norm", "limit": 0.3}
+    assert run.about["amp"]["autocast"] in ("bfloat16", "bf16")
+    assert run.about["config"] == {"mine": 1}
+    assert run.ending.state == "finished"
+
+
 @pytest.mark.parametrize(
     ("settings", "rel"),
     [
@@ -251,6 +278,8 @@ def test_no_hook_survives_an_error(tmp_path):
     assert hooks_of(trainer) == 0
     assert torch.nn.utils.clip_grad._clip_grads_with_norm_ is original
     assert [*gf.load_run(tmp_path / "run").records][-1]["kind"] == "end"
+    said = "The run failed: the Trainer stopped before its end at step 3; nothing else was found."
+    assert gf.diagnose(tmp_path / "run").message == said  # somebody else caught what it raised
 
     callback = gf.GradientFlowCallback()  # the next training of the same Trainer ends it too
     trainer = make(tmp_path, [callback], failing())

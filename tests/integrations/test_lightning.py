@@ -165,6 +165,11 @@ def test_files_are_left_after_an_exception_and_an_interrupt(tmp_path, error):
         fit(tmp_path, Fails(), gf.GradientStatisticsCallback(5))
     assert load(tmp_path)["step"] == [5, 10]
     assert (tmp_path / "gradient_statistics.png").exists()
+    found = gf.diagnose(tmp_path)
+    if isinstance(error, RuntimeError):
+        assert found.message == "The run ended with RuntimeError: boom at step 12; nothing else was found."
+    else:
+        assert found.ending.state == "interrupted"
 
 
 def test_several_optimizers_make_one_entry_per_step(tmp_path):

@@ -23,7 +23,7 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
 
     \b
     Exit status: 0  healthy, or nothing as grave as --fail-on
-                 1  at least one issue of that severity
+                 1  at least one issue of that severity, or an error ended the run
                  2  the run cannot be read, or holds no step
 
     Example: gradient-flow diagnose runs/exp1 --fail-on high

@@ -94,7 +94,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Start watching the optimizer, which exists from here on."""
-        self._stopped_early()
+        self.close(STOPPED_EARLY)  # one that is still watched did not come to its end
         if disabled():
             return
         if self.left_out:
@@ -178,10 +178,6 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
         if self.flow is not None:
             self.flow.close(error)
 
-    def _stopped_early(self) -> None:
-        """A training that is still watched when the next begins did not come to its end."""
-        self.close(STOPPED_EARLY)
-
     def _describe(self, flow: Flow, args: Any, scheduler: Any) -> None:
         """What the Trainer knows of its run, beside what the watch sees."""
         flow.describer.add_scheduler(scheduler)
@@ -195,7 +191,8 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(error)
+        # A flow that is still open here was left by the Trainer on its way, whoever caught the exception.
+        self.close(error if error is not None else STOPPED_EARLY)
 
     # ---- parts ----------------------------------------------------------------------------------------------------
 

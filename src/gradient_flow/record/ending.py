@@ -85,7 +85,8 @@ class Ending:
         'The run ended with ValueError: bad batch at step 41.'
         """
         if self.state == FAILED:
-            return f"The run ended with {self.what}{_at(self.step)}."
+            how = "ended with" if self.error or not self.message else "failed:"
+            return f"The run {how} {self.what}{_at(self.step)}."
         if self.state == INTERRUPTED:
             return f"The run was interrupted{_at(self.step)}."
         if self.state == SILENT:
