@@ -1,6 +1,7 @@
 """The loss of a step without being told: that of its backward passes, or none where it is not certain."""
 
 import contextlib
+import gc
 import time
 
 import pytest
@@ -300,14 +301,22 @@ def test_a_pass_that_failed_leaves_no_loss():
 
 
 def test_switched_off_and_closed_nobody_listens(monkeypatch):
-    backward = torch.autograd.backward
-    model, optimizer = model_and_optimizer()
+    gc.collect()  # watches that other tests dropped
+    others, (model, optimizer) = len(listening._listeners), model_and_optimizer()
     with gf.watch(model, optimizer):
-        assert torch.autograd.backward is not backward
-    assert torch.autograd.backward is backward
+        assert len(listening._listeners) == others + 1
+    assert len(listening._listeners) == others
     monkeypatch.setenv("GRADIENT_FLOW_DISABLE", "1")
     with gf.watch(model, optimizer):
-        assert torch.autograd.backward is backward
+        assert len(listening._listeners) == others
+
+
+def test_neither_after_a_watch_that_was_dropped_without_an_end():
+    gc.collect()
+    others, (model, optimizer) = len(listening._listeners), model_and_optimizer()
+    gf.watch(model, optimizer)
+    gc.collect()
+    assert len(listening._listeners) == others
 
 
 # ---- devices, every Nth step, cost --------------------------------------------------------------------------------
