@@ -266,15 +266,18 @@ def test_one_that_steps_later_is_counted_from_the_first_record_on(folder):
     assert gf.load_run(folder / "out").series("optimizer").tolist() == [0, 0, 0, 1]
 
 
-def test_a_model_that_is_gone_before_the_step_leaves_positions_for_names(folder):
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_model_that_is_gone_before_the_step_leaves_names_or_positions(folder, seen):
     made = "weights = [model[0].weight, model[2].weight]\noptimizer = torch.optim.SGD(weights, lr=0.1)"
     clip = "model = None; nn.utils.clip_grad_norm_(weights, 1.0)"
     text = CLIPPED.format(early="", made=made, clip=clip, step="optimizer.step(); break")
+    if not seen:  # an optimizer is met at its loss; not at a pass that may be of something else
+        text = text.replace(".backward()", ".backward(inputs=weights)")
     (folder / "train.py").write_text(text)
     ours = watched(folder)
     assert "1 step watched" in ours.stderr
     run = gf.load_run(folder / "out")
-    assert run.table(1).names == ("optimizer0.0.0", "optimizer0.0.1")
+    assert run.table(1).names == (("0.weight", "2.weight") if seen else ("optimizer0.0.0", "optimizer0.0.1"))
     assert run.series("norm")[0] > 1.5  # clipped it is 1
 
 
@@ -314,3 +317,38 @@ def test_under_torchrun_one_rank_writes(folder):
     run = gf.load_run(folder / "out")
     assert len(run) == 6
     assert [parameter["name"] for parameter in run.parameters] == ["weight", "bias"]
+
+
+def test_the_summary_has_the_first_loss_and_the_last(folder):
+    text = CLIPPED.format(early="", made=ONE, clip="", step="optimizer.step()")
+    text = text.replace(
+        "    (100 * model(torch.randn(16, 4)).square().mean()).backward()",
+        """\
+    loss = 100 * model(torch.randn(16, 4)).square().mean(); print(f"loss {loss.item():.3g}")
+    loss.backward()""",
+    )
+    (folder / "train.py").write_text(text)
+    ours = watched(folder)
+    told = [line.split()[1] for line in ours.stdout.splitlines() if line.startswith("loss")]
+    assert f"  loss: first {told[0]}, last {told[-1]}" in ours.stderr.splitlines()
+
+
+def test_the_summary_has_a_loss_for_each_player(folder):
+    (folder / "train.py").write_text("""
+import torch
+from torch import nn
+torch.manual_seed(0)
+generator, critic = nn.Linear(3, 3), nn.Linear(3, 1)
+players = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (critic, generator)]
+for _ in range(3):
+    for at, player in enumerate(players):
+        player.zero_grad()
+        loss = critic(generator(torch.ones(2, 3))).mean() * (-1) ** at
+        loss.backward()
+        print(f"loss {at} {loss.item():.3g}")
+        player.step()
+""")
+    ours = watched(folder)
+    for at in "01":
+        told = [line.split()[2] for line in ours.stdout.splitlines() if line.startswith(f"loss {at}")]
+        assert f"  loss of optimizer {at}: first {told[0]}, last {told[-1]}" in ours.stderr.splitlines()

@@ -1,6 +1,9 @@
 """The loss of a step without being told: that of its backward passes, or none where it is not certain."""
 
 import contextlib
+import gc
+import subprocess
+import sys
 import time
 
 import pytest
@@ -205,6 +208,41 @@ def test_a_step_without_a_pass_of_its_own_has_no_loss():
     assert recorded(flow)[1] is None
 
 
+SHARDED = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+import gradient_flow as gf
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+for part in (model[0], model[2], model):
+    fully_shard(part, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+expected = []
+with gf.watch(model, optimizer) as flow:
+    for step in range(2):
+        optimizer.zero_grad()
+        losses = []
+        for part in range(3):
+            model.set_requires_gradient_sync(part == 2)  # until then no gradient arrives at the parameters
+            loss = model(torch.randn(2, 4)).square().mean() / 3
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        expected.append(sum(losses))
+assert flow.history["loss"].tolist() == expected, (flow.history["loss"], expected)
+assert flow.history["micro_batches"].tolist() == [3, 3]
+dist.destroy_process_group()
+"""
+
+
+def test_sharded_parameters_compute_by_copies_and_their_losses_are_known_all_the_same(tmp_path):
+    command = [sys.executable, "-c", SHARDED, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 # ---- what does not ------------------------------------------------------------------------------------------------
 
 
@@ -300,14 +338,22 @@ def test_a_pass_that_failed_leaves_no_loss():
 
 
 def test_switched_off_and_closed_nobody_listens(monkeypatch):
-    backward = torch.autograd.backward
-    model, optimizer = model_and_optimizer()
+    gc.collect()  # watches that other tests dropped
+    others, (model, optimizer) = len(listening._listeners), model_and_optimizer()
     with gf.watch(model, optimizer):
-        assert torch.autograd.backward is not backward
-    assert torch.autograd.backward is backward
+        assert len(listening._listeners) == others + 1
+    assert len(listening._listeners) == others
     monkeypatch.setenv("GRADIENT_FLOW_DISABLE", "1")
     with gf.watch(model, optimizer):
-        assert torch.autograd.backward is backward
+        assert len(listening._listeners) == others
+
+
+def test_neither_after_a_watch_that_was_dropped_without_an_end():
+    gc.collect()
+    others, (model, optimizer) = len(listening._listeners), model_and_optimizer()
+    gf.watch(model, optimizer)
+    gc.collect()
+    assert len(listening._listeners) == others
 
 
 # ---- devices, every Nth step, cost --------------------------------------------------------------------------------

@@ -190,3 +190,21 @@ def test_an_optimizer_whose_steps_nobody_can_see_is_refused_by_name():
     wrapped.optimizer = object()
     with pytest.raises(gf.InputError, match=r"AcceleratedOptimizer wraps object.*flow\.step\(\)"):
         gf.watch(net(), wrapped)
+
+
+def test_the_loss_of_an_accumulated_step_is_the_mean_of_its_micro_batches():
+    accelerator = accelerate.Accelerator(gradient_accumulation_steps=PARTS, cpu=True)
+    model = net()
+    model, optimizer, batches = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader(16))
+    losses = []
+    with gf.watch(model, optimizer) as flow:
+        for (x,) in batches:
+            with accelerator.accumulate(model):
+                loss = model(x).square().mean()
+                losses.append(loss.item())
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+    expected = [sum(losses[at : at + PARTS]) / PARTS for at in range(0, len(losses), PARTS)]
+    assert flow.history["loss"].tolist() == pytest.approx(expected)
+    assert flow.history["micro_batches"].tolist() == [PARTS] * len(expected)

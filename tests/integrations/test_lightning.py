@@ -328,3 +328,33 @@ def test_a_logger_that_fails_and_a_folder_that_cannot_be_written_stop_nothing(tm
             logger=Broken(tmp_path),
         )
     assert len(module.norms) == 60
+
+
+def test_a_watch_has_the_loss_of_an_accumulated_step_though_the_closure_returns_its_last_part(tmp_path):
+    losses = []
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, _index):
+            loss = self.net(batch).square().mean()
+            losses.append(loss.item())
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        def on_train_start(self):
+            self.flow = gf.watch(self, self.trainer.optimizers)
+
+    module = Module()
+    data = torch.utils.data.DataLoader(torch.randn(16, 4), batch_size=2)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    lightning.Trainer(
+        max_epochs=1, accumulate_grad_batches=4, accelerator="cpu", default_root_dir=tmp_path, **quiet
+    ).fit(module, data)
+    module.flow.close()
+    expected = [sum(losses[at : at + 4]) / 4 for at in range(0, 8, 4)]
+    assert module.flow.history["loss"].tolist() == pytest.approx(expected)

@@ -135,7 +135,7 @@ def test_the_folder_and_the_file_are_the_same_run(tmp_path):
 def test_series_have_one_value_per_step_and_nan_where_there_is_none(tmp_path):
     trained(tmp_path, steps=4)
     run = gf.load_run(tmp_path)
-    assert np.isnan(run.series("loss")).tolist() == [False, True, False, True]
+    assert not np.isnan(run.series("loss")).any()  # those that are not logged are heard from the backward pass
     np.testing.assert_array_equal(run.series("metrics/accuracy"), [0.01, math.nan, 0.03, math.nan])
     assert run.series("lr").tolist() == [0.25] * 4
     assert {"loss", "metrics/accuracy", "lr", "norm", "time"} <= set(run.names)

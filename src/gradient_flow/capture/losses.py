@@ -76,13 +76,15 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
         loss = known.value
         if loss._version != known.version:  # somebody changed the loss after it was scaled
             return None
-    elif any(each.is_open for each in _scaled.values()):
+    elif _scaled and any(each.is_open for each in _scaled.values()):
         return None  # it may contain what was scaled: `(scaler.scale(loss) / 4).backward()`
+    if loss.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None  # what is done now would become part of a CUDA graph
+    if type(loss) is torch.Tensor:
+        return loss.detach()
     placements: Any = getattr(loss, "placements", ()) if is_sharded(loss) else ()
     if not all(placement.is_replicate() for placement in placements):
         return None  # this rank has a part of it, and asking the others would make them wait
-    if loss.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None  # what is done now would become part of a CUDA graph
     value: torch.Tensor = local_part(loss)
     return value
 

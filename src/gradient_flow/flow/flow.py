@@ -172,6 +172,8 @@ class Flow:
                 foreign_clipping.listen(_weakly(self, "_on_clip")),
                 losses.listen(_weakly(self, "_on_loss"), _weakly(self, "_on_unclear_loss")),
             ]
+        for stop in self._stop_listening:  # one that is dropped without `close()` leaves torch as it was, too
+            weakref.finalize(self, stop).atexit = False
         self._guarded(self._count_skipped)  # the scale to begin with: steps may be skipped before the first is taken
 
     # ---- what a user calls ----------------------------------------------------------------------------------------

@@ -120,8 +120,9 @@ class StepLosses:
         value = None if root is None else value_of(root)
         this = _Pass(None if value is None else _kept(value), clear=clear, ours=hit is not None)
         failed, self._running = self._running is not None, None  # nobody told of the end of the pass before this one
-        this.replaced = any(mark.was_replaced for mark in self._marks.values())
-        this.changed = bool(self._sums) and (failed or any(mark.has_changed for mark in self._marks.values()))
+        if self._marks and not self._stepped:
+            this.replaced = any(mark.was_replaced for mark in self._marks.values())
+            this.changed = bool(self._sums) and (failed or any(mark.has_changed for mark in self._marks.values()))
         if hit is not None:
             self._join(this)
             if len(self._marks) < _MOST_MARKS and id(hit) not in self._marks:
@@ -129,9 +130,10 @@ class StepLosses:
         else:  # FSDP, reentrant checkpointing, a graph with much before the first parameter, another model
             named = self._known.live()
             this.others = [_Mark(p) for _, p in named[:: -(-len(named) // _MOST_ASKED) or 1]]
-        living = [optimizer for each in self._optimizers if (optimizer := each()) is not None]
-        if 1 < len(living) <= _MOST_OPTIMIZERS:
-            this.asked = {id(optimizer): _some_of(optimizer) for optimizer in living}
+        if len(self._optimizers) > 1:
+            living = [optimizer for each in self._optimizers if (optimizer := each()) is not None]
+            if 1 < len(living) <= _MOST_OPTIMIZERS:
+                this.asked = {id(optimizer): _some_of(optimizer) for optimizer in living}
         self._running = this
         return self._end
 
