@@ -130,7 +130,8 @@ def one_kernel(seed: int) -> Setup:
 
 
 softplus = zoo.healthy(
-    "strokes-functional-softplus-3x16", lambda s: simple(s, gaussian_(Net([1, 16, 16, 16], F.softplus), 1.0), lr=1e-2)
+    "strokes-functional-softplus-3x16",
+    lambda s: simple(s, gaussian_(Net([1, 16, 16, 16], F.softplus), 1.0), lr=1e-2, steps=100),
 )
 zoo.sick(
     "strokes-functional-softplus-3x16-second-of-one-kernel",
@@ -266,7 +267,9 @@ class Summary(nn.Module):
         return self.classify(F.elu(self.project(self.features(x).flatten(1))))
 
 
-summary = zoo.healthy("strokes-summary-of-24-numbers", lambda s: simple(s, Summary(24), steps=60))
+summary = zoo.healthy(
+    "strokes-summary-of-24-numbers", lambda s: simple(s, Summary(24), steps=60), thrives(most_dead=0.5)
+)
 zoo.sick(
     "strokes-summary-of-1-number-for-8-classes",
     lambda s: simple(s, Summary(1), steps=60),
@@ -285,13 +288,14 @@ class Own(nn.Module):
 
     def __init__(self, eps: float) -> None:
         super().__init__()
-        self.conv, self.fc, self.eps = nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.Linear(16, 8), eps
+        self.conv, self.then = nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.Conv2d(16, 16, 3)
+        self.fc, self.eps = nn.Linear(16, 8), eps
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv(x)
         spread = (h - h.mean(dim=(2, 3), keepdim=True)).square().mean(dim=(2, 3), keepdim=True)
         h = (h - h.mean(dim=(2, 3), keepdim=True)) / (spread + self.eps).sqrt()
-        return self.fc(F.relu(h).square().mean(dim=(2, 3)))
+        return self.fc(F.relu(self.then(F.relu(h))).mean(dim=(2, 3)))
 
 
 def black(seed: int, eps: float) -> Setup:
@@ -304,7 +308,7 @@ def black(seed: int, eps: float) -> Setup:
     return live(Own(eps), even_task(seed).mapped(change), lr=1e-2)
 
 
-lit = zoo.healthy("strokes-own-norm-black-picture-with-eps", lambda s: black(s, 1e-5), thrives(0.0))
+lit = zoo.healthy("strokes-own-norm-black-picture-with-eps", lambda s: black(s, 1e-5))
 zoo.sick("strokes-own-norm-black-picture", lambda s: black(s, 0.0), breaks, "NUMERICAL", control=lit)
 
 

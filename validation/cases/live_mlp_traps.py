@@ -361,7 +361,7 @@ zoo.healthy(
         100,
         betas=(0.5, 0.99),
     ),
-    thrives(0.2, measure=away),
+    thrives(0.1, measure=away),
 )
 
 

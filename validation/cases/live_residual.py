@@ -75,10 +75,12 @@ class Waist(nn.Module):
 
 
 calm = zoo.healthy("strokes-pre-activated-4x16", lambda s: pictures(s, [Pre(16) for _ in range(4)]))
-open_waist = zoo.healthy("strokes-pre-activated-transition-of-16", lambda s: pictures(s, [Pre(16), Waist(16), Pre(16)]))
+open_waist = zoo.healthy(
+    "strokes-pre-activated-transition-of-16", lambda s: pictures(s, [Pre(16), Waist(16), Pre(16)], steps=80)
+)
 zoo.sick(
     "strokes-pre-activated-transition-of-1",
-    lambda s: pictures(s, [Pre(16), Waist(1), Pre(16)]),
+    lambda s: pictures(s, [Pre(16), Waist(1), Pre(16)], steps=80),
     lags(0.1),
     "BOTTLENECK",
     layer=("blocks.1.into", "blocks.1.out"),
@@ -87,7 +89,7 @@ zoo.sick(
 )
 zoo.sick(
     "strokes-pre-activated-transition-cut",
-    lambda s: pictures(s, [Pre(16), Waist(16, cut=True), Pre(16)]),
+    lambda s: pictures(s, [Pre(16), Waist(16, cut=True), Pre(16)], steps=80),
     lasting(no_gradient("stem", "blocks.0", "blocks.1")),
     "DISCONNECTED",
     layer=("blocks.1.out", "blocks.1.into"),

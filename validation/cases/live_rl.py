@@ -123,8 +123,8 @@ zoo.sick(
     control=drawn,
 )
 zoo.sick(
-    "agent-tanh-logits-times-800",
-    lambda s: acts(s, Agent(sure=800.0), lr=1e-3),
+    "agent-tanh-logits-times-3000",
+    lambda s: acts(s, Agent(sure=3000.0), lr=1e-3),
     lasting(explores(0, 0.06, 0.3)),
     *STUCK,
     layer="pi",
