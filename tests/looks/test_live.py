@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import pickle
 
 import pytest
@@ -286,6 +287,7 @@ def test_a_flow_that_is_dropped_takes_its_hooks_along():
     flow = gf.watch(model, optimizer, looks=1)
     train(model, optimizer, 3)
     del flow
+    gc.collect()
     assert not hooks_of(model)
 
 

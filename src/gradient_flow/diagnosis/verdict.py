@@ -13,7 +13,7 @@ from typing import Any, Final
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
-from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps
+from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps, without_settled
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.rate_changes import after_rate_change
@@ -53,7 +53,7 @@ def judge(record: RunRecord) -> Diagnosis:
     analysed = record.source == ANALYSIS
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
     seen = _seen_inside(record)
-    issues = beside(seen, over_time) if seen is not None else over_time
+    issues = beside(_naming_tensors(seen, over_time), over_time) if seen is not None else over_time
     issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH, reason=reason)
@@ -79,9 +79,20 @@ def _seen_inside(record: RunRecord) -> list[Issue] | None:
     if record.source != ANALYSIS and is_of_training(network):
         network, steps = with_steps(network, record)
         found = consolidate([*apply_rules(network, TRAINING_RULES, "analysis"), *special], network)
-        return [_at_step(issue, steps) for issue in found]
+        return [_at_step(issue, steps) for issue in without_settled(found, network)]
     found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
     return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))
+
+
+def _naming_tensors(seen: Sequence[Issue], over_time: Sequence[Issue]) -> list[Issue]:
+    """A look names the module in which a gradient was not finite; the tables of a run, the tensor of that module."""
+    bad = next((issue.layer for issue in over_time if issue.issue_type is IssueType.NUMERICAL), "")
+    return [
+        replace(issue, layer=bad)
+        if issue.issue_type is IssueType.NUMERICAL and bad.rpartition(".")[0] == issue.layer
+        else issue
+        for issue in seen
+    ]
 
 
 def _at_step(issue: Issue, steps: Sequence[int]) -> Issue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,8 @@ class Inside:
         policy: Callable[[Any], Any] | bool | None = None,
     ) -> None:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
-        self._model, self._policy, self._budget = model, policy, float(budget)
+        self._model = weakref.ref(model)
+        self._policy, self._budget = policy, float(budget)
         self._schedule = Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
@@ -66,10 +68,13 @@ class Inside:
         if self._looks is None:
             if step < FIRST or not self.is_on:
                 return
+            model = self._model()
+            if model is None:
+                return
             from gradient_flow.looks.live import Looks
 
             self._looks = Looks(
-                self._model,
+                model,
                 self._schedule,
                 budget=self._budget,
                 policy=self._policy,

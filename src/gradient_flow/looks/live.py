@@ -45,6 +45,12 @@ class Probe(Protocol):
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *_: Any) -> Any: ...
+    def bind(self, model: nn.Module) -> None:
+        """Take up the model, until `release`."""
+
+    def release(self) -> None:
+        """Hold on to nothing of it."""
+
     def listen(self, listening: bool) -> None:
         """Whether the forwards that come are of interest."""
 
@@ -72,7 +78,9 @@ class Looks:
         together: bool = False,
         zero: Collection[str] = (),
     ) -> None:
-        self._model, self._schedule, self._budget = model, schedule, budget
+        self._model = weakref.ref(model)
+        """Its user may drop it: between two looks nothing of it is held."""
+        self._schedule, self._budget = schedule, budget
         self._together = together
         """Whether other ranks look too: then neither the clock nor what happens here decides."""
         self._observer = Observer(model, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, zero=zero)
@@ -105,6 +113,7 @@ class Looks:
         self._because = ""
         self._dropped_since = 0
         self._forget()
+        self._release()
 
     def _forget(self) -> None:
         self._over = self._heard = False
@@ -139,9 +148,15 @@ class Looks:
                 self.dropped += 1
                 self._dropped_since += 1
                 return
-            self.reason = why_not(self._model)
+            model = self._model()
+            if model is None:
+                return
+            self.reason = why_not(model)
             if self.reason:
                 return
+            self._observer.bind(model)
+            for probe in self._probes.values():
+                probe.bind(model)
             self._begin(step, because, {name: parameter.grad for name, parameter in parameters})
 
     def _may(self, asked: bool) -> bool:
@@ -189,7 +204,8 @@ class Looks:
             return False
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return False  # inside of torch.func a tensor stands for many, and no backward pass comes
-        if not (self._model.training or module.training or self._takes_eval):
+        model = self._model()
+        if not ((model is not None and model.training) or module.training or self._takes_eval):
             self._refused_eval += 1
             return False
         return True
@@ -268,7 +284,13 @@ class Looks:
                 told["dropped"] = self._dropped_since
             self._cost, self._dropped_since = 0.0, 0
             found.append((seen, told))
+        self._release()
         return found[0] if found else None
+
+    def _release(self) -> None:
+        self._observer.release()
+        for probe in self._probes.values():
+            probe.release()
 
     def _saw_nothing(self, trained: bool) -> None:
         """No hook saw the step: it ran in compiled code, or what was watched is not what is trained."""
@@ -280,6 +302,7 @@ class Looks:
                 self.reason = "no hook fired: the model runs in compiled code, or is called in another way."
         self._observer.give_up()
         self._end()
+        self._release()
 
     def _end(self) -> None:
         if self._stop_listening is not None:
@@ -296,6 +319,7 @@ class Looks:
         """Take every hook away, also in the middle of a look."""
         self._observer.give_up()
         self._end()
+        self._release()
         self.reason = self.reason or "closed."
 
     # ---- care -----------------------------------------------------------------------------------------------------

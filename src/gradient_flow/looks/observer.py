@@ -26,6 +26,7 @@ _LEAST_SAMPLES = 16
 _MOSTLY_ZERO = 0.5
 MOST_HELD: Final = 32 << 20
 """Bytes of sampled rows that a look holds until its end; what comes after them is measured without."""
+_NOTHING: Final = nn.Module()
 
 
 class Observer:
@@ -45,15 +46,15 @@ class Observer:
         ends: Callable[[Any], None] | None = None,
         zero: Collection[str] = (),
     ) -> None:
-        self._model, self._most = model, most
+        self._most, self._begins, self._ends = most, begins, ends
         self._zero = frozenset(zero)
         """Parameters known to have been zero when training began, long before the first look."""
         self._read = reader_for_hooks()
-        self._calls = ModuleCalls(model, self._on_forward, self._on_gradient, begins, ends)
-        self._weighted = {module: path for path, module in model.named_modules() if _is_layer(module)}
-        self.parameters = module_parameters(model)
+        self._called: set[str] = set()
+        """Paths of all modules that were called in any look."""
         self._weights: GradientTable | None = None
-        self._places = PlaceRecords(self._weighted)
+        self._places = PlaceRecords()
+        self.bind(model)
         self._chains: list[list[Key]] = []
         self._equal: set[str] = set()
         self._rank_one: set[str] = set()
@@ -78,6 +79,18 @@ class Observer:
         self._record = AnalysisRecord(steps=0, trained=optimizer is not None)
         if optimizer is not None:
             self.note_optimizer(optimizer)
+
+    def bind(self, model: nn.Module) -> None:
+        """Take up the model, until `release`."""
+        self._model: nn.Module | None = model
+        self._calls = ModuleCalls(model, self._on_forward, self._on_gradient, self._begins, self._ends)
+        self._weighted = {module: path for path, module in model.named_modules() if _is_layer(module)}
+        self.parameters = module_parameters(model)
+
+    def release(self) -> None:
+        """Hold on to nothing of the model: its user may drop it between two looks."""
+        self._model, self._weighted, self.parameters = None, {}, []
+        self._calls = ModuleCalls(_NOTHING, self._on_forward, self._on_gradient)
 
     @property
     def is_looking(self) -> bool:
@@ -116,6 +129,7 @@ class Observer:
     def end(self) -> None:
         """Take the hooks away and let go of the step's graph."""
         self._looking = self._close = False
+        self._called |= self._calls.called
         self._calls.detach()
         self._calls.release()
 
@@ -176,7 +190,7 @@ class Observer:
         if first:
             self._compare_units()
         passages = self._calls.passages
-        self._places.keep(passages, len(self._record.watched) - 1, scale)
+        self._places.keep(passages, len(self._record.watched) - 1, self._weighted, scale)
         if self._close:
             self._places.note_states(passages)
             self._places.rank({each.key: each for each in passages}, self._chains, self._record.input_units)
@@ -285,7 +299,7 @@ class Observer:
         if not self._chains:
             self._chains = [[passage.key for passage in chain] for chain in found.chains]
             self._record.averaging, self._record.classes = found.averaging, found.classes
-        self._places.note_bends(found.bends, calls.passages)
+        self._places.note_bends(found.bends, calls.passages, self._weighted)
 
     def _note_idle(self, table: GradientTable, gradients: Mapping[str, torch.Tensor | None]) -> None:
         """Which units got nothing, of tensors most of whose gradient is zero: of others nobody will ask."""
@@ -320,10 +334,11 @@ class Observer:
         if self._places.ranked and self._sample_rows is not None and len(self._sample_rows) >= _LEAST_SAMPLES:
             record.sample_rank = samples.effective_rank(self._sample_rows, centred=True)
         assert self._weights is not None, "nothing was looked at"
+        assert self._model is not None, "the model was released"
         record.layers = layer_records(
             self._model,
             record.places,
-            called=self._calls.called,
+            called=self._called | self._calls.called,
             reached=self._reached,
             needed_grad=self._needed_grad,
             weights=self._weights,

@@ -46,20 +46,21 @@ class Seen:
 class PlaceRecords:
     """Places by key, filled step by step."""
 
-    def __init__(self, weighted: Mapping[nn.Module, str]) -> None:
-        self._weighted = weighted
+    def __init__(self) -> None:
         self._places: dict[Key, Place] = {}
         self._silent: dict[Key, list[NDArray[np.bool_]]] = {}
         self._ranks: dict[Key, tuple[list[float], list[float], list[float]]] = {}
         self._bends: dict[str, list[Activation]] = {}
 
-    def keep(self, passages: Sequence[Passage], index: int, scale: float = 1.0) -> None:
+    def keep(
+        self, passages: Sequence[Passage], index: int, weighted: Mapping[nn.Module, str], scale: float = 1.0
+    ) -> None:
         """The passages of the look of this index, after backward; gradients carry the `scale` of the loss."""
         silent: dict[Key, NDArray[np.bool_]] = {}
         forward = Sums([passage.forward.sums() for passage in passages])
         backward = Sums([None if passage.backward is None else passage.backward.sums() for passage in passages])
         for position, passage in enumerate(passages):
-            place = self._places.get(passage.key) or self._new_place(passage, passages)
+            place = self._places.get(passage.key) or self._new_place(passage, passages, weighted)
             came = passage.backward is not None and math.prod(passage.shape) > 0  # an expert may be given no rows
             place.add(
                 index,
@@ -79,10 +80,10 @@ class PlaceRecords:
         for key, units in silent.items():
             self._silent.setdefault(key, []).append(units)
 
-    def note_bends(self, bends: Sequence[Bend], passages: Sequence[Passage]) -> None:
+    def note_bends(self, bends: Sequence[Bend], passages: Sequence[Passage], weighted: Mapping[nn.Module, str]) -> None:
         """Bounded activations on the main path."""
         for bend in bends:
-            self._note_bend(layer_of(bend.feeding, passages, self._weighted), bend.kind, bend.slopes, bend.is_last)
+            self._note_bend(layer_of(bend.feeding, passages, weighted), bend.kind, bend.slopes, bend.is_last)
 
     def note_states(self, passages: Sequence[Passage]) -> None:
         """A plain recurrent layer returns what its tanh gave: its slope can be read from that."""
@@ -149,7 +150,7 @@ class PlaceRecords:
             found[-1].first_flat_share = found[0].flat_share
             record.activations.append(found[-1])
 
-    def _new_place(self, passage: Passage, passages: Sequence[Passage]) -> Place:
+    def _new_place(self, passage: Passage, passages: Sequence[Passage], weighted: Mapping[nn.Module, str]) -> Place:
         shape = passage.shape
         units_second = samples.units_come_second(passage.module, shape)
         units, size = shape[1] if units_second else shape[-1] if len(shape) > 1 else 1, math.prod(shape[1:])
@@ -158,13 +159,13 @@ class PlaceRecords:
             role=passage.role,
             call=passage.call,
             kind=type(passage.module).__name__,
-            layer=layer_of(passage, passages, self._weighted),
+            layer=layer_of(passage, passages, weighted),
             order=len(self._places),
             units=units,
             size=size,
             samples=shape[0],
             positions=max(1, size // max(units, 1)),
-            own_weights=passage.role == "output" and passage.module in self._weighted,
+            own_weights=passage.role == "output" and passage.module in weighted,
             from_data=passage.feeds_from_data,
             from_batch=passage.took_batch,
             dtype=passage.dtype,

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network import levels, stability
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
+from gradient_flow.diagnosis.network.updates import has_converged
+from gradient_flow.diagnosis.robust import is_solved
 from gradient_flow.record.evidence import RunRecord, Series
 
 RULES: Final = tuple(
     rule for rule in NETWORK_RULES if rule not in (stability.unstable_norm, levels.coefficient_of_variation)
 )
 """In a training norms are judged against those around them, which rules on steps do."""
+_LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY})
+"""A fault whatever the loss is."""
 
 
 def is_of_training(network: AnalysisRecord) -> bool:
@@ -29,21 +35,37 @@ def with_steps(network: AnalysisRecord, record: RunRecord) -> tuple[AnalysisReco
     series = record.totals[0] if len(record.totals) == 1 else Series(name="", steps=[], norms=[])
     graded = {layer.name for layer in record.layers}
     layers = [
-        replace(layer, gradient_seen=layer.gradient_seen or not graded.isdisjoint(layer.parameters))
+        replace(
+            layer,
+            gradient_seen=layer.gradient_seen or not graded.isdisjoint(layer.parameters),
+            update_ratio=[ratio for ratio in layer.update_ratio if record.nonfinite is None or math.isfinite(ratio)],
+        )
         for layer in network.layers
     ]
     steps = series.steps or network.watched
+    broke = record.nonfinite.step if record.nonfinite is not None else math.inf
+    whole = bisect_left(series.steps, broke) if broke < math.inf else len(series.steps)
     return (
         replace(
             network,
             steps=record.steps,
-            norms=series.norms,
-            losses=_losses(series),
+            # After a step that was not finite there is nothing left to judge; rules on steps name it.
+            norms=series.norms[:whole],
+            losses=_losses(series)[:whole],
             watched=[min(bisect_left(steps, step), len(steps) - 1) for step in network.watched],
             layers=layers,
         ),
         steps,
     )
+
+
+def without_settled(issues: Sequence[Issue], network: AnalysisRecord) -> list[Issue]:
+    """What counts in a training that has done its work: units may saturate, gradients be small, updates be noise."""
+    if is_solved(network.losses):
+        return [issue for issue in issues if issue.issue_type in _LASTING]
+    if network.losses and has_converged(network):
+        return [issue for issue in issues if issue.severity > IssueSeverity.LOW or issue.issue_type in _LASTING]
+    return list(issues)
 
 
 def _losses(series: Series) -> list[float]:

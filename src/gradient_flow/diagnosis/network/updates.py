@@ -33,7 +33,7 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     change = change_of_loss(record)
     diverged = change > 10 or not math.isfinite(change)
     if not diverged:
-        ratios = _without_tiny_weights(ratios)
+        ratios = _without_tiny_weights(record, ratios)
     where = max(ratios, key=lambda name: ratios[name])
     ratio = ratios[where]
     lasting = max(median(_finite(layer) or [math.inf]) for layer in _judged(record) if layer.name in ratios)
@@ -59,11 +59,12 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
-def _without_tiny_weights(ratios: dict[str, float]) -> dict[str, float]:
-    """Without layers that move far more than all others: it is their weights that are small, not the rate large."""
+def _without_tiny_weights(record: AnalysisRecord, ratios: dict[str, float]) -> dict[str, float]:
+    """Without layers that move far more than all others, and less and less: their weights began small and grow."""
     usual = median(ratios.values())
-    kept = {name: ratio for name, ratio in ratios.items() if not (usual < _USUAL and ratio > _APART * usual)}
-    return kept or ratios
+    apart = {name for name, ratio in ratios.items() if usual < _USUAL and ratio > _APART * usual}
+    growing = {layer.name for layer in _judged(record) if layer.update_ratio[-1] < 0.5 * layer.update_ratio[0]}
+    return {name: ratio for name, ratio in ratios.items() if name not in apart & growing} or ratios
 
 
 def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:

@@ -46,11 +46,24 @@ class AttentionProbe:
             raise ConfigError(f"`max_queries` must be at least 1, got {max_queries!r}. Leave it out to take 64.")
         self._track = track_attention_weights
         self._max_queries = max_queries
-        self._tap = AttentionTap(model, reduce=self._reduce, keep=self._keep, tokens=self._receive_tokens, eager=eager)
+        self._eager = eager
+        self._unreadable: dict[str, str] = {}
+        self.bind(model)
         self._windows: dict[str, AttentionWindow] = {}
         self._chained: set[str] = set()
         self._steps = 0
         self._forget_step()
+
+    def bind(self, model: nn.Module) -> None:
+        """Take up the model, until `release`."""
+        self._tap = AttentionTap(
+            model, reduce=self._reduce, keep=self._keep, tokens=self._receive_tokens, eager=self._eager
+        )
+
+    def release(self) -> None:
+        """Hold on to nothing of the model."""
+        self._unreadable |= self._tap.unreadable
+        self.bind(nn.Module())
 
     def _forget_step(self) -> None:
         self._sums: dict[str, tuple[str, AttentionSums]] = {}
@@ -117,7 +130,7 @@ class AttentionProbe:
             return "Attention was not tracked: track_attention_weights=False."
         if not self._steps:
             return "No step was analyzed."
-        unreadable = [f"{path} ({why})" for path, why in self._tap.unreadable.items()]
+        unreadable = [f"{path} ({why})" for path, why in (self._unreadable | self._tap.unreadable).items()]
         if unreadable:
             return f"Attention was seen but could not be read in {', '.join(unreadable[:3])}."
         return f"No attention was seen in the model's forward. {_UNSEEN}"

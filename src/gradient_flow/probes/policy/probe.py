@@ -59,16 +59,23 @@ class PolicyProbe:
             raise InputError(f"`action_extractor` must be a function, got {type(action_extractor).__name__}.")
         if not isinstance(model, nn.Module):
             raise InputError(f"`model` must be a module, got {type(model).__name__}.")
-        self.model = model
+        self.bind(model)
         self.action_extractor = action_extractor
         self.track_distributions = track_distributions
         self.action_range = checked_action_range(action_range)
         self.reason = "No step was watched yet." if track_distributions else "`track_distributions` is False."
         """Why there is no result, or what of the policy could not be read."""
-        parameter = next(model.parameters(), None)
-        self._device = None if parameter is None else parameter.device
         self._steps: deque[PolicyStep] = deque(maxlen=MEMORY)
         self._seen = 0
+
+    def bind(self, model: nn.Module) -> None:
+        """Take up the model, until `release`."""
+        self._of = type(model).__name__
+        parameter = next(model.parameters(), None)
+        self._device = None if parameter is None else parameter.device
+
+    def release(self) -> None:
+        """Nothing of the model is held."""
 
     def __enter__(self) -> PolicyProbe:
         return self
@@ -89,7 +96,7 @@ class PolicyProbe:
         with torch.no_grad(), kept_random_state(self._device):
             extracted = _understood(output) if self.action_extractor is None else self.action_extractor(output)
             if extracted is None and self.action_extractor is None:
-                self.reason = _not_understood(self.model, output)
+                self.reason = _not_understood(self._of, output)
                 return
             step, self.reason = policy_step(extracted, self.action_range)
         self._seen += 1
@@ -126,9 +133,9 @@ def _understood(output: Any) -> Any:
     return None
 
 
-def _not_understood(model: nn.Module, output: Any) -> str:
+def _not_understood(model: str, output: Any) -> str:
     what = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
     return (
-        f"The output of {type(model).__name__} is {what}, which does not say what its actions are. Pass "
+        f"The output of {model} is {what}, which does not say what its actions are. Pass "
         "`action_extractor`, such as `lambda output: (output, None, None, None)` for logits."
     )

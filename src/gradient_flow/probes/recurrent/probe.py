@@ -60,8 +60,8 @@ class RecurrentProbe:
         enable_jacobian: bool = True,
         written_out: bool = True,
     ) -> None:
-        self._model, self._recorder = model, RecurrentRecorder(model, cells)
-        self._device = next((tensor.device for tensor in model.parameters()), None)
+        self._cells = list(cells or ())
+        self.bind(model)
         self._ranks, self._jacobian = track_hidden_states, enable_jacobian
         self._steps, self._no_loops = 0, not written_out
         self._pending: tuple[list[Sequence], tuple[Any, Any] | None] | None = None
@@ -71,6 +71,17 @@ class RecurrentProbe:
         self._early = EarlyDependence()
         self.reason = "no step was analysed."
         """Why `result` is None."""
+
+    def bind(self, model: nn.Module) -> None:
+        """Take up the model, until `release`."""
+        self._model, self._recorder = model, RecurrentRecorder(model, self._cells)
+        self._device = next((tensor.device for tensor in model.parameters()), None)
+
+    def release(self) -> None:
+        """Hold on to nothing of the model. What is pending is measured first."""
+        self._measure_pending()
+        self._model = nn.Module()
+        self._recorder = RecurrentRecorder(self._model)
 
     def __enter__(self) -> RecurrentProbe:
         try:
