@@ -34,7 +34,7 @@ _ORDER: Final = {kind: order for order, kind in enumerate(EXPLAINS)}
 def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
     """Main issues, the gravest first, each with what follows from it."""
     left = _without_repeats(issues)
-    by_rate = [issue for issue in left if "update_ratio" in issue.evidence and issue.issue_type is _T.EXPLODING]
+    by_rate = [issue for issue in left if is_by_rate(issue)]
     if by_rate and by_rate[0].evidence["update_ratio"] > 1:
         # It was fine at the first step and broke afterwards: the steps broke it.
         later = [issue for issue in left if issue is not by_rate[0] and _came_later(issue)]
@@ -97,6 +97,11 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
     if other.issue_type is _T.BOTTLENECK and main.issue_type in (_T.DEAD, _T.SATURATION):
         return abs(record.position(main.layer) - record.position(other.layer)) <= 2
     return True
+
+
+def is_by_rate(issue: Issue) -> bool:
+    """Whether it says that the learning rate is too high for the weights."""
+    return "update_ratio" in issue.evidence and issue.issue_type is _T.EXPLODING
 
 
 def _is_level(issue: Issue) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate
+from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate, is_by_rate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
 from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps, without_settled
@@ -52,8 +52,11 @@ def judge(record: RunRecord) -> Diagnosis:
         return Diagnosis([], steps=record.steps, enough=False, reason=f"{NOT_SUPPORTED} {why}")
     analysed = record.source == ANALYSIS
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
-    seen = _seen_inside(record)
-    issues = beside(_naming_tensors(seen, over_time), over_time) if seen is not None else over_time
+    seen = _seen_inside(record, over_time)
+    if seen is None:
+        issues = over_time
+    else:
+        issues = sorted(beside(_naming_tensors(seen, over_time), over_time), key=lambda issue: -issue.severity)
     issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH, reason=reason)
@@ -65,7 +68,7 @@ def network_of(record: RunRecord) -> AnalysisRecord | None:
     return None if plain is None else from_plain(AnalysisRecord, plain)
 
 
-def _seen_inside(record: RunRecord) -> list[Issue] | None:
+def _seen_inside(record: RunRecord, over_time: Sequence[Issue]) -> list[Issue] | None:
     """What rules on the network and the rules of probes find; None where nothing inside was seen."""
     if not record.seen:
         return None
@@ -78,8 +81,11 @@ def _seen_inside(record: RunRecord) -> list[Issue] | None:
         return consolidate(special, AnalysisRecord(steps=record.steps))
     if record.source != ANALYSIS and is_of_training(network):
         network, steps = with_steps(network, record)
-        found = consolidate([*apply_rules(network, TRAINING_RULES, "analysis"), *special], network)
-        return [_at_step(issue, steps) for issue in without_settled(found, network)]
+        inside = [_at_step(issue, steps) for issue in apply_rules(network, TRAINING_RULES, "analysis")]
+        # A rate that is far too high may have done its work before the first look.
+        told = [issue for main in over_time for issue in (main, *main.consequences)]
+        by_rate = [] if any(map(is_by_rate, inside)) else list(filter(is_by_rate, told))
+        return without_settled(consolidate([*by_rate, *inside, *special], network), network)
     found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
     return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))
 

@@ -118,6 +118,8 @@ class Observer:
         """Put hooks on the model: the coming forward and backward pass are looked at."""
         if self._weights is None:
             self._weights = measure({name: local_part(parameter) for name, parameter in self.parameters})
+        while self._most is not None and len(self._record.watched) >= self._most:
+            self._forget_second()
         self._looking, self._close, self._held = True, close, 0
         self._record.watched.append(step)
         try:
@@ -194,8 +196,6 @@ class Observer:
         if self._close:
             self._places.note_states(passages)
             self._places.rank({each.key: each for each in passages}, self._chains, self._record.input_units)
-        while self._most is not None and len(self._record.watched) > self._most:
-            self._forget_second()
 
     def _forget_second(self) -> None:
         """The first look tells how it began; of the others the last ones count."""

@@ -55,8 +55,15 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
             advice.learning_rate_at_most(rate, ratio),
             "Warm the learning rate up over the first few hundred steps.",
         ],
-        step=1,
+        step=_first_step(record, where),
     )
+
+
+def _first_step(record: AnalysisRecord, layer: str) -> int:
+    """The first look at which a layer moved this far."""
+    ratios = next((each.update_ratio for each in record.layers if each.name == layer), [])
+    at = next((k for k, ratio in enumerate(ratios) if not ratio <= SUSPICIOUS), 0)
+    return record.watched[at] + 1 if at < len(record.watched) else 1
 
 
 def _without_tiny_weights(record: AnalysisRecord, ratios: dict[str, float]) -> dict[str, float]:
