@@ -136,7 +136,7 @@ def _with(main: Issue, others: Iterable[Issue]) -> Issue:
 def _without_repeats(issues: Iterable[Issue]) -> list[Issue]:
     """Of several findings of one type in one layer the gravest; a level that only repeats a profile goes."""
     kept: dict[tuple[IssueType, str], Issue] = {}
-    for issue in sorted(issues, key=lambda issue: -issue.severity):
+    for issue in sorted(issues, key=lambda issue: (-issue.severity, not is_by_rate(issue))):
         kept.setdefault((issue.issue_type, issue.layer), issue)
     grave = {issue.issue_type for issue in kept.values() if issue.severity > IssueSeverity.LOW}
     return [issue for issue in kept.values() if issue.severity > IssueSeverity.LOW or issue.issue_type not in grave]
