@@ -128,7 +128,7 @@ class Issue:
                 code=str(plain.get("code") or ""),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
+            raise RunFileError(f"The run file is damaged: an issue cannot be read ({problem}).") from problem
 
 
 RULE_SET: Final = 4
