@@ -14,7 +14,7 @@ TARGET_RATIO: Final = 1e-3
 """An update that moves a weight by a thousandth of its size is the usual rule of thumb."""
 LARGEST_RATIO: Final = 1e-2
 _HIGHEST_RATE: Final = 10.0
-"""No optimizer is run with more: whoever would need it has scaled the loss down."""
+"""No optimizer runs with more: a run that needs it has a loss that is scaled down."""
 _HIGHEST_LIMIT: Final = 1e3
 """A limit on the norm beyond this says that the loss is on another scale, not where to clip."""
 

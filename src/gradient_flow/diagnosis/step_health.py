@@ -98,7 +98,7 @@ def _is_nothing(losses: Sequence[float]) -> bool:
 
 
 def deviations(norm: float, past: Sequence[float]) -> float:
-    """Robust deviations of a norm above the past ones, in logarithms; NaN where they cannot be told."""
+    """Robust deviations of a norm above the past ones, in logarithms; NaN where unknown."""
     positive = [value for value in past if value > 0]
     if len(positive) < _FEW or not 0 < norm < math.inf:
         return math.nan

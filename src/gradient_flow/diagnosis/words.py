@@ -10,7 +10,7 @@ _READABLE: Final = (1e-4, 1e9)
 
 
 def plain(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits, commas, and an exponent only where it helps.
+    """A number with `digits` significant digits, commas, and an exponent only where it helps.
 
     >>> plain(145_213.0), plain(0.7031), plain(19.0), plain(2.3e-09), plain(1e12), plain(float("inf"))
     ('145,000', '0.703', '19', '2.3e-9', '1e12', 'Inf')
@@ -39,7 +39,7 @@ def times(factor: float, digits: int = 3) -> str:
 
 
 def compared(factor: float, digits: int = 3) -> str:
-    """What has been multiplied by `factor` is so many times larger or smaller.
+    """How something multiplied by `factor` compares with what it was.
 
     >>> compared(1 / 145_000), compared(12.0), compared(0.0)
     ('145,000 times smaller', '12 times larger', 'infinitely many times smaller')

@@ -119,7 +119,7 @@ class StepLosses:
         hit = None if root is None else reached(root, self._is_known)
         value = None if root is None else value_of(root)
         this = _Pass(None if value is None else _kept(value), clear=clear, ours=hit is not None)
-        failed, self._running = self._running is not None, None  # nobody told of the end of the pass before this one
+        failed, self._running = self._running is not None, None  # the end of the previous pass was not seen
         this.replaced = any(mark.was_replaced for mark in self._marks.values())
         this.changed = bool(self._sums) and (failed or any(mark.has_changed for mark in self._marks.values()))
         if hit is not None:

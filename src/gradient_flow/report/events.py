@@ -20,7 +20,7 @@ NEWEST: Final = 1000
 _LONGEST: Final = 120
 """Letters of a value that is shown."""
 _GAP: Final = 10
-"""Clipped steps with no more than so many others between them are one stretch."""
+"""Largest gap, in steps, within one stretch of clipped steps."""
 _ACTIONS: Final = {
     "replace": "replace",
     "zero": "zero",

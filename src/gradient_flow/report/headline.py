@@ -26,7 +26,7 @@ IN_WORK: Final[dict[str, Any]] = {
 
 
 def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
-    """A diagnosis as a page shows it; None is one that is still being worked out."""
+    """A diagnosis as a page shows it; None while it is still being computed."""
     if diagnosis is None:
         return IN_WORK
     level = str(diagnosis[0].severity).lower() if diagnosis else "healthy"
@@ -71,7 +71,7 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
         "first_step": issue.step,
         "last_step": None,
         "title": _title(issue),
-        "text": issue.message,
+        "text": issue.message[:1].upper() + issue.message[1:],
         "cause": issue.cause or None,
         "evidence": [[_words(name), _shown(value)] for name, value in evidence.items()],
         "advice": [{"text": text, "reason": None} for text in issue.advice],

@@ -47,7 +47,7 @@ def discrete_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: st
         return None
     undecided = course is None and risk is CollapseRisk.MEDIUM and not trend.collapsing
     if undecided and _depends_on_state(stats):
-        return None  # halfway to a policy that has learnt; the level alone is told by `low_entropy`
+        return None  # halfway to a policy that has learnt; `low_entropy` reports the level alone
     high, stuck = risk is CollapseRisk.HIGH, course in (ReturnCourse.FLAT, ReturnCourse.FELL)
     severity = IssueSeverity.HIGH if high or (stuck and entropy < NEARLY_COLLAPSED) else IssueSeverity.MEDIUM
     if high and course is ReturnCourse.FELL and (stats.certain_share or 0.0) > 0.9:
