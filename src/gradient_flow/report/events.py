@@ -33,8 +33,8 @@ _DONE: Final = {
     "replace": "the guard replaced the bad elements",
     "zero": "the guard set the gradients to zero",
     "skip": "the guard skipped the step",
-    "rollback": "the guard went back to an earlier state",
-    "observe": "the guard only looked on",
+    "rollback": "the guard restored an earlier state",
+    "observe": "the guard only observed",
     "scaler": "left to the GradScaler, which skips the step and lowers its scale",
 }
 
