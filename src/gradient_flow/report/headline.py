@@ -71,7 +71,7 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
         "first_step": issue.step,
         "last_step": None,
         "title": _title(issue),
-        "text": issue.message[:1].upper() + issue.message[1:],
+        "text": issue.message,
         "cause": issue.cause or None,
         "evidence": [[_words(name), _shown(value)] for name, value in evidence.items()],
         "advice": [{"text": text, "reason": None} for text in issue.advice],
