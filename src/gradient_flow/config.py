@@ -89,14 +89,14 @@ class GradientConfig:
     max_gradient_history: int = 1000
     """Steps that are remembered."""
     check_frequency: int = 1
-    """Health and statistics are taken every so many steps. Guard and clipping act on every step."""
+    """Health and statistics are taken every Nth step. Guard and clipping act on every step."""
     nonfinite: str = "replace"
     """What happens to a step with NaN or Inf: `replace` its elements, `zero` them, `skip` the step, `raise`, `observe`
     (do nothing), or `rollback` (skip, and restore the last good state after `rollback_after` bad steps in a row)."""
     max_consecutive_skips: int = 10
-    """So many steps in a row may be skipped; the next bad one raises."""
+    """Most steps in a row that may be skipped; the next bad one raises."""
     max_total_skips: int | None = 1000
-    """So many steps of a run may be skipped; `None` for no limit."""
+    """Most steps of a run that may be skipped; `None` for no limit."""
     rollback_after: int = 3
     snapshot_every: int = 100
     """Steps between copies of weights and optimizer state, kept for `rollback` only."""

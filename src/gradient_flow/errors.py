@@ -29,7 +29,7 @@ class GradientFlowError(Exception):
 
 
 class InputError(GradientFlowError, ValueError, TypeError):
-    """An argument has a type, shape or value that cannot be worked with."""
+    """An argument has an invalid type, shape or value."""
 
 
 class ConfigError(GradientFlowError, ValueError):
@@ -49,11 +49,11 @@ class RunFileError(GradientFlowError, ValueError):
 
 
 class KernelError(GradientFlowError, RuntimeError):
-    """A measuring kernel was asked for that this installation does not have."""
+    """The requested kernel is not available in this installation."""
 
 
 class MissingExtraError(GradientFlowError, ImportError):
-    """An optional package is needed and not installed."""
+    """An optional package is missing."""
 
     def __init__(self, extra: str) -> None:
         # Packages by name and not `gradient-flow[...]`: that needs an index that has this package, a clone does not.
@@ -98,7 +98,7 @@ class GradientFlowWarning(UserWarning):
 def warn(message: str, stacklevel: int = 2) -> None:
     """Warn with `GradientFlowWarning`; where a filter turns warnings into errors, log the message instead.
 
-    With `python -W error` a remark of ours would otherwise end somebody's training. `stacklevel` counts as in
+    With `python -W error` our warning would otherwise end the user's training. `stacklevel` counts as in
     `warnings.warn`: 1 is the line of this call, 2 its caller.
 
     >>> with warnings.catch_warnings():
@@ -116,7 +116,7 @@ def check_whole(
 ) -> int:
     """The value, if it is an integer ≥ `at_least`; raise `error` otherwise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
-        raise error(f"`{name}` must be a whole number of at least {at_least}, got {value!r}.{advice and f' {advice}'}")
+        raise error(f"`{name}` must be an integer ≥ {at_least}, got {value!r}.{advice and f' {advice}'}")
     return int(value)
 
 
@@ -141,13 +141,13 @@ def check_number(
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse what is not one of the choices, and show them."""
+    """Raise unless it is one of the choices; the message lists them."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
         raise ConfigError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {value!r}.")
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False: the text "False" would count as true."""
+    """Raise unless it is True or False: the text "False" would count as true."""
     if not isinstance(value, bool):
         raise ConfigError(f"`{name}` must be True or False, got {value!r}.")

@@ -130,7 +130,7 @@ def test_a_run_without_steps_is_no_healthy_run(runs, tmp_path, reader):
     header = changed(runs / "good", tmp_path / "header", lambda data: data[: data.index(b"\n") + 1])
     result = command(*reader, header)
     assert result.exit_code == 2
-    assert "holds no step yet" in result.output
+    assert "has no steps yet" in result.output
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader[0])

@@ -28,7 +28,7 @@ def shown(tmp_path_factory):
 def test_the_four_verdicts_are_right(shown):
     folder, result = shown
     assert result.exit_code == 0
-    assert "4 verdicts, all right." in result.output
+    assert "All 4 verdicts are correct." in result.output
     for name, word in zip(SHOWN, ("Healthy", "VANISHING", "NUMERICAL", "ENTROPY_COLLAPSE"), strict=True):
         _, mark, told = result.output.partition(f"✔ {name} ")
         assert mark

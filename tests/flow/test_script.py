@@ -73,7 +73,7 @@ def test_the_script_behaves_as_without_us_and_the_run_is_there(folder):
     assert ours.returncode == alone.returncode == 0
     assert ours.stdout == alone.stdout  # also the weights, to the last digit
     assert "30 steps watched" in ours.stderr
-    assert "verdict: stable" in ours.stderr
+    assert "verdict: Healthy" in ours.stderr
     assert "run folder: out" in ours.stderr
     run = gf.load_run(folder / "out")
     assert len(run) == 30

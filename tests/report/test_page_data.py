@@ -484,7 +484,7 @@ def test_what_is_no_run_is_refused_in_the_words_of_load_run(tmp_path, content, s
 
 @pytest.mark.parametrize("bad", [{"columns": 0}, {"cells": -1}, {"columns": 2.5}, {"columns": True}])
 def test_limits_are_checked(tmp_path, bad):
-    with pytest.raises(InputError, match=f"`{next(iter(bad))}` must be a whole number"):
+    with pytest.raises(InputError, match=f"`{next(iter(bad))}` must be an integer"):
         page_data(tmp_path, **bad)
 
 

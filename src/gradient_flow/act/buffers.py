@@ -76,7 +76,7 @@ class BufferKeeper:
         return bad
 
     def refresh(self) -> dict[str, int]:
-        """Renew the copies after a good step. A module with a buffer that is not finite is left out, and told."""
+        """Renew the copies after a good step. Modules with a non-finite buffer are left out and reported."""
         with_all = self._rounds % LOOK_EVERY < 2  # the second time is the first with something to compare
         self._rounds += 1
         if with_all:

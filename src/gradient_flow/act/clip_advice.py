@@ -55,16 +55,17 @@ def advise_on_clipping(
     values = np.percentile(norms, PERCENTILES).tolist()
     percentiles = {f"p{rank}": value for rank, value in zip(PERCENTILES, values, strict=True)}
     suggested = float(np.percentile(norms, 100 * (1 - GOOD_RATE)))
-    seen = f"{clipped} of {steps} steps ({rate:.0%}) were clipped; the median norm is {percentiles['p50']:.3g}."
+    seen = f"{clipped:,} of {steps:,} steps ({rate:.0%}) were clipped; the median norm is {percentiles['p50']:.3g}."
     if len(norms) < _LEAST_STEPS:
         return ClipAdvice(steps, rate, percentiles, None, f"{seen} Too few steps for advice.")
-    would = f"A limit of {suggested:.3g} would touch 10 % of the last {len(norms)} steps."
+    would = f"A limit of {suggested:.3g} would affect 10% of the last {len(norms):,} steps."
     if not by_norm:
-        message = f"{seen} Clipped were single elements or units of it, not the norm."
+        message = f"{seen} Single elements or units were clipped, not the norm."
     elif rate > TOO_OFTEN:
         at = "" if limit is None else f" at {limit:.3g}"
         message = (
-            f"{seen} Clipping{at} more than half of the steps is no protection against spikes, it sets the step size: "
+            f"{seen} Clipping{at} acts on more than half of the steps, so it sets the step size instead of catching "
+            "spikes: "
             f"lower the learning rate, or raise the limit. {would}"
         )
     elif rate < 0.001 and steps >= 1000:

@@ -22,7 +22,7 @@ MOST_LAYERS: Final = 20
 """Layers that an event names; their number is given in full."""
 MOST_EVENTS: Final = 1000
 MOST_OVERFLOWS: Final = 50
-"""A scale of 65536 is down to 1 after 16 overflows: so many in a row have another reason."""
+"""A scale of 65536 is down to 1 after 16 overflows: more in a row have another reason."""
 WITHHELD: Final = ("skip", "rollback", "left to GradScaler")
 """Actions after which the optimizer does not step."""
 

@@ -113,7 +113,7 @@ class ScaleInStep:
         """Whether this optimizer divides by a scale as exactly as we would multiply by the factor."""
         optimizer = self._optimizer
         if optimizer in _IN_STEP:
-            return False  # somebody else's factor is in this step already
+            return False  # another tool has scaled this step already
         fused = all(group.get("fused") for group in optimizer.param_groups)
         return (
             fused

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from gradient_flow.probes.field.stats import FieldStats
 
 _BAD_STEPS: Final = 3
-"""After so many steps with something non-finite there is nothing new to learn."""
+"""Non-finite steps after which an analysis stops: more show nothing new."""
 _LEAST_LOOKS: Final = 3
 _ONE_IN: Final = 7
-"""Steps that are looked at: so many, and one in so many of a longer analysis."""
+"""Steps watched: the first ones, then every Nth of a longer analysis."""
 
 
 class Probe(Protocol):

@@ -1,7 +1,7 @@
 """Seeing gradients before `torch.nn.utils` clips them, by norm or by value.
 
 Those functions are usually imported by name, so they cannot be wrapped themselves; what they call can: a helper that is
-looked up in its module at each call, and the function inside a `no_grad` wrapper. While somebody listens these are
+looked up in its module at each call, and the function inside a `no_grad` wrapper. While there is a listener these are
 wrapped, afterwards they are as they were.
 """
 

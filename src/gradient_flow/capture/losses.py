@@ -1,7 +1,7 @@
 """Hearing of each loss: the scalar that a backward pass starts from, before the pass runs.
 
 `Tensor.backward`, and with it Lightning, Accelerate and the Trainer of Hugging Face, looks up `torch.autograd.backward`
-at each call. While somebody listens that function is wrapped, and so is `GradScaler.scale`, to know a loss without its
+at each call. With a listener that function is wrapped, and so is `GradScaler.scale`, to know a loss without its
 scale; afterwards they are as they were. A pass inside a pass (reentrant checkpointing) is part of the outer one, and
 `torch.autograd.grad` leaves no gradient behind, so neither is told of.
 """
@@ -74,7 +74,7 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
     known = _scaled.get(id(loss))
     if known is not None and known.value is not None and known.output() is loss:
         loss = known.value
-        if loss._version != known.version:  # somebody changed the loss after it was scaled
+        if loss._version != known.version:  # the loss was changed after it was scaled
             return None
     elif _scaled and any(each.is_open for each in _scaled.values()):
         return None  # it may contain what was scaled: `(scaler.scale(loss) / 4).backward()`
@@ -117,7 +117,7 @@ def _replace(owner: Any, name: str, ours: Any) -> None:
     original = getattr(owner, name)
 
     def restore() -> None:
-        if vars(owner).get(name) is ours:  # else somebody has put something of their own there
+        if vars(owner).get(name) is ours:  # else another tool has put its own function there
             setattr(owner, name, original)
 
     setattr(owner, name, ours)

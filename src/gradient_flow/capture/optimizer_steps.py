@@ -101,7 +101,7 @@ def backward_depth() -> int:
 
 
 def after_backward(done: Callable[[], object]) -> None:
-    """Call `done()` once the backward pass that is running is over, before it returns to whoever started it."""
+    """Call `done()` once the backward pass that is running is over, before it returns to its caller."""
     engine: Any = torch.autograd.Variable._execution_engine  # torch gives it no types
     engine.queue_callback(done)
 

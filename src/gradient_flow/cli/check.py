@@ -26,12 +26,12 @@ from gradient_flow.errors import GradientFlowError, InputError
     type=click.Choice(["general", "recurrent", "transformer", "policy"]),
     default="general",
     show_default=True,
-    help="What to look at beside the gradients: state dynamics, attention or exploration.",
+    help="What to examine besides gradients: state dynamics, attention or exploration.",
 )
 @fail_on_option
 @json_option
 def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -> None:
-    """Pre-flight check of a model before it is trained.
+    """Check a model before you train it.
 
     FUNCTION takes no arguments and returns (model, input_fn, loss_fn), or those and an optimizer: input_fn() gives a
     batch, loss_fn(output) the loss. With an optimizer the steps train. MODULE is importable from the current folder, or

@@ -18,10 +18,10 @@ from gradient_flow.cli.terminal import console, json_option, write_json, write_n
 def compare(runs: tuple[Path, ...], layers: int, as_json: bool) -> None:
     """Say what differs between runs: settings, since which step, which layers, verdicts.
 
-    The first run is what the others are compared with. Series are apart since the step from which on their ratio,
-    smoothed by a running median of nine records, stays beyond six standard errors and a quarter for four fifths of what
-    follows: that does not depend on the scale of the loss, and another seed does not count. "first unequal" is the
-    first step whose numbers are not the same.
+    All runs are compared with the first. Two series differ from the first step after which their ratio, smoothed by a
+    running median of nine records, stays beyond six standard errors and 25% for four fifths of the rest. That does not
+    depend on the scale of the loss, and another seed alone does not count. "first unequal" is the first step whose
+    numbers differ at all.
 
     \b
     Exit status: 0  compared
@@ -40,7 +40,7 @@ def compare(runs: tuple[Path, ...], layers: int, as_json: bool) -> None:
     read = {str(path): load_run(path) for path in runs}
     for name, run in read.items():
         if not len(run):
-            raise RunFileError(f"{name!r} holds no step yet: there is nothing to compare.")
+            raise RunFileError(f"{name!r} has no steps yet: there is nothing to compare.")
     found = compare_runs(read)
     if as_json:
         write_json(replace(found, names=[readable(name) for name in found.names]).to_dict())

@@ -16,17 +16,17 @@ def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> 
         return
     for case in CASES.values():
         click.echo(f"{'*' if case.name in SHOWN else ' '} {case.name:<12}{case.title}")
-    click.echo("\nThose with a star are trained when no --fault is given.")
+    click.echo("\nWithout --fault, the cases marked * are trained.")
     context.exit()
 
 
 @click.command()
 @click.option(
-    "--fault", "faults", multiple=True, type=click.Choice(list(CASES)), help="Train this one; may be given again."
+    "--fault", "faults", multiple=True, type=click.Choice(list(CASES)), help="Train this case; can be repeated."
 )
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List all of them.")
-@click.option("--steps", type=click.IntRange(min=30), help="Training steps of each.  [default: 80 to 120]")
-@click.option("--seed", default=0, show_default=True, help="Seed of data and initial weights.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List all cases.")
+@click.option("--steps", type=click.IntRange(min=30), help="Training steps per case.  [default: 80 to 120]")
+@click.option("--seed", default=0, show_default=True, help="Seed for data and initial weights.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -35,14 +35,14 @@ def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> 
     help="Folder for the runs and their reports.",
 )
 def demo(faults: tuple[str, ...], steps: int | None, seed: int, out: Path) -> None:
-    """Train small models, healthy and sick, live, and judge them.
+    """Train small models, healthy and sick, and diagnose them live.
 
     Four of them, in well under a minute: a healthy transformer, a deep stack of sigmoids, a loss that turns NaN at a
-    planted operation, and attention whose entropy collapses. Each is a real training under watch. The verdicts come
-    from the rules that judge your own runs.
+    planted operation, and attention whose entropy collapses. Each is really trained and watched, and judged by
+    the same rules as your own runs.
 
     \b
-    Exit status: 0  all verdicts are right
+    Exit status: 0  all verdicts are correct
                  1  one is wrong
                  2  wrong usage
 
@@ -57,10 +57,10 @@ def demo(faults: tuple[str, ...], steps: int | None, seed: int, out: Path) -> No
     wrong = [outcome.case.name for outcome in outcomes if not outcome.right]
     screen.print()
     if wrong:
-        screen.print(f"Not right: {', '.join(wrong)}.", style="bold red")
+        screen.print(f"Wrong verdicts: {', '.join(wrong)}.", style="bold red")
     else:
-        many = f"{len(outcomes)} verdicts, all" if len(outcomes) > 1 else "The verdict is"
-        screen.print(f"{many} right.", style="bold green")
+        many = f"All {len(outcomes)} verdicts are" if len(outcomes) > 1 else "The verdict is"
+        screen.print(f"{many} correct.", style="bold green")
     screen.print("\nOpen the reports in a browser:")
     for outcome in outcomes:
         screen.print(f"  {write_report(outcome.folder)}", soft_wrap=True)

@@ -38,7 +38,7 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     recorded = as_run(run)
     found = verdict(recorded)
     if not found.steps:
-        raise RunFileError(f"{str(run)!r} holds no step yet: nothing was recorded that could be judged.")
+        raise RunFileError(f"{str(run)!r} has no steps yet: there is nothing to diagnose.")
     failed = bool(at_least(found.issues, fail_on)) or (found.failed and fail_on != "never")
     notes = recorded.notes
     if as_json:

@@ -12,7 +12,7 @@ from gradient_flow.cli.terminal import console, write_notes
 
 @click.command()
 @click.argument("run", type=RunPath(only_runs=True))
-@click.option("--to", type=click.Choice(["csv", "parquet", "json"]), required=True, help="Format.")
+@click.option("--to", type=click.Choice(["csv", "parquet", "json"]), required=True, help="File format.")
 @click.option(
     "--what",
     type=click.Choice(["steps", "layers"]),
@@ -44,8 +44,8 @@ def export(run: Path, to: str, what: str, out: str | None) -> None:
     recorded = load_run(run)
     many = portions(recorded, what)
     if not many:
-        missing = "step" if what == "steps" else "per-tensor table"
-        raise RunFileError(f"{str(run)!r} holds no {missing} yet: there is nothing to export.")
+        missing = "steps" if what == "steps" else "per-tensor tables"
+        raise RunFileError(f"{str(run)!r} has no {missing} yet: there is nothing to export.")
     target = None if out == "-" else Path(out) if out else recorded.path.parent / f"{what}.{to}"
     err = console(err=True)
     rows = track(rows_of(recorded, what), "Writing", many, console=err, transient=True, disable=not err.is_terminal)

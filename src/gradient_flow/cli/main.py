@@ -12,9 +12,9 @@ from gradient_flow._version import __version__
 from gradient_flow.errors import GradientFlowError
 
 COMMANDS: Final = {
-    "demo": "Train small models, healthy and sick, live, and judge them.",
-    "run": "Run a training script, unmodified, and watch every optimizer in it.",
-    "check": "Pre-flight check of a model before it is trained.",
+    "demo": "Train small models, healthy and sick, and diagnose them live.",
+    "run": "Run an unmodified training script and watch every optimizer in it.",
+    "check": "Check a model before you train it.",
     "diagnose": "Say what is wrong with a run, since when, where, and what to do.",
     "report": "Write a run as one page: verdict, gradient map, curves.",
     "serve": "Show runs in the browser, live while they train.",

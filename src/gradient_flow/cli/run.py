@@ -13,25 +13,25 @@ import click
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--looks/--no-looks", default=True, help="Look inside the model in some steps (see docs/looks.md).")
-@click.option("--every", default=1, show_default=True, type=click.IntRange(min=1), help="Record every N steps.")
+@click.option("--looks/--no-looks", default=True, help="Look inside the model at some steps.")
+@click.option("--every", default=1, show_default=True, type=click.IntRange(min=1), help="Record every Nth step.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="Run folder.  [default: runs/<time>_<script>]",
 )
-@click.option("--quiet", is_flag=True, help="Say nothing at the end.")
+@click.option("--quiet", is_flag=True, help="Print no summary at the end.")
 @click.option("-m", "as_module", is_flag=True, help="The script is a module name, as with python -m.")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
     looks: bool, every: int, out: Path | None, quiet: bool, as_module: bool, script: str, arguments: tuple[str, ...]
 ) -> None:
-    """Run a training script, unmodified, and watch every optimizer in it.
+    """Run an unmodified training script and watch every optimizer in it.
 
-    SCRIPT is a file, a folder or zip with a __main__.py, or with -m a module. The record goes to a run folder; the
-    verdict is printed at the end, after Ctrl-C and after a crash. The exit status is the script's own. Options stand
-    before the script: what follows it belongs to it.
+    SCRIPT is a file, a folder or zip with a __main__.py, or with -m a module. The run is recorded in a folder; the
+    verdict is printed at the end, also after Ctrl-C or a crash. The exit status is the script's own. Options come
+    before the script; what follows it is passed on.
 
     Example: gradient-flow run --every 10 train.py --lr 0.1
     """

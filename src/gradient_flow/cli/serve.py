@@ -9,18 +9,21 @@ import click
 
 @click.command()
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to serve at. Another than loopback needs a token."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to serve on. Any address but loopback needs a token.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port; 0 for any that is free.  [default: 8765 or the next free one]"
+    "--port", type=click.IntRange(0, 65535), help="Port; 0 for any free port.  [default: 8765 or the next free one]"
 )
-@click.option("--token", help="Token that requests must carry.  [default: made up unless the address is loopback]")
+@click.option("--token", help="Token that requests must carry.  [default: generated unless the address is loopback]")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 @click.argument("path", metavar="RUN_OR_FOLDER", type=click.Path(path_type=Path))
 def serve(path: Path, host: str, port: int | None, token: str | None, open_browser: bool) -> None:
     """Show a run, or all runs in a folder, in the browser, live while they train.
 
-    Reads only; Ctrl-C ends it. By default only this machine can reach it. With --host others can too, and need the
+    Reads only; Ctrl-C stops it. By default only this machine can reach it. With --host others can too, and need the
     token that stands in the printed address.
 
     Example: gradient-flow serve runs
@@ -41,9 +44,9 @@ def serve(path: Path, host: str, port: int | None, token: str | None, open_brows
     def tell() -> None:
         count = sum(1 for _ in server.live.folder.runs())
         what = "1 run" if count == 1 else f"{count:,} runs"
-        click.echo(f"Serving {what} from {path} at\n\n  {server.url}\n\nCtrl-C ends it.")
+        click.echo(f"Serving {what} from {path} at\n\n  {server.url}\n\nPress Ctrl-C to stop.")
         if not count:
-            click.echo("There is no run in this folder yet; runs that appear are shown.")
+            click.echo("This folder has no runs yet; new runs appear as they start.")
         if open_browser:
             click.launch(server.url)
 

@@ -24,9 +24,9 @@ _TICK = 0.1
 
 @click.command()
 @click.argument("run", type=RunPath(only_runs=True))
-@click.option("--once", is_flag=True, help="Show it once and leave.")
+@click.option("--once", is_flag=True, help="Show the run once and exit.")
 @click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between two looks."
+    "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between updates."
 )
 def tail(run: Path, once: bool, interval: float) -> None:
     """Follow a run in the terminal: norm, loss and learning rate, layers by groups, latest issues.

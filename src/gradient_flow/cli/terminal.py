@@ -42,6 +42,6 @@ fail_on_option = click.option(
     type=click.Choice(["low", "medium", "high", "critical", "never"]),
     default="medium",
     show_default=True,
-    help="Least severity that makes the exit status 1.",
+    help="Lowest severity that makes the exit status 1.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a machine.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -77,4 +77,4 @@ CASES: Final = {
     )
 }
 SHOWN: Final = ("healthy", "vanishing", "nan", "attention")
-"""What `gradient-flow demo` trains when it is not told which."""
+"""What `gradient-flow demo` trains by default."""

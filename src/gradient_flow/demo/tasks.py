@@ -37,7 +37,7 @@ class Task:
 
 
 def clusters(seed: int, change: Callable[[Tensor, int], Tensor] | None = None, separation: float = 1.0) -> Task:
-    """Gaussian clusters to be told apart. `change` does something to the batch of a step."""
+    """Gaussian clusters to classify. `change` modifies the batch of a step."""
     centres = separation * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(seed))
 
     def draw(random: torch.Generator, step: int) -> tuple[Tensor, Tensor]:

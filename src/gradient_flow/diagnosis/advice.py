@@ -8,11 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from gradient_flow.diagnosis.words import percent, plain
+
 TARGET_RATIO: Final = 1e-3
 """An update that moves a weight by a thousandth of its size is the usual rule of thumb."""
 LARGEST_RATIO: Final = 1e-2
 _HIGHEST_RATE: Final = 10.0
-"""No optimizer is run with more: whoever would need it has scaled the loss down."""
+"""No optimizer runs with more: a run that needs it has a loss that is scaled down."""
 _HIGHEST_LIMIT: Final = 1e3
 """A limit on the norm beyond this says that the loss is on another scale, not where to clip."""
 
@@ -22,26 +24,26 @@ def rescale_weights(layers: Sequence[str], gain_per_layer: float) -> str:
     factor = 1 / gain_per_layer
     which = f"these {len(layers)} layers ({_some(layers)})" if len(layers) > 1 else f"`{layers[0]}`"
     return (
-        f"Scale the initial weights of {which} by {factor:.3g}: the gradient changes by a factor of "
-        f"{gain_per_layer:.3g} per layer, and this makes it level."
+        f"Scale the initial weights of {which} by {plain(factor)}: the gradient changes by a factor of "
+        f"{plain(gain_per_layer)} per layer, and this offsets it."
     )
 
 
 def rescale_one(layer: str, gain: float, usual: float) -> str:
     """For one layer among others that are fine."""
     return (
-        f"Scale the weights of `{layer}` by {usual / gain:.3g}: the gradient changes by a factor of {gain:.3g} there, "
-        f"against {usual:.3g} in the other layers."
+        f"Scale the weights of `{layer}` by {plain(usual / gain)}: the gradient changes by a factor of {plain(gain)} "
+        f"there, against {plain(usual)} in the other layers."
     )
 
 
 def learning_rate_at_most(rate: float | None, ratio: float) -> str:
     """From the update-to-weight ratio that was seen."""
     if rate is None or not math.isfinite(ratio) or ratio <= 0:
-        return "Lower the learning rate, in steps of ten, until the update ratio is near 1e-3."
+        return "Lower the learning rate by factors of 10 until the update ratio is near 0.001."
     return (
-        f"Learning rate at most {_round(rate * LARGEST_RATIO / ratio)} (now {rate:g}): the update ratio is "
-        f"{ratio:.2g}, and {LARGEST_RATIO:g} is the most that a stable run shows."
+        f"Learning rate at most {_round(rate * LARGEST_RATIO / ratio)} (now {plain(rate)}): the update ratio is "
+        f"{plain(ratio, 2)}, and stable runs stay below {LARGEST_RATIO:g}."
     )
 
 
@@ -55,15 +57,16 @@ def lower_learning_rate(rate: float | None, ratio: float | None) -> str:
 def learning_rate_up_to(rate: float | None, ratio: float) -> str:
     """From an update-to-weight ratio that is far too small."""
     if rate is None or not ratio > 0:
-        return "Raise the learning rate until the update ratio is near 1e-3."
+        return "Raise the learning rate until the update ratio is near 0.001."
     if rate * TARGET_RATIO / ratio > _HIGHEST_RATE:
         return (
-            f"Take the factor off the loss, or use Adam, which does not depend on it: the update ratio is {ratio:.2g}, "
-            f"{TARGET_RATIO:g} is usual, and no learning rate for this loss would reach it."
+            "Remove the factor that scales the loss down, or use Adam, which is insensitive to it: the update ratio is "
+            f"{plain(ratio, 2)}, {TARGET_RATIO:g} is usual, and no sensible learning rate reaches that with this loss."
         )
     return (
-        f"Raise the learning rate towards {_round(rate * TARGET_RATIO / ratio)} (now {rate:g}), in steps of ten: the "
-        f"update ratio is {ratio:.2g}, and {TARGET_RATIO:g} is usual."
+        f"Raise the learning rate by factors of 10, up to {_round(rate * TARGET_RATIO / ratio)} (now {plain(rate)}): "
+        "the "
+        f"update ratio is {plain(ratio, 2)}, and {TARGET_RATIO:g} is usual."
     )
 
 
@@ -72,10 +75,10 @@ def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
     limit = float(np.percentile(norms, 100 * (1 - share)))
     if limit > _HIGHEST_LIMIT:
         return (
-            f"Clip the norm at its usual level, but bring that level ({np.median(norms):.2g}) down first: average the "
-            "loss, standardise targets."
+            f"Clip the norm at its usual level, but first bring that level ({plain(float(np.median(norms)), 2)}) "
+            "down: average the loss or standardise the targets."
         )
-    return f"Clip the norm at {limit:.3g}: it would touch {share:.0%} of your steps."
+    return f"Clip the norm at {plain(limit)}: that affects {percent(share)} of your steps."
 
 
 def _some(layers: Sequence[str]) -> str:

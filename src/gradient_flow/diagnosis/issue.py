@@ -128,7 +128,7 @@ class Issue:
                 code=str(plain.get("code") or ""),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise RunFileError(f"The run file is damaged: this is no issue ({problem}).") from problem
+            raise RunFileError(f"The run file is damaged: an issue cannot be read ({problem}).") from problem
 
 
 RULE_SET: Final = 4
@@ -269,11 +269,11 @@ class Diagnosis(Sequence[Issue]):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold."""
         issues = [issue.to_dict() for issue in self.issues]
-        told = {"status": self.status, "healthy": self.healthy, "steps": self.steps, "rule_set": self.rule_set}
-        # What a run was told while it went on and what it is told after a good end are the same verdict.
-        told_ending = self.ending is not None and self.ending.sentence
-        ending = {"ending": self.ending.to_dict()} if self.ending is not None and told_ending else {}
-        return {**told, **ending, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
+        summary = {"status": self.status, "healthy": self.healthy, "steps": self.steps, "rule_set": self.rule_set}
+        # A verdict while running and one after a good end are the same.
+        worth_telling = self.ending is not None and self.ending.sentence
+        ending = {"ending": self.ending.to_dict()} if self.ending is not None and worth_telling else {}
+        return {**summary, **ending, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
 
     @overload
     def __getitem__(self, index: int) -> Issue: ...

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.evidence import RateChange, RunRecord
 
 FEW: Final = 10
@@ -65,14 +66,14 @@ def _reach(record: RunRecord, change: RateChange) -> float:
 
 
 def _caused(issue: Issue, change: RateChange) -> Issue:
-    back = f"Set the learning rate back to {change.before:g}, from a checkpoint before step {change.step:,}."
+    back = f"Set the learning rate back to {plain(change.before)}, from a checkpoint before step {change.step:,}."
     others = [advice for advice in issue.advice if not advice.startswith(_ON_THE_RATE)]
     if change.after > change.before:
-        back += " To raise it, do so over some hundred steps."
-    told = {"step": change.step, "from": change.before, "to": change.after}
+        back += " If you raise it again, do so over a few hundred steps."
+    seen = {"step": change.step, "from": change.before, "to": change.after}
     return replace(
         issue,
         cause=f"{change.sentence}.",
-        evidence={**issue.evidence, "rate_change": told},
+        evidence={**issue.evidence, "rate_change": seen},
         advice=[back, *others],
     )

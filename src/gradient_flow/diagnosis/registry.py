@@ -97,7 +97,7 @@ def _found_by(rule: Rule, record: Any, name: str) -> list[Issue]:
     except Exception as problem:  # whatever a rule does, the others go on
         if name not in _TOLD:
             _TOLD.add(name)
-            warn(f"Rule {name!r} failed and is left out ({type(problem).__name__}: {problem}).", stacklevel=5)
+            warn(f"Rule {name!r} failed and was skipped ({type(problem).__name__}: {problem}).", stacklevel=5)
         return []
 
 

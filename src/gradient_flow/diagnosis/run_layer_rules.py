@@ -12,6 +12,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.updates import SUSPICIOUS, TOO_LARGE, TOO_SMALL
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_converged, is_solved, loss_change
+from gradient_flow.diagnosis.words import compared, plain, portion
 from gradient_flow.record.evidence import LayerSeries, RunRecord
 
 LOST: Final = -4.0
@@ -56,20 +57,20 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
             issue_type=IssueType.EXPLODING,
             severity=IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM,
             layer=where,
-            message=f"a step moves its weights by {ratio:.2g} of their size (1e-3 is usual).",
+            message=f"a typical step moves its weights by {portion(ratio)} their size (0.1% is usual).",
             evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(rate, ratio)],
         )
     elif ratio < TOO_SMALL and not _falls(losses, change) and not solved and not _has_converged(layers, losses):
         known = not math.isnan(change)
-        told = "falls no more than chance explains" if change < 0.9 else "does not fall"
+        course = "falls no more than chance explains" if change < 0.9 else "does not fall"
         yield Issue(
             issue_type=IssueType.SLOW,
             severity=IssueSeverity.MEDIUM if known and not _is_low(losses) else IssueSeverity.LOW,
             layer=where,
-            message=f"no step moves a weight matrix by more than {ratio:.2g} of its size (1e-3 is usual)"
-            + (f", and the loss {told}." if known else "."),
+            message=f"a typical step moves no weight matrix by more than {plain(ratio, 2)} of its size (0.001 is usual)"
+            + (f", and the loss {course}." if known else "."),
             evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is far too small, or the run has converged.",
             advice=[advice.learning_rate_up_to(rate, ratio)],
@@ -112,11 +113,13 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
             severity=IssueSeverity.HIGH,
             layer=layer.name,
             step=layer.steps[since],
-            message=f"its gradient is exactly zero in the last {len(layer.norms) - since} tables{_others(found)}.",
+            message=f"its gradient is exactly zero in the last {len(layer.norms) - since:,} looks{_others(found)}.",
             evidence={"layers": [each.name for each, _ in found], "tables": len(layer.norms)},
-            cause="units that died (after a large update, if it had a gradient before), or a part that no batch uses.",
+            cause="its units died (after a large update, if it had a gradient before), or no batch uses it.",
             advice=[
-                "Lower the learning rate and start again from before that step." if since else "Check that it is used."
+                "Lower the learning rate and restart from a checkpoint before that step."
+                if since
+                else "Check that it is used."
             ],
         )
 
@@ -161,24 +164,16 @@ def _lost_over_depth(layers: Sequence[LayerSeries]) -> Iterator[Issue]:
             severity=IssueSeverity.HIGH,
             layer=known[0][0].name,
             step=known[0][0].steps[0],
-            message=f"gradients in the first layer are {_plain_number(10**-fall)} times smaller than in the last, "
+            message=f"gradients in the first layer are {compared(10**fall)} than in the last, "
             f"{len(known) - 1} layers on.",
             evidence={"decades": fall, "profile": {layer.name: size for layer, size in known}},
-            cause="squashing activations or small initial weights in a deep stack.",
+            cause="sigmoid or tanh activations, or small initial weights, in a deep stack.",
             advice=[
                 advice.rescale_weights(names, 10 ** (fall / len(drops))),
                 "Where activations are sigmoid or tanh, use ReLU or GELU with He initialisation.",
-                "Add normalisation or skip connections: both keep the gradient level.",
+                "Add normalisation or skip connections: both keep gradients at the same size.",
             ],
         )
-
-
-def _plain_number(value: float) -> str:
-    """Two digits, with commas while that is readable: 145,000 rather than 1.5e+05."""
-    if value >= 1e9:
-        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
-    digits = max(0, math.floor(math.log10(value)) - 2) if value >= 1 else 0
-    return f"{round(value / 10**digits) * 10**digits:,}"
 
 
 def _per_element(layer: LayerSeries) -> float:

@@ -13,6 +13,7 @@ from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import LARGE_CHANGE, NormTrend, norm_trend
+from gradient_flow.diagnosis.words import count, percent, plain
 from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
 from gradient_flow.record.evidence import CLIP_TOLERANCE, LayerSeries, RunRecord, Series
 
@@ -26,7 +27,7 @@ TALL: Final = 10.0
 LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
-KEEP_OUT: Final = "Until then keep such steps from the weights: gf.create_gradient_manager(nonfinite='skip')."
+KEEP_OUT: Final = "Until then skip such steps: gf.create_gradient_manager(nonfinite='skip')."
 ENOUGH: Final = 2
 """Steps without which there is no verdict."""
 
@@ -40,8 +41,8 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
     order = {layer.name: k for k, layer in enumerate(record.layers)}
     where = max(bad.layers, key=lambda name: order.get(name, -1), default="model")
     nan, inf = bad.nan, bad.inf
-    counts = f" ({nan} NaN, {inf} Inf)" if nan + inf else ""
-    more = f", with {len(bad.layers) - 1} other layers" if len(bad.layers) > 1 else ""
+    counts = f" ({nan:,} NaN, {inf:,} Inf)" if nan + inf else ""
+    more = f", here and in {count(len(bad.layers) - 1, 'other layer')}" if len(bad.layers) > 1 else ""
     # Norms of another optimizer are on another scale: they say nothing of this one's.
     own = [series for series in record.totals if bad.step in series.steps] or record.totals
     before = [n for series in own for s, n in zip(series.steps, series.norms, strict=True) if s < bad.step]
@@ -51,14 +52,14 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
         severity=IssueSeverity.CRITICAL,
         layer=where,
         step=bad.step,
-        message=f"gradients are not finite{counts} for the first time{more}.",
+        message=f"gradients became NaN or Inf{counts}{more}.",
         evidence={"layers": list(bad.layers), "nan": nan, "inf": inf, "norms_before": before[-3:]},
-        cause="the norm was rising before: the run diverged."
+        cause="the run diverged: the norm had been rising."
         if rising
-        else "one operation or one batch: the norms before it are ordinary.",
+        else "a single operation or batch: the norms before it are normal.",
         advice=[
             _lower_rate(record, own[0].name if own else "") if rising else "Look at the batch of that step.",
-            "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and its line of code.",
+            "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and the line of code.",
             KEEP_OUT,
         ],
     )
@@ -90,10 +91,10 @@ def _trend(record: RunRecord, series: Series) -> Iterator[Issue]:
         step=steps[found.indices[0]] if found.indices else None,
         message=found.message.replace("entry", "recorded step"),
         evidence={"decades": found.change, "decades_per_step": found.slope, "loss_change": change},
-        cause="units that saturate or die, or a learning rate that decayed too far."
+        cause="units saturate or die, or the learning rate decayed too far."
         if falls
-        else "a learning rate beyond the edge of stability.",
-        advice=["Run gf.GradientFlowAnalyzer on the model as it is now: it sees activations, a run only weights."]
+        else "the learning rate is beyond the edge of stability.",
+        advice=["Run gf.GradientFlowAnalyzer on the current model: it sees activations, a run sees only weights."]
         if falls
         else [_lower_rate(record, series.name), advice.clip_at(norms[: found.indices[0]] or norms)],
     )
@@ -136,13 +137,13 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
         severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
         layer=series.name,
         step=steps[at[0]],
-        message=f"{len(at)} of {len(norms)} steps spiked, up to {tall:.3g} × the median norm around them.",
+        message=f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(tall, 2)} × the median norm around them.",
         evidence={
             "spikes": [steps[i] for i in at[:20]],
             "largest_over_median": tall,
             "share": share,
         },
-        cause="single batches on another scale, or a learning rate at the edge of stability.",
+        cause="a few batches are on a different scale, or the learning rate is at the edge of stability.",
         advice=[
             advice.clip_at(usual[-WINDOW:] or norms),
             f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
@@ -182,10 +183,10 @@ def _mostly_clipped(_record: RunRecord, series: Series) -> Iterator[Issue]:
             issue_type=IssueType.UNSTABLE,
             severity=IssueSeverity.LOW,
             layer=series.name,
-            message=f"clipping acts on {share:.0%} of the steps, so the limit sets the step size.",
+            message=f"clipping acts on {percent(share)} of the steps, so the limit sets the step size.",
             evidence={"clipped_share": share, "median_norm": median(norms)},
-            cause="a limit below the usual norm, as is ordinary for language models and PPO.",
-            advice=["Nothing, if the run learns.", advice.clip_at(norms)],
+            cause="the limit is below the usual norm, as is common for language models and PPO.",
+            advice=["If the run learns, do nothing.", advice.clip_at(norms)],
         )
 
 
@@ -201,8 +202,9 @@ def clip_before_unscale(record: RunRecord) -> Iterator[Issue]:
         severity=IssueSeverity.MEDIUM,
         layer="model",
         step=event.step,
-        message=f"gradients are clipped with the loss scale{known} still in them: the limit acts as one that is as "
-        "many times smaller.",
+        message=f"gradients are clipped while they still carry the loss scale{known}, so the effective limit is that "
+        "many "
+        "times smaller.",
         evidence={"scale": scale},
         cause="clip_grad_norm_ is called before scaler.unscale_.",
         advice=["Call scaler.unscale_(optimizer) before clip_grad_norm_."],

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gradient_flow.diagnosis.robust import FLOOR, SPIKE, loss_change, median_of, middle_and_spread, percentile_of
 from gradient_flow.diagnosis.trend import LARGE_CHANGE
+from gradient_flow.diagnosis.words import plain
 
 WINDOW: Final = 100
 EARLY_FLOOR: Final = 0.5
@@ -97,7 +98,7 @@ def _is_nothing(losses: Sequence[float]) -> bool:
 
 
 def deviations(norm: float, past: Sequence[float]) -> float:
-    """Robust deviations of a norm above the past ones, in logarithms; NaN where they cannot be told."""
+    """Robust deviations of a norm above the past ones, in logarithms; NaN where unknown."""
     positive = [value for value in past if value > 0]
     if len(positive) < _FEW or not 0 < norm < math.inf:
         return math.nan
@@ -149,10 +150,10 @@ def _nonfinite(now: StepNumbers, widespread: float) -> Finding:
     kind = "widespread" if share > widespread else "isolated"
     return Finding(
         "nonfinite",
-        f"Non-finite gradients: {now.nan} NaN and {now.inf} Inf of {now.count} elements ({kind}) in {layers}{more}; "
+        f"Non-finite gradients: {now.nan} NaN and {now.inf} Inf in {now.count} elements ({kind}) of {layers}{more}; "
         f"step {now.step}",
-        "Check the model for numerical issues: gf.find_nonfinite(step_fn, model) names the first operation that made "
-        "them. Until then nonfinite='skip' keeps such steps from the weights.",
+        "Check the model for numerical issues: gf.find_nonfinite(step_fn, model) names the operation that produced "
+        "them. Until then skip such steps with nonfinite='skip'.",
     )
 
 
@@ -161,7 +162,9 @@ def _spike(now: StepNumbers, past: Sequence[float]) -> Finding | None:
     if not abs(z) > SPIKE:
         return None
     side = "above" if z > 0 else "below"
-    evidence = f"norm {now.norm:.3g} is {abs(z):.0f} robust deviations {side} the last {len(past)} steps{_where(now)}"
+    evidence = (
+        f"norm {plain(now.norm)} is {abs(z):.0f} robust deviations {side} the last {len(past)} steps{_where(now)}"
+    )
     if z < 0:
         recommendation = f"Look at the batch and the loss of this step: {evidence}."
         return Finding("unusual", f"Unusual pattern, sudden drop: {evidence}", recommendation)
@@ -169,7 +172,7 @@ def _spike(now: StepNumbers, past: Sequence[float]) -> Finding | None:
     return Finding(
         "explosion",
         f"Gradient explosion: {evidence}",
-        f"Reduce the learning rate if this recurs, and clip at {limit:.3g} (it would touch 10 % of the last "
+        f"Reduce the learning rate if this recurs, and clip at {plain(limit)} (which affects 10% of the last "
         f"{len(past)} steps): {evidence}.",
     )
 
@@ -183,12 +186,12 @@ def _drift(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> 
     change = math.log(last / first)
     if abs(change) < DRIFT or (change < 0 and _converging(losses)):
         return None
-    evidence = f"norm went from {first:.3g} to {last:.3g} over the last {len(positive) + 1} steps{_where(now)}"
+    evidence = f"norm went from {plain(first)} to {plain(last)} over the last {len(positive) + 1} steps{_where(now)}"
     if change > 0:
         return Finding("explosion", f"Gradient explosion: {evidence}", f"Reduce the learning rate: {evidence}.")
     return Finding(
         "vanishing",
-        f"Vanishing gradients: {evidence}, while the loss did not fall with it",
+        f"Vanishing gradients: {evidence}, and the loss did not fall with it",
         f"Increase the learning rate, or check activations and initialisation for saturation: {evidence}.",
     )
 
@@ -204,14 +207,15 @@ def _level(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> 
         return Finding(
             "vanishing",
             f"Vanishing gradients: every gradient is exactly zero; step {now.step}",
-            "Check that the loss depends on the parameters (detach, dead units, a mask of zeros): no learning rate "
+            "Check that the loss depends on the parameters (detach, dead units, an all-zero mask): no learning rate "
             "helps.",
         )
     if len(past) < _SETTLED and now.norm > HUGE_NORM * max(now.max_grad_norm or 1.0, 1.0):
         return Finding(
             "explosion",
-            f"Gradient explosion: norm {now.norm:.3g} at step {now.step}, before any other to compare it with",
-            f"Reduce the learning rate, or average the loss instead of summing it: norm {now.norm:.3g}{_where(now)}.",
+            f"Gradient explosion: norm {plain(now.norm)} at step {now.step}, with no earlier steps to compare it with",
+            "Reduce the learning rate, or average the loss instead of summing it: norm "
+            f"{plain(now.norm)}{_where(now)}.",
         )
     return None
 
@@ -224,11 +228,11 @@ def _tiny(now: StepNumbers, past: Sequence[float], losses: Sequence[float]) -> F
     steps = f", like most of the last {_SETTLED} steps" if len(past) >= _SETTLED else ""
     loss = "the loss is not at its floor" if len(losses) >= _FEW else "the loss is not known"
     advice = "Increase the learning rate or the scale of the loss, or check the initialisation"
-    known = "" if len(losses) >= _FEW else " Hand over the loss: a model that has converged is then told apart."
+    known = "" if len(losses) >= _FEW else " Pass the loss, so that convergence can be ruled out."
     return Finding(
         "vanishing",
-        f"Vanishing gradients: norm {now.norm:.3g} is below {TINY_NORM:g}{steps}, and {loss}{_where(now)}",
-        f"{advice}: norm {now.norm:.3g}.{known}",
+        f"Vanishing gradients: norm {plain(now.norm)} is below {plain(TINY_NORM)}{steps}, and {loss}{_where(now)}",
+        f"{advice}: norm {plain(now.norm)}.{known}",
     )
 
 
@@ -247,10 +251,10 @@ def bad_buffers_finding(step: int, bad: Mapping[str, int], done: str) -> Finding
     shown = ", ".join(f"`{name}` ({count} elements)" for name, count in list(bad.items())[:3])
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
     advice = (
-        "Evaluation uses these buffers. Give them good values again (`reset_running_stats()` for batch norm); with "
-        "nonfinite='skip' a bad step is undone for buffers too."
+        "Evaluation uses these buffers. Reset them (`reset_running_stats()` for batch norm). With nonfinite='skip' a "
+        "bad step is undone for buffers too."
         if done.startswith("left")
-        else "Check the batch: the buffers are again what they were after the last good step."
+        else "Check the batch. The buffers were restored to their values after the last good step."
     )
     return Finding("nonfinite", f"Non-finite buffers: {shown}{more}, {done}; step {step}", advice)
 

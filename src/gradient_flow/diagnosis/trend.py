@@ -14,6 +14,7 @@ from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.robust import median_slope
+from gradient_flow.diagnosis.words import compared, plain, times
 
 LARGE_CHANGE: Final = 2.0
 """Decades between the ends of a history that count whatever the pace."""
@@ -47,10 +48,10 @@ def norm_trend(norms: Sequence[float]) -> NormTrend:
     if bad:
         what = "NaN" if math.isnan(norms[bad[0]]) else "infinite"
         many = f" ({len(bad)} entries in all)" if len(bad) > 1 else ""
-        message = f"The norm is {what} at entry {bad[0]}{many}: look at what happened just before it."
+        message = f"The norm is {what} at entry {bad[0]}{many}. Look at what happened just before."
         return NormTrend("nan", math.nan, math.nan, bad, message)
     if len(norms) < 2:
-        message = f"At least two norms are needed to see a trend, got {len(norms)}."
+        message = f"A trend needs at least two norms, got {len(norms)}."
         return NormTrend("insufficient_data", math.nan, math.nan, (), message)
 
     positive = [i for i, norm in enumerate(norms) if norm > 0]
@@ -66,27 +67,27 @@ def norm_trend(norms: Sequence[float]) -> NormTrend:
     first, last = median(run[:window]), median(run[-window:])
     if last == 0:
         since = start + max(i for i, norm in enumerate(run) if norm > 0) + 1
-        message = f"The norm falls from {first:.3g} to exactly zero at entry {since}."
+        message = f"The norm falls from {plain(first)} to exactly zero at entry {since}."
         return NormTrend("vanishing", math.nan, -math.inf, tuple(range(since, len(norms))), message)
 
     points = [(i, math.log10(norms[i])) for i in positive]
     slope, closing_slope = median_slope(points), median_slope(points[len(points) // 2 :])
     change = math.log10(last / first) if first > 0 else math.inf
-    span = f"from {first:.3g} to {last:.3g}, {abs(change):.1f} orders of magnitude"
+    span = f"from {plain(first)} to {plain(last)}"
     if _counts(change, slope, closing_slope):
         rising = change > 0
         indices = _beyond(norms, first, 1 if rising else -1, start)
         status, word = ("exploding", "rises") if rising else ("vanishing", "falls")
-        message = f"The norm {word} {span} (a factor of {10**slope:.3g} a step), since entry {indices[0]}."
+        message = f"The norm {word} {span}: {compared(10**change, 2)}, since entry {indices[0]}."
         return NormTrend(status, slope, change, indices, message)
     late = _late_turn(norms, run, start)
     if late is not None:
         return NormTrend(late[0], slope, change, late[1], late[2])
     before = max(run[:-1])
     if run[-1] > 0 and before > 0 and math.log10(run[-1] / before) >= JUMP:
-        message = f"The last norm, {run[-1]:.3g}, is {run[-1] / before:.3g} times the largest before it."
+        message = f"The last norm, {plain(run[-1])}, is {times(run[-1] / before)} the largest before it."
         return NormTrend("exploding", slope, change, (len(norms) - 1,), message)
-    moving = f"moves {span}" if abs(change) >= 0.05 else f"stays near {last:.3g}"
+    moving = f"moves {span}" if abs(change) >= 0.05 else f"stays near {plain(last)}"
     return NormTrend("stable", slope, change, (), f"The norm {moving}: no sign of vanishing or exploding.")
 
 
@@ -100,7 +101,7 @@ def _late_turn(norms: Sequence[float], run: Sequence[float], start: int) -> tupl
     for status, word, sign in (("exploding", "rises", 1), ("vanishing", "falls", -1)):
         if all(sign * (norm - base * 10 ** (sign * LARGE_CHANGE)) >= 0 for norm in tail):
             indices = _beyond(norms, base, sign, start)
-            message = f"The norm {word} from {base:.3g} to {run[-1]:.3g} at the end, since entry {indices[0]}."
+            message = f"The norm {word} from {plain(base)} to {plain(run[-1])} at the end, since entry {indices[0]}."
             return status, indices, message
     return None
 

@@ -183,9 +183,9 @@ def summary(issues: Sequence[Issue], record: AnalysisRecord | None = None) -> st
     if not issues:
         return f"Healthy: no issue found{seen}."
     counts = {severity: sum(issue.severity == severity for issue in issues) for severity in reversed(IssueSeverity)}
-    told = ", ".join(f"{count} {severity}" for severity, count in counts.items() if count)
+    by_severity = ", ".join(f"{count} {severity}" for severity, count in counts.items() if count)
     many = "1 issue" if len(issues) == 1 else f"{len(issues)} issues"
-    return "\n\n".join([f"{many} found{seen} ({told}).", *map(str, issues)])
+    return "\n\n".join([f"{many} found{seen} ({by_severity}).", *map(str, issues)])
 
 
 def has_recurrence(model: nn.Module) -> bool:
@@ -212,7 +212,7 @@ def _check_call(input_fn: Any, loss_fn: Any, steps: Any, optimizer: Any) -> None
                 f"{'' if name == 'input_fn' else ' output'}: ...`."
             )
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise InputError(f"`steps` must be a whole number of at least 1, got {steps!r}.")
+        raise InputError(f"`steps` must be an integer ≥ 1, got {steps!r}.")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError(f"`optimizer` must be a torch optimizer, got {type(optimizer).__name__}.")
 

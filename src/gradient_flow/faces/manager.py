@@ -337,7 +337,7 @@ class GradientManager:
     # ---- one step -------------------------------------------------------------------------------------------------
 
     def _is_checked(self, step: int) -> bool:
-        """Health and statistics are taken at the first step and every so many after it."""
+        """Health and statistics are taken at the first step and every Nth after it."""
         return self.config.enable_gradient_monitoring and (step - 1) % self.config.check_frequency == 0
 
     def measure_step(self, parameters: Parameters, ranks: RankNames | None = None) -> tuple[GradientTable, Parameters]:

@@ -67,7 +67,7 @@ class RecurrentAnalyzer(GradientFlowAnalyzer):
         self.reason = ""
         """Why there are no dynamics, where there are none."""
 
-    def analyze(  # type: ignore[override]  # the document returns a pair here
+    def analyze(  # type: ignore[override]  # documented to return a pair
         self,
         input_fn: InputFn,
         loss_fn: LossFn,
@@ -139,7 +139,7 @@ class TransformerAnalyzer(GradientFlowAnalyzer):
         self.reason = ""
         """Why there are no statistics, where there are none."""
 
-    def analyze(  # type: ignore[override]  # the document returns a pair here
+    def analyze(  # type: ignore[override]  # documented to return a pair
         self,
         input_fn: InputFn,
         loss_fn: LossFn,
@@ -213,7 +213,7 @@ class RLPolicyAnalyzer(GradientFlowAnalyzer):
         self.reason = ""
         """Why there are no statistics, or what of the policy could not be read."""
 
-    def analyze(  # type: ignore[override]  # the document returns a pair here
+    def analyze(  # type: ignore[override]  # documented to return a pair
         self,
         input_fn: InputFn,
         loss_fn: LossFn,

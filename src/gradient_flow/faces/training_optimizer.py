@@ -185,7 +185,7 @@ class TrainingOptimizer:
         if not isinstance(model, nn.Module):
             raise InputError(f"`model` must be a module, got {type(model).__name__}.")
         if isinstance(max_epochs, bool) or not isinstance(max_epochs, numbers.Integral) or max_epochs < 1:
-            raise InputError(f"`max_epochs` must be a whole number of at least 1, got {max_epochs!r}.")
+            raise InputError(f"`max_epochs` must be an integer ≥ 1, got {max_epochs!r}.")
         trained = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
         if trained.isdisjoint(map(id, model.parameters())):
             raise InputError(

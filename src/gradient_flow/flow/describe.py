@@ -1,4 +1,4 @@
-"""What a run was, gathered while it is watched: told at the start, and again when an optimizer joins or a clip is seen.
+"""What a run was, gathered while it is watched: at the start, and again when an optimizer joins or a clip is seen.
 
 It only reads, and only what is at hand: no garbage collector is asked for schedulers, no device is waited for.
 """
@@ -105,7 +105,7 @@ class Describer:
         self._add({"optimizers": {str(number): described}, **({"amp": precision} if precision else {})})
 
     def add_scheduler(self, scheduler: Any, number: int = 0) -> None:
-        """A schedule that a framework told of."""
+        """A schedule that a framework reported."""
         if scheduler is not None and self._on:
             self._schedulers[number] = _class_of(scheduler)
 
@@ -145,7 +145,7 @@ class Describer:
                 self.add_precision(str(torch.get_autocast_dtype(device)).removeprefix("torch."))
 
     def tell_news(self) -> None:
-        """Hand on what was not told before."""
+        """Pass on what is new."""
         if self._news and self.tell is not None:
             news, self._news = self._news, {}
             self.tell(news)

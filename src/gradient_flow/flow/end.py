@@ -1,4 +1,4 @@
-"""How a watch ends: told by `close`, by a `with` block, by the interpreter's exit, or dropped without a word."""
+"""How a watch ends: by `close`, a `with` block, the interpreter's exit, or garbage collection."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _close_all() -> None:
 
 
 def _end_dropped(recorder: Recorder, process: int) -> None:
-    """A flow went out of use without `close()`: its records are complete, as far as it was told."""
+    """A flow went out of use without `close()`: its records are complete as far as it knows."""
     if os.getpid() != process:
         return
     with suppress(Exception):  # within the garbage collector there is nobody to raise it to

@@ -261,7 +261,7 @@ class Flow:
         self.add_event(UNSUPPORTED, reason=reason)
         self._gave_up = True
         if is_first_rank():
-            warn(f"gradient_flow records nothing of this training. {reason}", stacklevel=3)
+            warn(f"gradient_flow does not record this training. {reason}", stacklevel=3)
 
     def close(self, error: BaseException | Ending | None = None) -> None:
         """Stop watching at once, also from another thread or a signal handler: hooks go, files are finished.
@@ -420,7 +420,7 @@ class Flow:
         return (own_step // self.every) % self.layers_every == 0 or own_step == self.every
 
     def _may_be_recorded(self) -> bool:
-        """Whether the coming step may be, whoever takes it."""
+        """Whether the next step, by any optimizer, may be."""
         if running_backward() is not None:
             return self._is_recorded(self._backward_steps + (self._backward is None))
         return any(self._is_recorded(own + 1) for own in self._own_steps.values())
@@ -544,7 +544,7 @@ class Flow:
             self._guarded(self._end_backward, together=True)
 
     def _settle(self) -> None:
-        """Record a backward pass whose end nobody told, such as one that failed on its way."""
+        """Record a backward pass whose end was not seen, such as one that failed."""
         if self._backward is not None and running_backward() is None:
             self._guarded(self._end_backward, together=True)
 

@@ -108,7 +108,7 @@ class Inside:
         looks = self._looks
         if looks is not None and looks.failed and not self._warned:
             self._warned = True
-            warn(f"gradient_flow looks no further inside the model ({looks.reason}); training continues.", stacklevel=8)
+            warn(f"gradient_flow stopped looking inside the model ({looks.reason}); training continues.", stacklevel=8)
 
 
 def zero_parameters(model: nn.Module) -> tuple[str, ...]:

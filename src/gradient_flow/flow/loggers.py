@@ -53,8 +53,8 @@ class SafeLogger:
                 return
             self._failed = True
             warnings.warn(
-                f"The {self._name} logger failed ({type(problem).__name__}: {problem}) and is not used any more. "
-                "Training goes on.",
+                f"The {self._name} logger failed ({type(problem).__name__}: {problem}) and is now off; "
+                "training continues.",
                 GradientFlowWarning,
                 stacklevel=3,
             )

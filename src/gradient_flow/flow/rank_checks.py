@@ -107,7 +107,7 @@ class RankReport(NamedTuple):
 
 
 class RankCheck:
-    """Compares what ranks got and how long they took, every so many steps."""
+    """Every Nth step, compares gradients and step times across ranks."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._started: float | None = None

@@ -23,6 +23,7 @@ from gradient_flow.capture import foreign_clipping as clipping
 from gradient_flow.capture import losses
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.config import DISABLE, disabled
+from gradient_flow.diagnosis.words import count, plain
 from gradient_flow.errors import warn
 from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.inside import Inside
@@ -201,7 +202,7 @@ def _as_one(roots: list[nn.Module]) -> nn.Module:
 
 
 def default_folder(target: str) -> Path:
-    """`runs/2026-01-31_12-00-00_train`: where a run goes that was not told where to."""
+    """`runs/2026-01-31_12-00-00_train`: the default folder of a run."""
     name = Path(target).stem if os.path.exists(target) else target.rpartition(".")[2]
     return Path("runs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
 
@@ -231,7 +232,7 @@ def run_script(
             watched.close(_run_ending(ending))
             tell(summary(watched, ending))
         except Exception as problem:  # the status is the script's, whatever happens to us
-            warn(f"The run could not be summed up ({type(problem).__name__}: {problem}).", stacklevel=2)
+            warn(f"gradient_flow could not summarise the run ({type(problem).__name__}: {problem}).", stacklevel=2)
 
     others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     if any(not thread.daemon for thread in others):
@@ -251,19 +252,19 @@ def _run_ending(ending: Ending) -> RunEnding:
 
 
 def summary(watched: ScriptWatch, ending: Ending) -> str:
-    """One screen: the verdict, the first bad layer and step, and where the record lies."""
+    """One screen: the verdict, the first bad layer and step, and where the run folder is."""
     flow = watched.flow
     if flow is None or not flow.steps:
         return _no_step(watched, ending)
     verdict = flow.diagnose()
     norms = flow.history["norm"].tolist() if len(flow.history) else []
-    words = f"verdict: {verdict.status}: {verdict.message}"
-    told = textwrap.fill(words, 78, initial_indent="  ", subsequent_indent="    ")
-    lines = [f"gradient-flow: {flow.steps} {'step' if flow.steps == 1 else 'steps'} watched", told]
+    sentence = textwrap.fill(f"verdict: {verdict.message}", 78, initial_indent="  ", subsequent_indent="    ")
+    lines = [f"gradient-flow: {count(flow.steps, 'step')} watched", sentence]
     if verdict.layer is not None and not verdict.healthy:
-        lines.append(f"  first bad layer: {verdict.layer}, at step {verdict.step}")
+        since = "" if verdict.step is None else f", at step {verdict.step:,}"
+        lines.append(f"  first bad layer: {verdict.layer}{since}")
     if len(norms):
-        lines.append(f"  gradient norm: first {norms[0]:.3g}, last {norms[-1]:.3g}")
+        lines.append(f"  gradient norm: first {plain(norms[0])}, last {plain(norms[-1])}")
     lines += _losses(flow)
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
         folder = flow.path.parent
@@ -277,17 +278,17 @@ def _losses(flow: Flow) -> list[str]:
     for line in flow.history.lines:
         if isinstance(line.get("loss"), (int, float)):
             seen.setdefault(line.get("optimizer"), []).append(line["loss"])
-    told = [f"first {losses[0]:.3g}, last {losses[-1]:.3g}" for losses in seen.values()]
-    if len(told) == 1:
-        return [f"  loss: {told[0]}"]
-    return [f"  loss of optimizer {which}: {words}" for which, words in zip(seen, told, strict=True)][:_MOST_LOSSES]
+    ends = [f"first {plain(losses[0])}, last {plain(losses[-1])}" for losses in seen.values()]
+    if len(ends) == 1:
+        return [f"  loss: {ends[0]}"]
+    return [f"  loss of optimizer {which}: {both}" for which, both in zip(seen, ends, strict=True)][:_MOST_LOSSES]
 
 
 _NOTHING = "gradient-flow: no optimizer took a step, so there is nothing to report."
 _IN_CHILDREN = """\
     start one watched process per rank,
       torchrun --nproc-per-node 2 -m gradient_flow run train.py
-    or call gf.watch(model, optimizer, run="runs/name") in the child."""
+    or call gf.watch(model, optimizer, run="runs/name") in each child."""
 _SEEN_CHILDREN = f"""\
   - It started child processes, which are not watched. If they train,
 {_IN_CHILDREN}"""

@@ -33,7 +33,7 @@ class StepTables(NamedTuple):
 
 
 class StepMeasure:
-    """Measures steps, and remembers what gradients were before somebody clipped them."""
+    """Measures steps, and remembers gradients from before the user's clip."""
 
     def __init__(self, known: KnownParameters, thresholds: Thresholds, process_group: Any, scaler: Any = None) -> None:
         self._known, self._thresholds, self._process_group = known, thresholds, process_group

@@ -50,7 +50,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
 
     Args:
         run: a folder for the run file; trials of a hyperparameter search get a folder each in it.
-        every: record every so many optimizer steps.
+        every: record every Nth optimizer step.
         groups: parameters to merge, as in `gf.watch`; only with it do logs have entries for groups.
         log: further loggers beside those of the Trainer: they get every recorded step.
         manager: guards and clips after the Trainer's own clipping; `max_grad_norm=0` leaves clipping to it alone.

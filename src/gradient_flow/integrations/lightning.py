@@ -126,7 +126,7 @@ class GradientStatisticsCallback(Callback):
             action()
         except Exception as problem:
             if not self._failed:
-                _warn(f"Gradient statistics failed ({type(problem).__name__}: {problem}). Training goes on.")
+                _warn(f"Gradient statistics failed ({type(problem).__name__}: {problem}). Training continues.")
             self._failed = True
 
     @property

@@ -109,7 +109,7 @@ class Looks:
         self.reason = ""
         """Why there are no looks any more, where there are none."""
         self.failed = False
-        """Whether that is a failure of ours, of which the user is told."""
+        """Whether it is our failure, which the user is warned about."""
         self._because = ""
         self._dropped_since = 0
         self._forget()

@@ -33,7 +33,7 @@ class Observer:
     """Collects what passes through a model in some of its steps; `record()` is everything as plain numbers.
 
     A step that is looked at has hooks on all modules. A *close* look also keeps a few rows of every tensor until its
-    end, for ranks. With `most`, so many looks are remembered: the first, and the last ones.
+    end, for ranks. With `most`, only that many looks are kept: the first and the latest.
     """
 
     def __init__(

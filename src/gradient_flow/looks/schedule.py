@@ -12,13 +12,13 @@ FIRST: Final = 3
 """None before this step: the first ones are those in which a model may be compiled."""
 EARLY: Final = (FIRST, 6, 12, 25, 50, 100, 200, 400, 700, 1000)
 LATER: Final = 500
-"""After the early ones, one look in so many steps."""
+"""After the early looks, every Nth step."""
 FREE: Final = 3
 """Looks that are taken whatever they cost."""
 
 
 class Schedule:
-    """`looks=` of `watch`: True for the usual steps, a number for every so many, or the steps themselves."""
+    """`looks=` of `watch`: True for the usual steps, N for every Nth step, or a list of steps."""
 
     def __init__(self, looks: Any = True) -> None:
         self._every: int = LATER

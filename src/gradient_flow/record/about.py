@@ -16,7 +16,7 @@ ABOUT: Final = "about"
 _PARTS: Final = ("amp", "clipping", "versions", "dtypes", "git", "config")
 """Mappings that a later line adds to."""
 _WORDS: Final = {"foreach", "maximize", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
-"""Switches of optimizers that change speed or are told by the class."""
+"""Optimizer switches that only change speed, or that the class implies."""
 _LONGEST: Final = 120
 _MISSING: Final = "–"
 

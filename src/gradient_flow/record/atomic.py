@@ -21,7 +21,7 @@ _EARLIER_NAME: Final = re.compile(r"[a-z0-9_]{8}")
 def written_whole(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of `path` at the end, and is gone if there is no end.
 
-    Whoever opens `path` sees the old content or the new. What a process left behind that died while it wrote the same
+    Readers of `path` see the old content or the new. What a process left behind that died while it wrote the same
     file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -126,7 +126,7 @@ class RunRecord:
     """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
     recorded_steps: int | None = None
     by_hand: bool = False
-    """Whether no optimizer was given to the watch, so that steps have to be told."""
+    """Whether the watch has no optimizer, so that steps are recorded with `flow.step()`."""
 
     @property
     def steps(self) -> int:

@@ -79,7 +79,7 @@ class Run:
         self._step_spans = array("q")
         self.tables: list[TableSpan] = []
         self.tables_unchanged = 0
-        """So many of the first tables are the same as before the last `update`: a resumed run repeats some."""
+        """Leading tables that the last `update` left unchanged: a resumed run repeats some."""
         self.seen: dict[str, list[SeenSpan]] = {}
         """Name of a probe → where what it saw stands."""
         self.damaged = 0

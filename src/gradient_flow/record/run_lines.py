@@ -29,7 +29,7 @@ _TABLES: Final = (b'{"kind":"look","step":', b'{"kind":"layers","step":')
 """How the line of a table begins; format 1 called it `layers`."""
 SEEN: Final = b'{"kind":"seen","step":'
 _ENOUGH: Final = max(map(len, _TABLES)) + 24
-"""Of a table so many bytes tell its step; it is always longer."""
+"""Leading bytes of a table that contain its step; every table is longer."""
 _CLOSING: Final = ord("}")
 _BLOCK: Final = 1 << 20
 DEEPEST: Final = 32
@@ -147,7 +147,7 @@ def whole_record(line: bytes) -> dict[str, Any] | None:
 
 
 def may_be_deep(line: bytes) -> bool:
-    """Whether a line has so many brackets that its record could be nested too deeply."""
+    """Whether a line has enough brackets to be nested too deeply."""
     return line.count(b"[") + line.count(b"{") > DEEPEST
 
 

@@ -107,7 +107,7 @@ class RunWriter:
             lock = _locked(folder)
             if lock is None:
                 continue
-            if not continued and _holds_a_run(folder):  # somebody was quicker
+            if not continued and _holds_a_run(folder):  # another process was quicker
                 os.close(lock)
                 continue
             self.folder, self._lock = folder, lock if lock >= 0 else None

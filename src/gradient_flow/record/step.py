@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOTALS: Final = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
 """Statistics of all gradients together that every step record holds."""
 LONGEST_LIST: Final = 32
-"""Of a longer list only so many numbers become series: it is a picture or a histogram, not a curve."""
+"""Most entries of a list that become series: a longer one is an image or a histogram."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class StepRecord:
     lr: list[Any] | None = None
     """One per parameter group."""
     optimizer: int | None = None
-    """Which one stepped, from 0; None where a step was told by hand."""
+    """Which one stepped, from 0; None for a step recorded with `flow.step()`."""
     amp_scale: float | None = None
     skipped_steps: int | None = None
     """Steps that the `GradScaler` has skipped so far."""

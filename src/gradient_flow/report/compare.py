@@ -30,7 +30,7 @@ class Comparison:
 
     names: list[str]
     facts: dict[str, list[Any]]
-    """What is told once per run and is not the same in all: settings, versions. Name → value of each run."""
+    """What a run states once and is not the same in all: settings, versions. Name → value of each run."""
     overview: list[dict[str, Any]]
     """Steps, last loss, norm and learning rate of each run."""
     differs: list[list[str]]

@@ -17,7 +17,7 @@ from gradient_flow.report.terminal import COLOURS, harmless, listed, one_line, w
 from gradient_flow.table.text import number
 
 _DIFFERENCES: Final = 6
-"""So many are named in the sentence on two runs; the table has them all."""
+"""Most layers named in the sentence on two runs; the table lists all."""
 _KINDS: Final = {
     "only_in_first": "only in the first",
     "only_in_this": "only in this",

@@ -20,7 +20,7 @@ NEWEST: Final = 1000
 _LONGEST: Final = 120
 """Letters of a value that is shown."""
 _GAP: Final = 10
-"""Clipped steps with no more than so many others between them are one stretch."""
+"""Largest gap, in steps, within one stretch of clipped steps."""
 _ACTIONS: Final = {
     "replace": "replace",
     "zero": "zero",
@@ -33,8 +33,8 @@ _DONE: Final = {
     "replace": "the guard replaced the bad elements",
     "zero": "the guard set the gradients to zero",
     "skip": "the guard skipped the step",
-    "rollback": "the guard went back to an earlier state",
-    "observe": "the guard only looked on",
+    "rollback": "the guard restored an earlier state",
+    "observe": "the guard only observed",
     "scaler": "left to the GradScaler, which skips the step and lowers its scale",
 }
 

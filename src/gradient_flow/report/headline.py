@@ -26,7 +26,7 @@ IN_WORK: Final[dict[str, Any]] = {
 
 
 def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
-    """A diagnosis as a page shows it; None is one that is still being worked out."""
+    """A diagnosis as a page shows it; None while it is still being computed."""
     if diagnosis is None:
         return IN_WORK
     level = str(diagnosis[0].severity).lower() if diagnosis else "healthy"

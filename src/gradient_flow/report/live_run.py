@@ -27,7 +27,7 @@ KEPT_COLUMNS: Final = 2048
 KEPT_CELLS: Final = 1_600_000
 """Tensors times columns that are kept of a run: eight statistics of them are 50 MB, however long it is."""
 SAMPLE: Final = 300
-"""So many tables are read while somebody waits; of more, a sample stands in until the rest is read."""
+"""Most tables read while a request waits; beyond that a sample stands in until all are read."""
 LONG: Final = 20_000
 """Steps from which on a verdict takes longer than a page may."""
 _BLOCK_CELLS: Final = 16_000

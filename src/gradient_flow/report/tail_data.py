@@ -27,7 +27,7 @@ class RunView:
     groups: dict[str, list[float]] = field(default_factory=dict)
     """Norms of groups of layers over the tables, from input to output."""
     diagnosis: Diagnosis | None = None
-    """None while it is being worked out for the first time."""
+    """None until it is first computed."""
     ending: Ending | None = None
     """How the run ended, or that it goes on."""
     idle: float = 0.0

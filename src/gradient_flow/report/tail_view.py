@@ -57,7 +57,7 @@ def fitting(groups: Mapping[str, Sequence[float]], rows: int) -> dict[str, list[
 
 
 def stretched(values: Sequence[float], width: int) -> Sequence[float]:
-    """As many values as there are columns, if there are fewer: all curves of a view share one axis of time.
+    """Repeat values until they fill the columns: all curves of a view share one time axis.
 
     >>> stretched([1.0, 2.0], 4)
     [1.0, 1.0, 2.0, 2.0]
@@ -107,7 +107,7 @@ def _curve(name: str, values: Sequence[float], width: int, *, log: bool, ascii_o
 
 def _issues(diagnosis: Diagnosis | None, width: int, most: int) -> list[Text]:
     if diagnosis is None:
-        return [Text("verdict: being worked out", style="dim")]
+        return [Text("verdict: in preparation", style="dim")]
     if not diagnosis.issues:
         style = {"stable": "green", "failed": "bold red"}.get(diagnosis.status, "dim")
         return [Text(line, style=style) for line in wrapped(diagnosis.message, width)]

@@ -61,7 +61,7 @@ class LearningRateSchedule:
 
         Args:
             value: the monitored value of the epoch, for `plateau`.
-            current: the optimizer's rates now: one that somebody else changed is where the schedule goes on from.
+            current: the optimizer's rates now: the schedule continues from a rate that was changed elsewhere.
         """
         self._taken += 1
         if self._taken > self.config.warmup:

@@ -95,7 +95,7 @@ def test_the_culprit_is_the_one_layer_that_does_it():
     gradients = [1e-4] * 5 + [1.0] * 5
     (issue,) = judge_analysis(stack(gradients))
     assert issue.layer == "5"
-    assert "`5` by 1e+04" in issue.advice[0]
+    assert "`5` by 10,000" in issue.advice[0]
 
 
 def test_small_head_is_not_vanishing():
@@ -174,7 +174,7 @@ def test_spikes_need_a_floor():
 
 def test_clip_advice_touches_the_share_it_names():
     norms = list(range(1, 101))
-    assert "Clip the norm at 90.1: it would touch 10%" in advice.clip_at(norms)
+    assert "Clip the norm at 90.1: that affects 10%" in advice.clip_at(norms)
 
 
 def test_bad_rules_are_refused():

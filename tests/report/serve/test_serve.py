@@ -187,7 +187,7 @@ def test_a_page_may_ask_for_less(folder):
         for wrong in ("columns=0", "columns=many", "cells=-1", "columns=1e9"):
             status, _, body = ask(server, f"/api/run/a?{wrong}")
             assert status == 422
-            assert "whole number" in json.loads(body)["error"]
+            assert "integer" in json.loads(body)["error"]
         assert ask(server, "/api/run/a/layer?name=nothing")[0] == 404
 
 

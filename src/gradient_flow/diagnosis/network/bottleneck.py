@@ -14,6 +14,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+from gradient_flow.diagnosis.words import percent, plain
 
 NARROW: Final = 0.5
 """At most this share of the units before it and of those after it."""
@@ -62,7 +63,7 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         later = places[index + 1 :]
         limit = NARROW
         if not index and record.input_size == 0:
-            # Words are not numbers: any width is a choice, and the words to choose from at the end do not count.
+            # Token inputs have no width; treat it as unbounded. The vocabulary at the output does not count either.
             before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
         after = max([p.units for p in later if p.own_weights], default=0)
         if not place.own_weights or place.units > limit * min(before, after):
@@ -132,20 +133,22 @@ def _issue(narrow: _Narrow) -> Issue:
     low = narrow.score < VERY_LOW or narrow.blocked > 0.25
     parts = []
     if narrow.score < CODE and narrow.share == 0:
-        parts.append(f"{place.size} numbers have to hold data of {place.size / narrow.score:.2g} directions or more")
+        parts.append(
+            f"{place.size:,} numbers have to hold data with {plain(place.size / narrow.score, 2)} directions or more"
+        )
     elif narrow.score < LOW_SCORE:
-        parts.append(f"{1 - narrow.score:.0%} of the directions that the loss asks for do not get through")
+        parts.append(f"{percent(1 - narrow.score)} of the directions that the loss asks for are lost")
     if narrow.blocked > BLOCKED:
-        parts.append(f"{narrow.blocked:.0%} of the samples get no gradient at all")
+        parts.append(f"{percent(narrow.blocked)} of the samples get no gradient")
     if not parts:
-        parts.append(f"it makes {narrow.share:.0%} of the variation of gradients from unit to unit")
+        parts.append(f"it causes {percent(narrow.share)} of the variation of gradients between units")
     what = "channels" if place.positions > 1 else "units"
     wider = max(2 * place.units, min(narrow.units_around, math.ceil(place.units / max(narrow.score, 0.05))))
     return Issue(
         issue_type=IssueType.BOTTLENECK,
         severity=IssueSeverity.HIGH if low else IssueSeverity.MEDIUM,
         layer=place.name,
-        message=f"{place.units} {what} between layers of {narrow.units_around} and more: {' and '.join(parts)}.",
+        message=f"{place.units:,} {what} between layers with {narrow.units_around:,} or more: {' and '.join(parts)}.",
         evidence={
             "units": place.units,
             "units_around": narrow.units_around,
@@ -156,10 +159,10 @@ def _issue(narrow: _Narrow) -> Issue:
             "share_of_inverse_widths": narrow.share,
             "sum_of_inverse_widths": narrow.beta,
         },
-        cause="a layer that is much narrower than the layers before and after it, without a way around.",
+        cause="this layer is much narrower than those before and after it, and nothing bypasses it.",
         advice=[
-            f"Widen `{place.name}` to {wider} {what} or more.",
-            "Add a skip connection around it: then nothing has to go through.",
+            f"Widen `{place.name}` to at least {wider:,} {what}.",
+            "Add a skip connection around it, so that information can bypass it.",
         ],
         step=1,
     )

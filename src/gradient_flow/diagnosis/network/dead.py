@@ -9,6 +9,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+from gradient_flow.diagnosis.words import count, percent, plain
 
 DEAD_LAYER: Final = 0.9
 PART_DEAD: Final = 0.4
@@ -45,7 +46,7 @@ def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
 
 
 def _limit(place: Place) -> float:
-    """The share that is beyond chance, for so many units."""
+    """The share of silent units that chance does not explain in a layer of this width."""
     by_chance = 0.5 + _CHANCE * 0.5 / math.sqrt(place.units)
     return min(max(by_chance, 0.7), 1.0 if place.units < 16 else DEAD_LAYER)
 
@@ -59,7 +60,7 @@ def _dead_issue(found: list[Place], needed: bool) -> Issue:
             issue_type=IssueType.DEAD,
             severity=IssueSeverity.MEDIUM,
             layer=place.name,
-            message=f"{place.dead_share:.0%} of {place.units} units never fire.",
+            message=f"{percent(place.dead_share or 0.0)} of its {place.units:,} units never fire.",
         )
         for place in found[1:]
     )
@@ -67,7 +68,8 @@ def _dead_issue(found: list[Place], needed: bool) -> Issue:
         issue_type=IssueType.DEAD,
         severity=_severity(share, needed),
         layer=first.name,
-        message=f"{share:.0%} of its {first.units} units never fire and get no gradient ({first.rows_seen} rows seen).",
+        message=f"{percent(share)} of its {first.units:,} units never fired and got no gradient in "
+        f"{count(first.rows_seen, 'row')} of data.",
         evidence={
             "dead_share": share,
             "dead_share_at_first": first.dead_share_at_first,
@@ -75,13 +77,13 @@ def _dead_issue(found: list[Place], needed: bool) -> Issue:
             "rows": first.rows_seen,
             "chance_of_firing_below": 3 / max(first.rows_seen, 1),
         },
-        cause="updates that were too large pushed the units below zero for good."
+        cause="large updates pushed these units below zero for good."
         if grown
-        else "a large negative bias, or weights and inputs whose sum is always below zero.",
+        else "a large negative bias, or weights that make the sum negative for every input.",
         advice=[
             f"Start the biases of `{first.name}` at 0 and its weights with He initialisation.",
-            "Use LeakyReLU or GELU, which let some gradient through below zero.",
-            "Lower the learning rate: dead units come from single large updates." if grown else "Normalise its input.",
+            "Use LeakyReLU or GELU: they pass some gradient below zero.",
+            "Lower the learning rate: a single large update can kill a unit." if grown else "Normalise its input.",
         ],
         step=None if grown else 1,
         consequences=rest,
@@ -121,10 +123,13 @@ def _blocked_at(record: AnalysisRecord, earlier: Place, later: Place) -> Iterato
             issue_type=IssueType.DEAD,
             severity=IssueSeverity.CRITICAL,
             layer=zero_before[0].name,
-            message=f"the weights of {len(zero_before) + 1} layers are all zero: nothing gets through, either way.",
+            message=f"the weights of {len(zero_before) + 1} layers are all zero: neither values nor gradients get "
+            "through.",
             evidence={"zero_layers": [*(layer.name for layer in zero_before), maker.name]},
-            cause="initialisation with zeros: a single zero layer recovers, two in a row do not.",
-            advice=["Initialise the weights at random (He or Xavier); only biases and a last layer may start at zero."],
+            cause="the weights were initialised to zero: one such layer recovers, two in a row do not.",
+            advice=[
+                "Initialise the weights at random (He or Xavier). Only biases and the last layer may start at zero."
+            ],
             step=1,
         )
         return
@@ -135,12 +140,12 @@ def _blocked_at(record: AnalysisRecord, earlier: Place, later: Place) -> Iterato
         issue_type=IssueType.DEAD,
         severity=IssueSeverity.CRITICAL,
         layer=here,
-        message=f"no gradient at all comes back to `{here}`, although one of norm {largest:.3g} arrives behind it.",
+        message=f"no gradient reaches `{here}`, although the next layer receives one of norm {plain(largest)}.",
         evidence={"gradient_behind": largest, "gradient_here": 0.0},
-        cause="units that never fire, a rounding or comparison, or a mask of zeros behind this layer.",
+        cause="units that never fire, or rounding, a comparison or an all-zero mask after this layer.",
         advice=[
-            "Replace rounding, sign or comparison by a smooth stand-in or a straight-through estimate.",
-            f"Check the biases of `{here}` and the scale of what it gets: its units may all be below zero.",
+            "Replace rounding, sign or comparison with a smooth function or a straight-through estimator.",
+            f"Check the biases of `{here}` and the scale of its input: all its units may be below zero.",
         ],
         step=1,
     )
@@ -156,15 +161,15 @@ def _no_gradient_from_loss(record: AnalysisRecord, output: Place) -> Iterator[Is
         issue_type=IssueType.DEAD,
         severity=IssueSeverity.CRITICAL,
         layer=output.layer,
-        message="the loss gives exactly no gradient to the output of the model, in any step.",
+        message="the gradient of the loss at the model's output is exactly zero in every step.",
         evidence={"losses": record.losses[:3], "classes": record.classes},
-        cause="a softmax over one class is always 1."
+        cause="a softmax over a single class is always 1."
         if single
-        else "a loss that is flat here, or a clamp in the head.",
+        else "the loss is flat here, or the head clamps its output.",
         advice=[
-            "Use a sigmoid with binary_cross_entropy_with_logits for one output, or two outputs with a softmax."
+            "For one output use binary_cross_entropy_with_logits; for a softmax use two outputs."
             if single
-            else "Remove the clamp or final activation, or start where the loss has a slope."
+            else "Remove the clamp or the final activation, or start where the loss is not flat."
         ],
         step=1,
     )

@@ -11,6 +11,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.profile import DepthProfile, Part, depth_profiles
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
+from gradient_flow.diagnosis.words import compared, count, plain, times
 
 VANISHED: Final = -2.5
 """Decades; healthy set-ups lie above -1.9, sick ones below -3.1."""
@@ -65,13 +66,13 @@ def starved_layers(record: AnalysisRecord) -> Iterator[Issue]:
         issue_type=IssueType.VANISHING,
         severity=IssueSeverity.HIGH,
         layer=starved[0],
-        message=f"its gradient is {_factor(sizes[starved[0]] / level)} of that of other layers"
-        + (f", and so it is in {len(starved) - 1} more." if len(starved) > 1 else "."),
+        message=f"its gradient is {compared(sizes[starved[0]] / level)} than the largest in the network"
+        + (f"; the same holds for {count(len(starved) - 1, 'other layer')}." if len(starved) > 1 else "."),
         evidence={"layers": starved, "gradient": sizes[starved[0]], "largest_gradient": level},
-        cause="a gate that is shut, a saturated activation, or a factor of next to nothing on this branch.",
+        cause="a closed gate, a saturated activation, or a tiny scale factor on this branch.",
         advice=[
-            "Start gates half open: a bias near 0 in front of their sigmoid.",
-            "Give the branch a factor that is learnt and not below 1e-6.",
+            "Start gates half open, with a bias near 0 before the sigmoid.",
+            "Give the branch a learnt scale that starts at 1e-6 or above.",
         ],
         step=1,
     )
@@ -90,19 +91,18 @@ def _issue(record: AnalysisRecord, profile: DepthProfile, kind: IssueType, limit
     gain = profile.gain
     layers = profile.layers()
     per_layer = 10 ** (gain / max(len(layers), 1))
-    word = "shrinks" if sign < 0 else "grows"
     if culprit is not None:
         place = culprit.layer
         usual = 10 ** median([part.gain for part in profile.parts if part is not culprit] or [0.0])
         here = 10**culprit.gain
-        message = f"the gradient {word} by a factor of {_factor(here)} in this one layer on its way back."
-        cause = f"the weights of `{place}` are on another scale than the others."
+        message = f"the gradient gets {compared(here)} on its way back through this layer alone."
+        cause = f"the weights of `{place}` are on a different scale from the others."
         ways = [advice.rescale_one(place, here, usual)]
     else:
         place = profile.first
         message = (
-            f"on its way back from the last hidden layer the gradient {word} by a factor of {_factor(10**gain)} over "
-            f"{len(layers)} layers ({per_layer:.2g} per layer)."
+            f"the gradient at the first layer is {compared(10**gain)} than at the last hidden one, "
+            f"{count(len(layers), 'layer')} on ({times(max(per_layer, 1 / per_layer), 2)} per layer)."
         )
         cause = _cause(record, sign)
         ways = [advice.rescale_weights(layers, per_layer)]
@@ -136,10 +136,10 @@ def _scaled_down(profile: DepthProfile, decades: float) -> Issue:
         issue_type=IssueType.VANISHING,
         severity=_severity(decades, abs(VANISHED)),
         layer=head,
-        message=f"behind the last layer the gradient shrinks by a factor of {_factor(10**decades)}, before any weight.",
+        message=f"between the loss and the last layer the gradient gets {compared(10**decades)}.",
         evidence={"decades": decades},
-        cause="the output is divided by a large number (a temperature), or squashed, before the loss takes it.",
-        advice=[f"Multiply the output by {10**-decades:.2g}, or take the division out."],
+        cause="the output is divided by a large number (a temperature) or squashed before it reaches the loss.",
+        advice=[f"Multiply the output by {plain(10**-decades, 2)}, or remove the division."],
         step=1,
     )
 
@@ -160,12 +160,12 @@ def _forward_issue(record: AnalysisRecord, profile: DepthProfile) -> Issue | Non
     place = branch or (strongest.layer if alone else whole[start].earlier.layer)
     layers = [branch] if branch else list(dict.fromkeys(part.layer for part in whole[start : end + 1]))
     per_layer = 10 ** (growth / max(len(layers), 1))
-    sure = f", and logits of {last.typical_rms:.3g} make the model sure of wrong answers" if wrong > WRONG_LOSS else ""
+    sure = f"; logits of {plain(last.typical_rms)} make the model sure of wrong answers" if wrong > WRONG_LOSS else ""
     return Issue(
         issue_type=IssueType.EXPLODING,
         severity=_severity(max(growth - FORWARD, 0.0) + EXPLODED, EXPLODED),
         layer=place,
-        message=f"values grow by a factor of {_factor(10**growth)} on their way through {_layers(len(layers))}{sure}.",
+        message=f"values get {compared(10**growth)} on their way through {count(len(layers), 'layer')}{sure}.",
         evidence={
             "growth_of_values": 10**growth,
             "growth_per_layer": per_layer,
@@ -173,7 +173,7 @@ def _forward_issue(record: AnalysisRecord, profile: DepthProfile) -> Issue | Non
             "loss_per_gradient": wrong,
             "layers": layers,
         },
-        cause="the initial weights are too large for the activation, or nothing normalises a long stack.",
+        cause="the initial weights are too large for the activation, or a deep stack has no normalisation.",
         advice=[advice.rescale_weights(layers, per_layer), *_ways(record, 1)],
         step=None if record.trained else 1,
     )
@@ -195,22 +195,27 @@ def _branch_before(record: AnalysisRecord, part: Part) -> str | None:
 
 def _inputs_too_large(record: AnalysisRecord, layer: str, wrong: float) -> Issue:
     odd = record.input_spread > 100
-    column = f" One column is {record.input_spread:.3g} times the median column." if odd else ""
+    column = f" One feature is {compared(record.input_spread)} than the median one." if odd else ""
     return Issue(
         issue_type=IssueType.EXPLODING,
         severity=IssueSeverity.HIGH,
         layer=layer,
-        message=f"inputs with a root mean square of {record.input_rms:.3g} make logits so large that the model is sure "
-        f"of wrong answers ({wrong:.3g} times the loss of a guess).{column}",
+        message=f"inputs of size {plain(record.input_rms)} (root mean square) make the logits so large that the "
+        "model is "
+        f"sure of wrong answers: its loss is {times(wrong)} that of a guess.{column}",
         evidence={
             "input_rms": record.input_rms,
             "input_spread": record.input_spread,
             "loss_per_gradient": wrong,
         },
-        cause="features that are not standardised.",
+        cause="the features are not standardised.",
         advice=[
-            "Standardise each feature to mean 0 and deviation 1"
-            + (": one column is on another scale than the rest." if odd else f", or divide by {record.input_rms:.2g}."),
+            "Standardise each feature to mean 0 and standard deviation 1"
+            + (
+                ": one of them is on a different scale from the rest."
+                if odd
+                else f", or divide all of them by {plain(record.input_rms, 2)}."
+            ),
             "Or put a BatchNorm or LayerNorm before the first layer.",
         ],
         step=1,
@@ -234,18 +239,10 @@ def _severity(excess: float, limit: float) -> IssueSeverity:
     return IssueSeverity.HIGH if beyond >= 0.5 * _SEVERITY_STEP else IssueSeverity.MEDIUM
 
 
-def _factor(value: float) -> str:
-    return f"{value:.3g}" if value >= 1 else f"1/{1 / value:.3g}"
-
-
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
-
-
 def _cause(record: AnalysisRecord, sign: int) -> str:
     kinds = {place.kind for place in record.places}
     if sign < 0 and _squashing(record) & {"Sigmoid", "Tanh"}:
-        return "a squashing activation (sigmoid, tanh) in a deep stack: each layer passes on only part of the gradient."
+        return "sigmoid or tanh in a deep stack: each layer passes on only part of the gradient."
     if sign < 0:
         return "the initial weights are too small for the activation and the depth."
     if any("BatchNorm" in kind for kind in kinds):
@@ -264,8 +261,11 @@ def _ways(record: AnalysisRecord, sign: int) -> list[str]:
     if sign < 0:
         sigmoid = "Sigmoid" in _squashing(record)
         swap = ["Use ReLU or GELU with He initialisation instead of sigmoid."] if sigmoid else []
-        return [*swap, "Add normalisation (LayerNorm, BatchNorm) or skip connections: both keep the gradient level."]
+        return [
+            *swap,
+            "Add normalisation (LayerNorm, BatchNorm) or skip connections: both keep gradients at the same size.",
+        ]
     return [
-        "Scale residual branches by 1/sqrt(number of blocks), or normalise before each of them.",
-        "Until then clip gradients by norm: it bounds the step, not the cause.",
+        "Scale residual branches by 1/sqrt(number of blocks), or normalise the input of each.",
+        "Until then clip gradients by norm: that bounds the step, but does not cure the cause.",
     ]

@@ -14,12 +14,13 @@ from typing import Final, TypeVar
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
+from gradient_flow.diagnosis.words import count, percent, plain, times
 
 T = TypeVar("T")
-_BY_USER: Final = "you set this threshold, and it is taken at its word."
+_BY_USER: Final = "you set this threshold, so crossing it counts as a fault."
 _ALONE: Final = {
-    -1: "a level alone: a loss that is scaled down, or has reached its floor, could explain it.",
-    1: "a level alone: a loss that is scaled up (a sum in place of a mean, a weight, a loss scale) could explain it.",
+    -1: "possibly harmless: a loss that is scaled down, or has converged, has small gradients too.",
+    1: "possibly harmless: a loss that is scaled up (summed, weighted, a loss scale) has large gradients too.",
 }
 
 
@@ -36,24 +37,29 @@ def gradient_levels(record: AnalysisRecord) -> Iterator[Issue]:
             continue
         where = max(beyond, key=lambda layer: sign * beyond[layer])
         severity = IssueSeverity.HIGH if explicit else IssueSeverity.LOW
-        told = f"{'below' if sign < 0 else 'above'} `{name}` ({limit:g})"
-        also = f"; so is that of {_many(len(beyond) - 1)}" if len(beyond) > 1 else ""
+        limited = f"{'below' if sign < 0 else 'above'} `{name}` ({limit:g})"
+        also = f"; so is that of {count(len(beyond) - 1, 'other layer')}" if len(beyond) > 1 else ""
         yield Issue(
             issue_type=kind,
             severity=severity,
             layer=where,
-            message=f"its gradient norm, {beyond[where]:.3g}, is {told}{also}.",
+            message=f"its gradient norm, {plain(beyond[where])}, is {limited}{also}.",
             evidence={name: limit, "gradient_norm": beyond[where], "layers": list(beyond)},
             cause=_BY_USER if explicit else _ALONE[sign],
-            advice=["Compare the layers with each other: ratios do not depend on the scale of the loss."]
+            advice=["Compare layers with each other: their ratios do not depend on the scale of the loss."]
             if explicit
             else [
-                "Nothing, if the loss is scaled on purpose and falls.",
-                f"Otherwise average the loss, or pass `{name}` to say which level is too {_TOO[sign]} for you.",
+                "If the loss is scaled on purpose and falls, do nothing.",
+                f"Otherwise average the loss, or pass `{name}` to set which norm is too {_TOO[sign]}.",
             ],
             step=1,
             consequences=tuple(
-                Issue(issue_type=kind, severity=severity, layer=layer, message=f"gradient norm {norm:.3g}, {told}.")
+                Issue(
+                    issue_type=kind,
+                    severity=severity,
+                    layer=layer,
+                    message=f"its gradient norm, {plain(norm)}, is {limited}.",
+                )
                 for layer, norm in beyond.items()
                 if layer != where
             ),
@@ -73,16 +79,17 @@ def zero_gradients(record: AnalysisRecord) -> Iterator[Issue]:
             continue
         if not explicit and _is_sparse_by_design(record, layer, limit):
             continue
-        units = f"; {layer.idle_units:.0%} of its units never get a gradient" if layer.idle_units else ""
+        units = f"; {percent(layer.idle_units)} of its units never get a gradient" if layer.idle_units else ""
         yield Issue(
             issue_type=IssueType.DEAD,
             severity=IssueSeverity.HIGH if explicit else IssueSeverity.LOW,
             layer=layer.name,
-            message=f"{min(shares):.0%} of its gradient is zero in every step, above `dead_threshold` ({limit:g})"
+            message=f"at least {percent(min(shares))} of its gradient is zero in every step, above `dead_threshold` "
+            f"({limit:g})"
             f"{units}.",
             evidence={"zero_share": min(shares), "dead_threshold": limit, "idle_units": layer.idle_units},
-            cause=_BY_USER if explicit else "units that never fire, or outputs that the loss does not use.",
-            advice=["Look for units that never fire (large negative biases), or a part that the batch does not use."],
+            cause=_BY_USER if explicit else "units never fire, or the loss does not use their outputs.",
+            advice=["Look for large negative biases, or for a part of the layer that these batches do not use."],
             step=1,
         )
 
@@ -112,11 +119,13 @@ def coefficient_of_variation(record: AnalysisRecord) -> Iterator[Issue]:
             issue_type=IssueType.UNSTABLE,
             severity=IssueSeverity.HIGH if explicit else IssueSeverity.LOW,
             layer="model",
-            message=f"the gradient norm varies by {ratio:.2g} times its mean, above `unstable_cv_threshold` "
-            f"({limit:g}).",
+            message=f"the standard deviation of the gradient norm is {times(ratio, 2)} its mean, above "
+            f"`unstable_cv_threshold` ({limit:g}).",
             evidence={"coefficient_of_variation": ratio, "unstable_cv_threshold": limit},
-            cause=_BY_USER if explicit else "single batches on another scale, or a norm that fell far within the run.",
-            advice=["Use larger batches, a lower learning rate, or clip by norm."],
+            cause=_BY_USER
+            if explicit
+            else "a few batches are on a different scale, or the norm fell far during the run.",
+            advice=["Use larger batches or a lower learning rate, or clip by norm."],
             step=1,
         )
 
@@ -137,7 +146,3 @@ def _of_finite_steps(record: AnalysisRecord, values: Sequence[T]) -> list[T]:
 def _without_numbers(name: str) -> str:
     """The same for all members of a list of modules."""
     return re.sub(r"\d+", "*", name)
-
-
-def _many(count: int) -> str:
-    return "1 other layer" if count == 1 else f"{count} other layers"

@@ -8,6 +8,7 @@ from typing import Any
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+from gradient_flow.diagnosis.words import count, plain
 
 
 def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
@@ -16,9 +17,9 @@ def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
     if bad_weights is not None:
         yield _issue(
             bad_weights.name,
-            f"{bad_weights.bad_weights} weights are NaN or Inf before the first step.",
-            "an earlier step that diverged, or a damaged checkpoint.",
-            ["Load a checkpoint from before; then watch the run to see which step makes them."],
+            f"{bad_weights.bad_weights:,} weights were NaN or Inf before the first step.",
+            "an earlier step diverged, or the checkpoint is damaged.",
+            ["Load an earlier checkpoint, then watch the run to see which step produces them."],
             {"bad_weights": bad_weights.bad_weights},
             1,
         )
@@ -26,8 +27,8 @@ def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
     if record.bad_inputs:
         yield _issue(
             "input",
-            f"the batch holds {record.bad_inputs} NaN or Inf.",
-            "missing values in the data, or a division by a spread of zero while normalising.",
+            f"the batch contains NaN or Inf ({count(record.bad_inputs, 'element')}).",
+            "missing values in the data, or normalisation that divided by a standard deviation of zero.",
             ["Clean or mask the data before it reaches the model."],
             {"bad_inputs": record.bad_inputs},
             1,
@@ -54,17 +55,18 @@ def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
         made = first.name if first.role == "output" else ""
         return _issue(
             made or first.layer or "model",
-            f"the forward pass first gives {_at(first.bad_values, index)} NaN or Inf at the {first.role} of "
-            f"`{first.name or 'model'}`{_between(first)}"
-            + (f"; values before it reach {largest:.3g} (root mean square)." if math.isfinite(largest) else "."),
-            f"an overflow in {first.dtype}, whose largest number is 65504."
+            f"NaN or Inf first appeared in the forward pass at the {first.role} of "
+            f"`{first.name or 'model'}`{_between(first)} ({count(_at(first.bad_values, index), 'element')})"
+            + (f"; values before it reach {plain(largest)} (root mean square)." if math.isfinite(largest) else "."),
+            f"overflow in {first.dtype}, whose largest number is 65,504."
             if low and first.dtype == "float16"
-            else "a logarithm or square root of zero or less, a division by zero, or an exponential of a large number.",
+            else "a logarithm or square root of a number below or at zero, a division by zero, or an overflow "
+            "of `exp`.",
             [
                 "Compute this layer in bfloat16 or float32."
                 if low
                 else "Clamp or add an epsilon inside the operation.",
-                "Normalise what goes in: LayerNorm before it keeps values near 1.",
+                "Normalise its input: a LayerNorm before it keeps values near 1.",
             ],
             {"bad_values": _at(first.bad_values, index), "rms_before": largest, "dtype": first.dtype},
             step + 1,
@@ -74,8 +76,8 @@ def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
         last = _output(record)
         return _issue(
             last.layer if last is not None else "model",
-            f"the output of the model is finite and the loss is {loss}.",
-            "the loss function itself: a logarithm of zero, a division by an empty mask, a wrong target.",
+            f"the loss became {plain(loss)}, although the output of the model is finite.",
+            "the loss function itself: a logarithm of zero, a mean over an empty mask, or an invalid target.",
             ["Use a fused loss on logits (cross_entropy, binary_cross_entropy_with_logits), which cannot overflow."],
             {"loss": loss, "output_rms": last.typical_rms if last is not None else math.nan, "in_loss": True},
             step + 1,
@@ -86,7 +88,7 @@ def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
 def _between(place: Place) -> str:
     """What lies before an input that no module returned."""
     apart = place.role == "input" and place.layer and place.layer != place.name
-    return f", made between `{place.layer}` and it" if apart else ""
+    return f", after `{place.layer}`" if apart else ""
 
 
 def _reaches_nothing(record: AnalysisRecord, index: int, step: int) -> bool:
@@ -103,22 +105,22 @@ def _backward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
         return None
     if bad:
         first = max(bad, key=lambda place: place.order)
-        layer, count = first.layer or "model", _at(first.bad_gradients, index)
+        layer, many = first.layer or "model", _at(first.bad_gradients, index)
         where = f"the {first.role} of `{first.name or 'model'}`"
     else:
         owner = max(weights, key=lambda each: -1 if each.order is None else each.order)
-        layer, count, where = owner.name, _at(owner.bad_gradients, index), f"the weights of `{owner.name}`"
+        layer, many, where = owner.name, _at(owner.bad_gradients, index), f"the weights of `{owner.name}`"
     return _issue(
         layer,
-        f"the forward pass and the loss are finite, but on the way back the gradient first turns NaN or Inf at {where} "
-        f"({count} elements).",
+        f"gradients became NaN or Inf in the backward pass, first at {where} ({count(many, 'element')}); the forward "
+        "pass and the loss are finite.",
         "an infinite slope right after it: a square root or norm at zero, a power below one, or a branch of "
-        "`torch.where` that is masked out forward and still differentiated.",
+        "`torch.where` that is masked out in the forward pass but still differentiated.",
         [
-            "Add an epsilon inside the root or norm, or mask the input of the dangerous branch, not only its output.",
+            "Add an epsilon inside the root or norm, or mask the input of the unsafe branch, not only its output.",
             "In float16: use a GradScaler, which skips such steps, or bfloat16.",
         ],
-        {"bad_gradients": count, "backward_only": True},
+        {"bad_gradients": many, "backward_only": True},
         step + 1,
     )
 
@@ -129,13 +131,21 @@ def _unseen(record: AnalysisRecord) -> Iterator[Issue]:
         if not (math.isfinite(loss) and math.isfinite(norm)):
             yield _issue(
                 record.output_layer,
-                f"the loss is {loss:.3g} and the norm of the gradients {norm:.3g} in this step alone.",
-                "an overflow in a single batch, or weights that diverged.",
-                ["Analyze again with the batch of that step to see the operation."],
+                _broken(loss, norm),
+                "overflow in a single batch, or diverging weights.",
+                ["Analyze the batch of that step to find the operation."],
                 {"loss": loss, "gradient_norm": norm},
                 step + 1,
             )
             return
+
+
+def _broken(loss: float, norm: float) -> str:
+    if not math.isfinite(loss) and not math.isfinite(norm):
+        both = plain(loss) if math.isnan(loss) == math.isnan(norm) else "NaN or Inf"
+        return f"loss and gradient norm became {both} in this step."
+    what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
+    return f"the {what} became {plain(value)} in this step."
 
 
 def _issue(layer: str, message: str, cause: str, advice: list[str], evidence: dict[str, Any], step: int) -> Issue:

@@ -9,6 +9,7 @@ from typing import Final
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.profile import activation_gain
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord
+from gradient_flow.diagnosis.words import percent, plain
 
 FLAT_SHARE: Final = 0.5
 """Healthy set-ups have at most 0.04 of their entries there."""
@@ -30,30 +31,31 @@ def saturation(record: AnalysisRecord) -> Iterator[Issue]:
     )
     where = next((p for p in record.places if p.layer == first.layer and p.own_weights), None)
     rms = where.typical_rms if where is not None else math.nan
-    shrink = f" by {2 / rms:.2g}" if rms > 2 else ""
+    shrink = f" by a factor of {plain(rms / 2, 2)}" if rms > 2 else ""
     is_first = where is not None and where.from_data
-    data = f"Standardise the input: its root mean square is {record.input_rms:.3g}, where 1 is expected."
+    data = f"Standardise the input: its root mean square is {plain(record.input_rms)}; aim for 1."
     weights = (
-        f"Scale the weights of `{first.layer}` down{shrink}: what goes into the activation has {rms:.3g}, 1 is good."
+        f"Scale the weights of `{first.layer}` down{shrink}: the input of the activation has a root mean square of "
+        f"{plain(rms)}; aim for 1."
     )
     yield Issue(
         issue_type=IssueType.SATURATION,
         severity=severity,
         layer=first.layer,
-        message=f"{first.flat_share:.0%} of the entries of its {first.kind.lower()} lie where it is flat; its slope is "
-        f"{first.mean_slope:.2g} of the largest on average.",
+        message=f"{percent(first.flat_share)} of the values of its {first.kind.lower()} are in the flat part; the mean "
+        f"slope is {percent(first.mean_slope)} of the steepest.",
         evidence={
             "flat_share": first.flat_share,
             "mean_slope": first.mean_slope,
             "input_rms": record.input_rms,
             "rms": rms,
         },
-        cause="inputs on far too large a scale."
+        cause="the inputs are far too large."
         if is_first and record.input_rms > 5
-        else "weights or targets too large.",
+        else "the weights or targets are too large.",
         advice=([data, weights] if is_first and record.input_rms > 5 else [weights])
         + (
-            ["Use a linear output: targets beyond the range of the activation can never be reached."]
+            ["Use a linear output: targets outside the range of the activation are out of reach."]
             if first.is_last
             else []
         ),
@@ -63,7 +65,7 @@ def saturation(record: AnalysisRecord) -> Iterator[Issue]:
                 issue_type=IssueType.SATURATION,
                 severity=IssueSeverity.MEDIUM,
                 layer=other.layer,
-                message=f"{other.flat_share:.0%} of the entries lie where it is flat.",
+                message=f"{percent(other.flat_share)} of the values of its {other.kind.lower()} are in the flat part.",
             )
             for other in flat[1:]
         ),

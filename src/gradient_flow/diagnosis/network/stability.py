@@ -13,6 +13,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.updates import change_of_loss, largest_update
 from gradient_flow.diagnosis.robust import middle_and_spread, spikes
+from gradient_flow.diagnosis.words import plain, portion
 
 LARGE: Final = 10.0
 """A spike is also this many times the median norm."""
@@ -40,26 +41,26 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
         return
     ratio = max(finite) / middle
     seen = (
-        f"{len(at)} of {len(norms)} steps have a gradient norm of up to {ratio:.3g} times the median, {middle:.3g}"
+        f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(ratio, 2)} × the median norm ({plain(middle, 2)})"
         if at
-        else f"the gradient norm changes by a factor of {math.exp(math.sqrt(2 * noise)):.2g} from step to step"
+        else f"the gradient norm changes {plain(math.exp(math.sqrt(2 * noise)), 2)}-fold from step to step"
     )
-    why = "a learning rate at the edge of stability, or" if record.trained else ""
+    why = "the learning rate is at the edge of stability, or" if record.trained else ""
     yield Issue(
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.HIGH if ratio > 100 else IssueSeverity.MEDIUM,
         layer="model",
-        message=f"{seen}{f', and the loss does not fall ({change:.2g} of the first)' if restless else ''}.",
+        message=f"{seen}{f', and the loss does not fall (now {portion(change)} the first)' if restless else ''}.",
         evidence={
             "spikes_at": [i + 1 for i in at],
             "largest_over_median": ratio,
             "noise": noise,
             "median_norm": middle,
         },
-        cause=f"{why} single samples or batches on another scale than the rest.".strip(),
+        cause=f"{why} a few samples or batches are on a different scale from the rest.".strip(),
         advice=[
             advice.clip_at(finite),
-            "Bound what single samples weigh: cap importance weights, clip rewards, standardise targets."
+            "Limit the weight of single samples: cap importance weights, clip rewards, standardise targets."
             if erratic
             else "Look at the batches of those steps, and standardise the inputs."
             if at
@@ -81,7 +82,11 @@ def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
         severity=IssueSeverity.HIGH if change > 2 or math.isnan(change) else IssueSeverity.MEDIUM,
         layer="model",
         message=f"each step overshoots: successive gradients point against each other (cosine {median(cosines):.2f}), "
-        f"and the loss is {change:.3g} times the first.",
+        + (
+            "and the loss is no longer finite."
+            if math.isnan(change)
+            else f"and the loss is {portion(change)} the first."
+        ),
         evidence={"cosine": median(cosines), "loss_change": change, "learning_rate": rate},
         cause="the learning rate is beyond the edge of stability.",
         advice=[advice.lower_learning_rate(rate, ratio)],

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
+from gradient_flow.diagnosis.words import count
 
 
 def disconnected(record: AnalysisRecord) -> Iterator[Issue]:
@@ -40,10 +41,10 @@ def unused(record: AnalysisRecord) -> Iterator[Issue]:
             issue_type=IssueType.DISCONNECTED,
             severity=IssueSeverity.MEDIUM if missing else IssueSeverity.LOW,
             layer=first.name,
-            message=f"it was never called in {record.steps} steps, so its weights are never trained.",
+            message=f"it was never called in {count(record.steps, 'step')}, so its weights are not trained.",
             evidence={"layers": [layer.name for layer in forgotten], "steps": record.steps},
-            cause="it was created and is not used in `forward`, or only in a branch that these batches do not take.",
-            advice=["Call it, or remove it; freeze it (`requires_grad_(False)`) if it is kept for later."],
+            cause="`forward` does not use it, or only in a branch that these batches do not take.",
+            advice=["Call it or remove it. If you keep it for later, freeze it (`requires_grad_(False)`)."],
             step=1,
             consequences=tuple(_also_unused(layer, layer in missing) for layer in rest),
         )
@@ -59,9 +60,9 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
         issue_type=IssueType.SYMMETRY,
         severity=IssueSeverity.CRITICAL,
         layer=first.name,
-        message="all its units have the same weights and get the same gradient: it works like a single unit for ever.",
+        message="all its units have the same weights and the same gradient: they act as one unit, and always will.",
         evidence={"layers": [layer.name for layer in same]},
-        cause="initialisation with a constant.",
+        cause="the weights were initialised to a constant.",
         advice=["Initialise the weights at random (He for ReLU, Xavier for tanh); biases may be constant."],
         step=1,
         consequences=tuple(
@@ -69,7 +70,7 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
                 issue_type=IssueType.SYMMETRY,
                 severity=IssueSeverity.HIGH,
                 layer=layer.name,
-                message="all its units are the same.",
+                message="all its units are identical.",
             )
             for layer in rest
         ),
@@ -84,10 +85,12 @@ def rank_one_weights(record: AnalysisRecord) -> Iterator[Issue]:
                 issue_type=IssueType.LOW_RANK,
                 severity=IssueSeverity.HIGH,
                 layer=layer.name,
-                message="the rows of its weight are multiples of one another: one direction of its input gets through.",
+                message="the rows of its weight matrix are multiples of one another: only one direction of its input "
+                "gets "
+                "through.",
                 evidence={"matrix": layer.matrix, "rank": 1},
-                cause="initialisation by an outer product, or a weight that has collapsed.",
-                advice=["Initialise the weight at random, all entries by themselves (He or Xavier)."],
+                cause="the weight was initialised as an outer product, or has collapsed.",
+                advice=["Initialise the weight at random, each entry independently (He or Xavier)."],
                 step=1,
             )
             return
@@ -102,18 +105,19 @@ def _cut_off(record: AnalysisRecord, lost: list[Layer]) -> Issue | None:
         reached = known is None or known.gradient_seen or known.reaches_loss
         if before and reached:
             last = before[-1]
-            many = "1 layer before it is" if len(before) == 1 else f"{len(before)} layers before it are"
+            many = "the layer before it is" if len(before) == 1 else f"the {len(before)} layers before it are"
             return Issue(
                 issue_type=IssueType.DISCONNECTED,
                 severity=IssueSeverity.CRITICAL,
                 layer=last.name,
-                message=f"no gradient comes back past `{start.name}`: {many} not trained.",
+                message=f"no gradient gets past `{start.name}`: {many} not trained.",
                 evidence={"layers": [layer.name for layer in before], "goes_on_at": start.name},
-                cause=f"what `{last.name}` returns is detached before `{start.name}` takes it: `.detach()`, `.data`, "
-                "`.item()`, `.numpy()`, `torch.tensor(...)` or `no_grad` around the step between them.",
+                cause=f"the output of `{last.name}` is detached before it reaches `{start.name}`: by `.detach()`, "
+                "`.data`, "
+                "`.item()`, `.numpy()`, `torch.tensor(...)` or `no_grad`.",
                 advice=[
                     f"Remove the detach between `{last.name}` and `{start.name}`.",
-                    "If the first part is meant to stay as it is, freeze it (`requires_grad_(False)`).",
+                    "If the first part is not meant to train, freeze it (`requires_grad_(False)`).",
                 ],
                 step=1,
                 consequences=tuple(_also_lost(layer) for layer in before[:-1]),
@@ -127,7 +131,7 @@ def _loss_is_cut_off(trainable: list[Layer]) -> Issue:
         issue_type=IssueType.DISCONNECTED,
         severity=IssueSeverity.CRITICAL,
         layer=ran[-1].name if ran else "model",
-        message="the loss does not depend on any weight: it needs no gradient."
+        message="the loss does not depend on any weight: it has no gradient."
         if trainable
         else "every parameter is frozen: there is nothing to train.",
         evidence={"trainable_layers": len(trainable)},
@@ -135,7 +139,7 @@ def _loss_is_cut_off(trainable: list[Layer]) -> Issue:
         if trainable
         else "`requires_grad` is False everywhere.",
         advice=[
-            "Compute the loss from the tensor that the model returns, with gradients switched on."
+            "Compute the loss from the tensor that the model returns, with gradients enabled."
             if trainable
             else "Unfreeze the layers that should learn (`requires_grad_(True)`)."
         ],
@@ -151,10 +155,10 @@ def _dead_end(ends: list[Layer]) -> Issue:
         issue_type=IssueType.DISCONNECTED,
         severity=IssueSeverity.MEDIUM,
         layer=last.name,
-        message="it runs, and what it returns has no influence on the loss: its weights get no gradient.",
+        message="it runs, but its output does not affect the loss: its weights get no gradient.",
         evidence={"reaches_loss": False, "layers": [layer.name for layer in ends]},
         cause="its output is dropped, detached, or not used by the loss.",
-        advice=["Let the loss use its output, or freeze it (`requires_grad_(False)`) if that is meant."],
+        advice=["Let the loss use its output. If this is intended, freeze it (`requires_grad_(False)`)."],
         step=1,
         consequences=tuple(_also_lost(layer) for layer in before),
     )
@@ -170,7 +174,7 @@ def _without_grad(layer: Layer) -> Issue:
         + (", although the optimizer holds them." if not meant else "."),
         evidence={"in_optimizer": layer.in_optimizer},
         cause="`torch.no_grad()` around this part.",
-        advice=["Freeze it (`requires_grad_(False)`) if that is meant; otherwise take it out of `no_grad`."],
+        advice=["If this is intended, freeze it (`requires_grad_(False)`); otherwise take it out of `no_grad`."],
         step=1,
     )
 
@@ -180,7 +184,7 @@ def _also_lost(layer: Layer) -> Issue:
         issue_type=IssueType.DISCONNECTED,
         severity=IssueSeverity.HIGH,
         layer=layer.name,
-        message="no gradient comes here.",
+        message="no gradient arrives.",
     )
 
 

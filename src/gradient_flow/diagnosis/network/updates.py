@@ -11,6 +11,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
+from gradient_flow.diagnosis.words import plain, portion
 
 TOO_LARGE: Final = 1.0
 """Update-to-weight ratio; healthy runs stay below 0.05, every diverging one is above 3."""
@@ -42,18 +43,18 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     if is_solved(record.losses):
         return
     rate = record.learning_rate
-    told = "the loss is no longer finite" if not math.isfinite(change) else f"the loss is {change:.3g} times the first"
+    course = "no longer finite" if not math.isfinite(change) else f"{portion(change)} the first"
     severity = IssueSeverity.CRITICAL if diverged else IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM
     yield Issue(
         issue_type=IssueType.EXPLODING,
         severity=severity,
         layer=where,
-        message=f"one step moves its weights by {ratio:.3g} times their own size (1e-3 is usual), and {told}.",
+        message=f"one step moves its weights by {portion(ratio)} their size (0.1% is usual), and the loss is {course}.",
         evidence={"update_ratio": ratio, "update_ratios": ratios, "learning_rate": rate, "loss_change": change},
-        cause=f"the learning rate{f' of {rate:g}' if rate is not None else ''} is too large for this optimizer.",
+        cause=f"the learning rate{f' ({plain(rate)})' if rate is not None else ''} is too large for this optimizer.",
         advice=[
             advice.learning_rate_at_most(rate, ratio),
-            "Warm the learning rate up over the first few hundred steps.",
+            "Warm up the learning rate over the first few hundred steps.",
         ],
         step=_first_step(record, where),
     )
@@ -89,10 +90,11 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
         issue_type=IssueType.SLOW,
         severity=IssueSeverity.HIGH if ratio < 0.1 * TOO_SMALL else IssueSeverity.MEDIUM,
         layer=where,
-        message=f"no step moves any weight matrix by more than {ratio:.2g} of its size (1e-3 is usual), while "
+        message=f"no step moves any weight matrix by more than {plain(ratio, 2)} of its size (0.001 is usual), "
+        "although "
         f"successive gradients agree (cosine {median(agree):.2f}).",
         evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "cosine": median(agree)},
-        cause="the learning rate is far too small, or the loss is scaled down before a plain SGD.",
+        cause="the learning rate is far too small, or the loss is scaled down, which matters with plain SGD.",
         advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],
         step=1,
     )

@@ -1,7 +1,7 @@
 """Padding that `nn.TransformerEncoder` gives out as zeros in its inference fast path, and otherwise as anything.
 
 The fast path takes padded tokens out before the first layer and puts zeros in their place after the last. Torch leaves
-it while a function mode is active, so whoever activates one has to put the zeros there, or a model that pools over all
+it while a function mode is active, so code that uses one must write the zeros itself, or a model that pools over all
 tokens would answer differently.
 """
 

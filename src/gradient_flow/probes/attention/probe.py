@@ -201,7 +201,7 @@ def _on_host(tensors: list[torch.Tensor]) -> list[list[float]]:
 
 
 RECENT: Final = 5
-"""Statistics are taken over so many last steps: of a run that trains, the state it is in now."""
+"""Latest steps that statistics cover: in training they describe the current state."""
 STEPS: Final = 512
 
 

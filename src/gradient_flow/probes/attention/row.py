@@ -69,7 +69,7 @@ class AttentionRow:
 
     @property
     def freezing(self) -> tuple[float, ...]:
-        """Per head, the spread of logits in relation to where a softmax over so many keys freezes."""
+        """Per head, the spread of logits in relation to where a softmax over this many keys freezes."""
         return tuple(_ratio(head[4], head[0]) for head in self.heads)
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.words import percent, plain
 from gradient_flow.probes.attention.advice import diversity_advice, entropy_advice, rank_advice
 from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse, one_position
 from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
@@ -50,10 +51,10 @@ def _numerical(layers: Sequence[LayerAttention]) -> Iterator[Issue]:
     found = [(IssueSeverity.CRITICAL, layer) for layer in layers if layer.nonfinite]
     if found:
         first = found[0][1]
-        message = f"{first.nonfinite:.0%} of the attention logits' rows hold NaN or infinite values."
+        message = f"{percent(first.nonfinite)} of the rows of the attention logits contain NaN or Inf."
         advice = (
-            "Look at what enters this layer: the first layer named here is where attention sees it first.",
-            "In fp16, compute the product of queries and keys in fp32 or bf16: it overflows beyond 65504.",
+            "Check the input of this layer: it is the first attention layer with NaN or Inf.",
+            "In fp16, compute the product of queries and keys in fp32 or bf16: fp16 overflows above 65,504.",
         )
         yield _issue(IssueType.NUMERICAL, found, message, {"nonfinite_rows": first.nonfinite}, advice=advice)
 
@@ -74,8 +75,9 @@ def _entropy_collapse(
     course = f"; it fell from {history[0]:.2f} to {history[-1]:.2f}" if falls(history) else ""
     message = (
         f"Low attention entropy (entropy collapse), attending to few positions: {entropy:.2f} of ln(keys) on average "
-        f"(limit {threshold:g}), {collapsed:.0%} of {len(worst.entropy)} heads look at one position{course}; largest "
-        f"logit {logit:.3g}{'; high rank collapse risk (sparse attention)' if one_position([worst]) else ''}."
+        f"(limit {threshold:g}), and {percent(collapsed)} of the {len(worst.entropy)} heads look at a single "
+        f"position{course}; largest logit {plain(logit)}"
+        f"{'; high rank collapse risk (sparse attention)' if one_position([worst]) else ''}."
     )
     yield _issue(
         IssueType.ENTROPY_COLLAPSE,
@@ -91,10 +93,10 @@ def _entropy_collapse(
             "entropy_by_head": [round(value, 4) for value in worst.entropy],
         },
         cause=(
-            "Entropy collapse: the weights of queries and keys have grown until the softmax picks single positions, "
-            "and passes next to no gradient."
+            "The weights of queries and keys have grown until the softmax picks single positions and passes almost no "
+            "gradient."
             if _worst(found) > IssueSeverity.LOW
-            else "Heads that look at single positions. Trained models have such heads on purpose."
+            else "Some heads look at single positions, as heads of trained models often do."
         ),
         advice=entropy_advice(worst, _worst(found), falls(history)),
         step=since(history, threshold),
@@ -113,7 +115,8 @@ def _rank_issue(collapse: Collapse, severity: IssueSeverity, risk: RankCollapseR
     similarity = "" if first.token_similarity is None else f", mean cosine {first.token_similarity:.4f}"
     message = (
         f"{str(risk).capitalize()} rank collapse risk: tokens become indistinguishable. Their spread falls from "
-        f"{collapse.start:.2g} at the start of the stack to {collapse.spread:.2g} behind `{first.block}`{similarity} "
+        f"{plain(collapse.start, 2)} at the start of the stack to {plain(collapse.spread, 2)} after "
+        f"`{first.block}`{similarity} "
         f"(1 = all different, 0 = all equal, limit {COLLAPSED_SPREAD})."
     )
     evidence = {
@@ -123,9 +126,9 @@ def _rank_issue(collapse: Collapse, severity: IssueSeverity, risk: RankCollapseR
         "spread_by_block": {layer.block: layer.token_spread for layer in collapse.layers},
     }
     cause = (
-        "Attention averages tokens, and without a path around it each layer makes them more alike."
+        "Attention averages tokens: without a skip connection each layer makes them more alike."
         if not collapse.harmless
-        else "Tokens agree at the output, where no attention follows that would need to tell them apart."
+        else "Tokens are alike at the output, where no further attention has to tell them apart."
     )
     found = [(severity, layer) for layer in collapse.layers]
     return _issue(IssueType.RANK_COLLAPSE, found, message, evidence, cause=cause, advice=rank_advice(first))
@@ -142,8 +145,8 @@ def _low_diversity(layers: Sequence[LayerAttention], threshold: float, explicit:
     worst = _begins(found)
     diversity = worst.head_diversity or 0.0
     message = (
-        f"Low head diversity, redundant heads: the {len(worst.entropy)} heads differ by {diversity:.2g} of what "
-        f"independent heads would (limit {threshold:g})."
+        f"Low head diversity, redundant heads: the {len(worst.entropy)} heads differ {percent(diversity)} as much as "
+        f"independent heads would (limit {percent(threshold)})."
     )
     evidence = {
         "head_diversity": diversity,
@@ -155,7 +158,7 @@ def _low_diversity(layers: Sequence[LayerAttention], threshold: float, explicit:
     cause = (
         "The heads compute the same attention: their slices of W_q and W_k are equal, tied or copied."
         if identical
-        else "The heads of this layer have come to look at nearly the same positions."
+        else "The heads of this layer look at nearly the same positions."
     )
     advice = diversity_advice(worst, _worst(found), identical)
     yield _issue(IssueType.HEAD_DIVERSITY, found, message, evidence, cause=cause, advice=advice)
@@ -195,4 +198,4 @@ def _brief(kind: IssueType, layer: LayerAttention) -> str:
         IssueType.RANK_COLLAPSE: ("token spread", layer.token_spread),
         IssueType.HEAD_DIVERSITY: ("head diversity", layer.head_diversity),
     }.get(kind, ("non-finite share", layer.nonfinite))
-    return f"{value[0]} {value[1]:.3g}" if value[1] is not None else value[0]
+    return f"{value[0]} {plain(value[1])}" if value[1] is not None else value[0]

@@ -13,7 +13,7 @@ COLLAPSED_ENTROPY: Final = 0.1
 FEW_KEYS_ENTROPY: Final = 0.25
 """With few keys 0.1 is hard to reach: below this share, fewer than two positions in effect count as well."""
 FROZEN: Final = 2.0
-"""Logits spread this far beyond the point where a softmax over so many keys freezes onto a few of them."""
+"""Logits spread this far beyond the point where a softmax over this many keys freezes onto a few."""
 _SHOWN: Final = 40
 
 

@@ -1,6 +1,6 @@
 """Statistics of attention, per head, from a sample of its queries: the weights are computed anew for those and dropped.
 
-All are sums, so that calls merge, and stay on the device until somebody asks.
+All are sums, so that calls merge, and stay on the device until they are read.
 """
 
 from __future__ import annotations

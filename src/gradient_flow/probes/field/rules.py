@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.words import percent, plain
 from gradient_flow.probes.field.stats import FieldStats
 from gradient_flow.record.plain import from_plain
 
@@ -18,13 +19,13 @@ SURE: Final = 2.0
 """Standard errors that an estimate is taken back by before it counts."""
 
 ADVICE: Final = (
-    "Take extra-gradient or optimistic steps (along 2 g - g_before): looking one step ahead cancels the turn, where "
+    "Use extra-gradient or optimistic steps (along 2 g - g_before): looking one step ahead cancels the rotation, while "
     "plain steps spiral outwards at any learning rate.",
     "Penalise the discriminator's gradient on real data (R1: gamma/2 times its squared norm, gamma from 1 to 10): it "
-    "adds gamma to the symmetric part, which pulls the spiral in.",
-    "Lower the learning rate, with a larger one for the player that must keep up (two time scales): the outward drift "
-    "of a step grows with its square, the pull inwards only linearly.",
-    "Average the weights for evaluation (EMA 0.999): the centre of a circle is the point that its steps do not reach.",
+    "adds gamma to the symmetric part, which damps the spiral.",
+    "Lower the learning rate, but keep it higher for the player that must keep up (two time scales): the outward drift "
+    "grows with the square of the step, the inward pull only linearly.",
+    "Average the weights for evaluation (EMA 0.999): the steps circle a point that the average reaches.",
 )
 
 
@@ -49,19 +50,19 @@ def field_issues(stats: FieldStats, *, layer: str = "model") -> Iterator[Issue]:
         severity = IssueSeverity.LOW
     elif expands:
         severity = IssueSeverity.CRITICAL if severity is IssueSeverity.HIGH else IssueSeverity.HIGH
-    message = f"Rotation (circular gradients): {stats.rotation:.0%} of the field's Jacobian turns instead of descending"
-    message += "" if stats.exact else f" (± {stats.rotation_error:.0%})"
+    message = f"Rotation (circular gradients): {percent(stats.rotation)} of the Jacobian rotates instead of descending"
+    message += "" if stats.exact else f" (± {percent(stats.rotation_error)})"
     if damped:
-        message += f"; it settles at learning rates below {stats.largest_stable_step:.2g}"
+        message += f"; it settles at learning rates below {plain(stats.largest_stable_step or 0.0, 2)}"
     elif expands:
-        message += ", and it expands"
+        message += ", and the steps spiral outwards"
     yield Issue(
         issue_type=IssueType.ROTATION,
         severity=severity,
         layer=layer,
         message=f"{message}.",
         evidence=_evidence(stats),
-        cause="Each player's gain is another's loss: every step changes the other's gradient at a right angle to it.",
+        cause="One player's gain is the other's loss, so each step turns the other's gradient sideways.",
         advice=ADVICE,
     )
 

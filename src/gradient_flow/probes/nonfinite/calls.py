@@ -101,7 +101,7 @@ class OperatorCall:
                 condition = self.values.get("condition")
                 taken = {} if condition is None else {"input": condition, "other": ~condition}  # what `where` takes
                 return _meeting(bad, result.detach(), taken)
-        except RuntimeError:  # of shapes or layouts that cannot be laid over each other
+        except RuntimeError:  # shapes or layouts that do not match
             return bad, False
 
 

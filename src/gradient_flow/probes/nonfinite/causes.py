@@ -54,7 +54,7 @@ def _exponential(fault: Fault) -> Explanation | None:
     limits = {"float16": "11.1", "bfloat16": "88.7", "float32": "88.7", "float64": "709.8"}
     limit = limits.get(fault.dtype, "its limit")
     return Explanation(
-        f"`{fault.inner}` of {number(value)} is beyond the largest {fault.dtype}; `exp` gets there at {limit}.",
+        f"`{fault.inner}` of {number(value)} is beyond the largest {fault.dtype}; `exp` overflows above {limit}.",
         "Subtract the maximum first, as `softmax` and `logsumexp` do, or bound the argument with `clamp` or `tanh`. "
         "If it grew during training, lower the learning rate.",
     )
@@ -127,8 +127,7 @@ def _spread(fault: Fault) -> Explanation | None:
         return None
     return Explanation(
         f"`{fault.inner}` divides by the number of elements minus one: of a single element it is 0 / 0.",
-        "Pass `correction=0`, or see to it that there are at least two elements (a last batch of size 1: "
-        "`drop_last=True`).",
+        "Pass `correction=0`, or ensure at least two elements (a last batch of size 1: `drop_last=True`).",
     )
 
 

@@ -77,12 +77,13 @@ def explain_given(report: NonFiniteOrigin) -> Explanation:
     if report.kind == "parameter":
         return Explanation(
             "An earlier update wrote it: a non-finite gradient, or a step that was too large.",
-            "Go back to a checkpoint from before, skip updates with non-finite gradients, and look for the step that "
-            "broke it with `find_nonfinite` there.",
+            "Go back to an earlier checkpoint, skip updates with non-finite gradients, and use `find_nonfinite` to "
+            "find "
+            "the step that broke it.",
         )
     if report.kind == "buffer":
         return Explanation(
-            "Running statistics take in every batch of training, also a bad one, and never forget a NaN.",
+            "Running statistics absorb every training batch, bad ones included, and never forget a NaN.",
             "Reset the buffer (`reset_running_stats()`) or load it from a checkpoint, and check the data that went in.",
         )
     if report.kind == "input":
@@ -98,11 +99,11 @@ def explain_given(report: NonFiniteOrigin) -> Explanation:
         )
     if report.operator is not None and "empty" in report.operator:
         return Explanation(
-            "Memory that was never written holds whatever lay there before.",
+            "Uninitialised memory holds arbitrary numbers.",
             "Use `torch.zeros`, or write every element before the first read.",
         )
     return Explanation(
         "The number is written in the code; as a mask it would have been absorbed before the loss, here it was not.",
-        "Use a large finite number (`torch.finfo(dtype).min`), or see to it that what is masked is never picked, as a "
-        "target for example.",
+        "Use a large finite number (`torch.finfo(dtype).min`), or make sure that masked entries are never picked, for "
+        "example as a target.",
     )

@@ -34,7 +34,7 @@ class OperationTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     Each non-finite tensor carries its origin. An operator with a non-finite operand hands it on unless its result is
     finite: then the value was absorbed and does no harm. Afterwards `bad_losses` has the origins of non-finite losses
     that a backward pass started from, and `bad_gradients` those of gradients that reached a leaf, with the names of
-    parameters. A failure in here never stops the step; the first is told in `trouble`.
+    parameters. A failure in here never stops the step; the first is kept in `trouble`.
     """
 
     supports_higher_order_operators = True

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.words import percent, plain, times
 from gradient_flow.probes.policy.discrete import LESS_NOISE, MORE_ENTROPY, policy_evidence, returns_phrase
 from gradient_flow.probes.policy.exploration import TINY_STD, ReturnCourse
 from gradient_flow.probes.policy.stats import PolicyStats
@@ -26,16 +27,16 @@ def continuous_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: 
     what = "agent stopped exploring" if std < TINY_STD else "exploration declining"
     message = f"{severity} entropy collapse ({what}): low continuous action std, {_std_text(stats)}"
     if trend.collapsing:
-        message += f", {math.exp(trend.level - trend.start):.2g} times what it was {trend.steps} steps ago"
+        message += f", {times(math.exp(trend.start - trend.level), 2)} smaller than {trend.steps:,} steps ago"
     return Issue(
         issue_type=IssueType.ENTROPY_COLLAPSE,
         severity=severity,
         layer=layer,
         message=f"{message}{returns_phrase(course)}.",
         evidence=policy_evidence(stats, course),
-        cause="The mean action sits at its bound, where squashing leaves no room for noise."
+        cause="The mean action is at its bound, where squashing leaves no room for noise."
         if stats.squashed and (stats.mean_saturation or 0.0) > 0.5
-        else "Noise costs return near an action that already pays, so without a bonus it is learnt away.",
+        else "Noise lowers the return near an action that already pays, so without a bonus the policy unlearns it.",
         advice=MORE_STD,
     )
 
@@ -86,13 +87,14 @@ def saturated_mean(stats: PolicyStats, course: ReturnCourse | None, layer: str) 
         issue_type=IssueType.SATURATION,
         severity=IssueSeverity.MEDIUM,
         layer=layer,
-        message=f"The squashed mean action is at its bound in {share:.0%} of cases: the gradient through it is below "
-        f"2 % of its largest{returns_phrase(course)}.",
+        message=f"The squashed mean action is at its bound in {percent(share)} of cases, where the gradient is below "
+        "2% of "
+        f"its maximum{returns_phrase(course)}.",
         evidence=policy_evidence(stats, course),
-        cause="The mean before squashing has grown without a cost.",
+        cause="Nothing keeps the mean before squashing from growing.",
         advice=(
-            "Penalise the mean before squashing (1e-3 times its square): tanh alone does not hold it.",
-            "Start the last layer small (gain 0.01), and lower its learning rate.",
+            "Penalise the mean before squashing (0.001 times its square): tanh alone does not bound it.",
+            "Initialise the last layer small (gain 0.01), and lower its learning rate.",
         ),
     )
 
@@ -106,8 +108,8 @@ def one_tiny_dimension(stats: PolicyStats, course: ReturnCourse | None, layer: s
         issue_type=IssueType.EXPLORATION,
         severity=IssueSeverity.LOW,
         layer=layer,
-        message=f"Low continuous action std in one action dimension: {least:.3g}, while the mean over all is "
-        f"{stats.action_scale:.3g}.",
+        message=f"Low continuous action std in one action dimension: {plain(least)}; the mean over all dimensions is "
+        f"{plain(stats.action_scale or 0.0)}.",
         evidence=policy_evidence(stats, course),
         advice=MORE_STD[:1],
     )
@@ -115,6 +117,6 @@ def one_tiny_dimension(stats: PolicyStats, course: ReturnCourse | None, layer: s
 
 def _std_text(stats: PolicyStats) -> str:
     if stats.std_relative is None or stats.continuous_std_mean is None:
-        return f"{stats.continuous_std_mean:.3g}"
+        return plain(stats.continuous_std_mean or 0.0)
     before = " before squashing" if stats.squashed else ""
-    return f"{stats.continuous_std_mean:.3g}{before}, {stats.std_relative:.3g} of half the action range"
+    return f"{plain(stats.continuous_std_mean)}{before}, {percent(stats.std_relative)} of half the action range"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.words import percent
 from gradient_flow.probes.policy.exploration import (
     COLLAPSED,
     GONE,
@@ -21,16 +22,17 @@ NOT_LEARNING: Final = 50
 """As many returns that never rose make a random policy more than a fresh one."""
 
 MORE_ENTROPY: Final = (
-    "Raise the entropy bonus (or the target entropy), by factors of 3: it is what pays for exploring.",
-    "Lower the policy's learning rate, or the clip range and the epochs per batch of PPO: large steps on few samples "
-    "make a policy certain before it has compared.",
+    "Raise the entropy bonus (or the target entropy) by factors of 3: it rewards exploring.",
+    "Lower the policy's learning rate, or PPO's clip range and epochs per batch: large steps on few samples make a "
+    "policy certain before it has compared actions.",
     "Normalise advantages and rewards: a few large ones push the logits far apart in one step.",
-    "Look at the return: if it is at its best, this is a policy that has learnt; pass `returns` to have that known.",
+    "Check the return: at its best it means that the policy has learnt. Pass `returns` so that this is taken into "
+    "account.",
 )
 LESS_NOISE: Final = (
     "Lower the entropy bonus: it outweighs the return.",
-    "Check that the advantages are not all alike: without a signal the entropy bonus alone shapes the policy.",
-    "Bound the standard deviation from above (clamp `log_std`), where actions are continuous.",
+    "Check that the advantages differ: without a signal the entropy bonus alone shapes the policy.",
+    "For continuous actions, bound the standard deviation from above (clamp `log_std`).",
 )
 
 
@@ -45,16 +47,23 @@ def discrete_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: st
         return None
     undecided = course is None and risk is CollapseRisk.MEDIUM and not trend.collapsing
     if undecided and _depends_on_state(stats):
-        return None  # halfway to a policy that has learnt; the level alone is told by `low_entropy`
+        return None  # halfway to a policy that has learnt; `low_entropy` reports the level alone
     high, stuck = risk is CollapseRisk.HIGH, course in (ReturnCourse.FLAT, ReturnCourse.FELL)
     severity = IssueSeverity.HIGH if high or (stuck and entropy < NEARLY_COLLAPSED) else IssueSeverity.MEDIUM
     if high and course is ReturnCourse.FELL and (stats.certain_share or 0.0) > 0.9:
         severity = IssueSeverity.CRITICAL
-    what = "agent stopped exploring" if high else "exploration declining" if trend.collapsing else "little is left"
+    what = (
+        "agent stopped exploring"
+        if high
+        else "exploration declining"
+        if trend.collapsing
+        else "little exploration left"
+    )
     message = f"{severity} entropy collapse ({what}): normalised entropy {entropy:.3f}"
     if trend.collapsing:
-        message += f", down from {trend.start:.3f} and at this pace {GONE} in {trend.steps_to_floor:.0f} steps"
-    message += f"; one action has over 99 % in {stats.certain_share or 0.0:.0%} of states{returns_phrase(course)}."
+        message += f", down from {trend.start:.3f}; at this pace {GONE} in {trend.steps_to_floor:,.0f} steps"
+    message += f"; one action has over 99% probability in {percent(stats.certain_share or 0.0)} of the states"
+    message += f"{returns_phrase(course)}."
     return Issue(
         issue_type=IssueType.ENTROPY_COLLAPSE,
         severity=severity,
@@ -104,7 +113,7 @@ def uniform(stats: PolicyStats, course: ReturnCourse | None, returns: int, layer
         evidence=policy_evidence(stats, course),
         cause="An entropy bonus that outweighs the return, or no learning signal."
         if rose or stuck
-        else "At the start of training this is as it should be; later it means that nothing has been learnt.",
+        else "At the start of training this is normal; later it means that nothing has been learnt.",
         advice=LESS_NOISE[:2],
     )
 
@@ -130,12 +139,13 @@ def _depends_on_state(stats: PolicyStats) -> bool:
 
 def _why_certain(stats: PolicyStats) -> str:
     if stats.marginal_entropy is None or stats.mutual_information is None:
-        return "One state does not tell whether the choice depends on it."
+        return "Unknown: a single state does not show whether the choice depends on it."
     if stats.marginal_entropy < COLLAPSED:
-        return "It takes the same action whatever the state: the policy has stopped looking at its input."
+        return "The policy takes the same action whatever the state: it ignores its input."
     return (
-        f"It takes different actions in different states (I(S;A) {stats.mutual_information:.2f} nats): "
-        "certain too early, or certain because it has learnt."
+        f"The policy takes different actions in different states (I(S;A) {stats.mutual_information:.2f} nats): it "
+        "became "
+        "certain too early, or it has learnt."
     )
 
 

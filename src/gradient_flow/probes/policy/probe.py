@@ -21,7 +21,7 @@ from gradient_flow.probes.policy.step import PolicyStep
 __all__ = ["PolicyProbe"]
 
 MEMORY: Final = 4096
-"""Steps that are remembered: the statistics and trends are of the last so many."""
+"""Latest steps kept; statistics and trends cover these."""
 
 
 class PolicyProbe:

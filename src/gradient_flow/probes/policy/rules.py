@@ -79,12 +79,12 @@ def _numerical(stats: PolicyStats, layer: str) -> Issue:
         issue_type=IssueType.NUMERICAL,
         severity=IssueSeverity.CRITICAL,
         layer=layer,
-        message=f"The policy's output is NaN or infinite, or masks every action, in {stats.nonfinite_states} of "
-        f"{stats.states} states.",
+        message=f"The policy's output is NaN or Inf, or masks every action, in {stats.nonfinite_states:,} of "
+        f"{stats.states:,} states.",
         evidence={"nonfinite_states": stats.nonfinite_states, "states": stats.states},
-        cause="A diverged network, the logarithm of a probability of 0, or a mask that leaves no action.",
+        cause="The network diverged, a probability of 0 met a logarithm, or a mask left no action.",
         advice=(
-            "Look at the loss and gradients of the steps before.",
-            "Let the network give logits and `log_std`: a logarithm of its output is infinite when that reaches 0.",
+            "Check the loss and the gradients of the steps before.",
+            "Let the network output logits and `log_std`: the logarithm of an output of 0 is infinite.",
         ),
     )

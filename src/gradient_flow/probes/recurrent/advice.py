@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.probes.recurrent.stats import ModuleDynamics
 
 
@@ -13,16 +14,18 @@ def advice_for_growth(unit: ModuleDynamics, optimal_radius: float) -> list[str]:
     radius, exponent = unit.spectral_radius, unit.lyapunov_exponent
     if unit.recurrent_weight and radius:
         factor = optimal_radius / radius
-        exact = "" if unit.kind in ("RNN", "RNNCell") else ", then measure again: gates change along with it"
+        exact = "" if unit.kind in ("RNN", "RNNCell") else ", then measure again: the gates change too"
         advice.append(
-            f"Scale `{unit.recurrent_weight}` by {factor:.3g} (= optimal radius {optimal_radius:g} / measured "
-            f"{radius:.3g}){exact}."
+            f"Scale `{unit.recurrent_weight}` by {plain(factor)} (= optimal radius {optimal_radius:g} / measured "
+            f"{plain(radius)}){exact}."
         )
         advice.append(f"Or start from `torch.nn.init.orthogonal_({unit.recurrent_weight}, gain={optimal_radius:g})`.")
     if exponent is not None and exponent > 0:
         steps = max(1, math.floor(math.log(100) / exponent))
-        advice.append(f"Shorten BPTT to {steps} steps (detach the state): the gradient grows 100-fold in that many.")
-    advice.append("Clip the gradient norm (`clip_gradients(model, max_norm=1.0)`), which bounds the damage of a step.")
+        advice.append(f"Shorten BPTT to {steps} steps (detach the state): over that many the gradient grows 100-fold.")
+    advice.append(
+        "Clip the gradient norm (`clip_gradients(model, max_norm=1.0)`): that limits the damage of a single step."
+    )
     return advice
 
 
@@ -37,7 +40,9 @@ def advice_for_forgetting(unit: ModuleDynamics, optimal_radius: float, lag: floa
     if "LSTM" in unit.kind:
         given = f"+{bias:.1f}" if lag else "+1 to +2"
         why = f" (a forget gate of {keep:.3f}, for a {for_lag})" if lag else ""
-        advice.append(f"Set the forget-gate bias to {given}{why}: torch starts it at about 0, a gate of 0.5.")
+        advice.append(
+            f"Set the forget-gate bias to {given}{why}: torch starts it near 0, which keeps half of the state."
+        )
     elif "GRU" in unit.kind:
         given = f"+{bias:.1f}" if lag else "+1 to +2"
         why = f" (a gate of {keep:.3f}, for a {for_lag})" if lag else ""
@@ -46,19 +51,19 @@ def advice_for_forgetting(unit: ModuleDynamics, optimal_radius: float, lag: floa
     if unit.recurrent_weight and radius and "RNN" in unit.kind:
         factor = optimal_radius / radius
         advice.append(
-            f"Scale `{unit.recurrent_weight}` by {factor:.3g} (= optimal radius {optimal_radius:g} / measured "
-            f"{radius:.3g})."
+            f"Scale `{unit.recurrent_weight}` by {plain(factor)} (= optimal radius {optimal_radius:g} / measured "
+            f"{plain(radius)})."
         )
     if unit.recurrent_weight:
         gain = f", gain={optimal_radius:g}" if "RNN" in unit.kind else ""
         advice.append(f"Orthogonal init: `torch.nn.init.orthogonal_({unit.recurrent_weight}{gain})`.")
     if "LSTM" not in unit.kind and "GRU" not in unit.kind:
-        advice.append("Use an LSTM or GRU, or a skip connection over time, where the task needs a longer memory.")
+        advice.append("If the task needs a longer memory, use an LSTM, a GRU or a skip connection over time.")
     memory = unit.effective_memory_length
     if lag is None and memory is not None:
         advice.append(
-            f"Nothing, if the task needs no more than about {max(1, round(4 * memory))} steps back: "
-            "say so with `required_lag`."
+            f"If the task looks back no more than about {max(1, round(4 * memory)):,} steps, do nothing; pass "
+            "`required_lag` to silence this."
         )
     return advice
 
@@ -67,9 +72,13 @@ def advice_for_rank(unit: ModuleDynamics) -> list[str]:
     """Ranked advice where the states use few of their dimensions."""
     advice = []
     if unit.sample_rank is not None and unit.sample_rank < 1:
-        advice.append("Look for saturated or dead units: the state hardly moves while the input does.")
-    advice.append("Check the scale of the inputs: large ones saturate the units, one large column drowns the rest.")
+        advice.append("Look for saturated or dead units: the input changes and the state hardly does.")
+    advice.append(
+        "Check the scale of the inputs: large ones saturate the units, and one large feature drowns the rest."
+    )
     if unit.recurrent_weight:
-        advice.append(f"`torch.nn.init.orthogonal_({unit.recurrent_weight})` treats all directions alike.")
-    advice.append("If the task needs no more dimensions than that, a smaller hidden size will do.")
+        advice.append(
+            f"Initialise with `torch.nn.init.orthogonal_({unit.recurrent_weight})`, which treats all directions alike."
+        )
+    advice.append("If the task needs no more dimensions, use a smaller hidden size.")
     return advice

@@ -14,7 +14,7 @@ from gradient_flow.probes.recurrent.row_samples import EndGradient, kept, rows_t
 class LayerSequence:
     """One sequence through a module of all its layers and directions: inputs and first states of a few samples.
 
-    The states between the steps stay inside the fused kernel; whoever needs them computes them again from these.
+    The states between the steps stay inside the fused kernel; they are recomputed from these where needed.
     A decoder that calls the module once per step makes one sequence of many calls.
     """
 

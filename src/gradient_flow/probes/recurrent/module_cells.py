@@ -1,4 +1,4 @@
-"""The Jacobians of a cell that somebody wrote: its own forward, differentiated at the states that it was given."""
+"""The Jacobians of a custom cell: its own forward, differentiated at the states that it received."""
 
 from __future__ import annotations
 

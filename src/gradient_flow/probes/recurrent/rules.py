@@ -92,7 +92,7 @@ def recurrent_issues(
 def _as_measured(issue: Issue) -> Issue:
     lag = issue.evidence["required_lag"]
     return replace(
-        issue, message=f"{issue.message} The loss depends on inputs {lag:g} steps back, and not on the last."
+        issue, message=f"{issue.message} The loss depends on inputs {lag:g} steps back, not on the last ones."
     )
 
 

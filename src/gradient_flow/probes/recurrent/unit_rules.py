@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.words import percent, plain, times
 from gradient_flow.probes.recurrent.advice import advice_for_forgetting, advice_for_growth, advice_for_rank
 from gradient_flow.probes.recurrent.stats import ModuleDynamics, memory_length
 
 SHORT_MEMORY: Final = 10.0
-"""Timesteps below which the document calls a memory short."""
+"""Timesteps below which a memory is documented as short."""
 SHARE_OF_LAG: Final = 0.25
 """A memory below this share of the required lag leaves exp(-4) of the gradient over the lag."""
 CHAOTIC: Final = 0.05
@@ -55,17 +56,20 @@ def exploding_states(unit: ModuleDynamics, limits: Limits) -> Issue | None:
     radius = unit.spectral_radius
     if unit.nonfinite_at is not None:
         kind, severity = IssueType.EXPLODING, IssueSeverity.CRITICAL
-        message = f"exploding states: the state is NaN or Inf from step {unit.nonfinite_at} of the sequence on"
+        message = f"exploding states: the state is NaN or Inf from step {unit.nonfinite_at} of the sequence onwards"
     elif radius is not None and radius > limits.high:
         kind, growth = IssueType.SPECTRAL_RADIUS, _growth_per_step(unit)
         decades = growth * unit.sequence_length / math.log(10)
         severity = _severity_of_growth(growth, decades, radius, limits)
         message = (
-            f"spectral radius too high (exploding states): {radius:.3g}, above {limits.optimal:g} + {limits.band:g}; "
+            f"spectral radius too high (exploding states): {plain(radius)}, above {limits.optimal:g} + "
+            f"{limits.band:g}; "
         ) + (
-            f"gradients grow {math.exp(growth):.3g}-fold a step back, 10^{decades:.1f} in {unit.sequence_length} steps"
+            f"gradients grow {plain(math.exp(growth))}-fold with each step back, "
+            f"{times(10 ** min(decades, 300.0), 2)} over "
+            f"{unit.sequence_length:,} steps"
             if growth > CHAOTIC
-            else "over the sequence as a whole nothing grows"
+            else "over the whole sequence nothing grows"
         )
     else:
         return None
@@ -106,12 +110,12 @@ def transient_growth(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         IssueType.EXPLODING,
         severity,
         unit,
-        f"product norm {norm:.3g} over {factors} steps at a spectral radius of only "
-        f"{'–' if radius is None else f'{radius:.3g}'}: gradients grow before they fade",
-        "a non-normal transition: some directions are amplified many times although every one fades in the end",
+        f"gradients grow up to {times(norm)} over {factors} steps before they fade, "
+        f"{'' if radius is None else f'at a spectral radius of only {plain(radius)} '}(norm of the product)",
+        "a non-normal transition: some directions grow many times, although all of them fade in the end",
         [
-            "Clip the gradient norm: spikes of this factor are to be expected.",
-            "Orthogonal init, or a penalty on ||WᵀW − I|| of the recurrent weight, keeps directions apart.",
+            "Clip the gradient norm: expect spikes of this size.",
+            "Use an orthogonal init or a penalty on ||WᵀW − I|| for the recurrent weight: both keep directions apart.",
         ],
         lyapunov_exponent=unit.lyapunov_exponent,
         product_norms=dict(unit.product_norms),
@@ -127,15 +131,15 @@ def fast_forgetting(unit: ModuleDynamics, limits: Limits) -> Issue | None:
     if limits.lag is not None and _is_short(unit, limits):
         severity = IssueSeverity.HIGH
     severity = max(severity, IssueSeverity.HIGH) if limits.radius_is_explicit else severity
-    usual = "usual for a new network; " if radius > _LOWEST_OF_NEW else ""
-    harmless = f" ({usual}it matters where the task needs a longer memory)"
+    usual = "normal for a new network; " if radius > _LOWEST_OF_NEW else ""
+    harmless = f" ({usual}it matters only if the task needs a longer memory)"
     return _issue(
         IssueType.SPECTRAL_RADIUS,
         severity,
         unit,
-        f"spectral radius too low (fast forgetting): {radius:.3g}, below {limits.optimal:g} − {limits.band:g}"
+        f"spectral radius too low (fast forgetting): {plain(radius)}, below {limits.optimal:g} − {limits.band:g}"
         f"{_memory_words(unit, limits.lag)}{harmless if severity is IssueSeverity.LOW else ''}",
-        "the recurrent weights, or gates that are mostly shut, shrink the state at every step",
+        "the recurrent weights, or gates that are mostly closed, shrink the state at every step",
         advice_for_forgetting(unit, limits.optimal, limits.lag),
         effective_memory_length=unit.effective_memory_length,
         required_lag=limits.lag,
@@ -156,9 +160,9 @@ def short_memory(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         IssueType.SHORT_MEMORY,
         severity,
         unit,
-        f"short effective memory: {memory:.3g} timesteps, {least}; with each step back the gradient shrinks to "
-        f"{unit.temporal_decay_rate:.3g} of itself",
-        "what happened earlier hardly reaches the weights through the gradient",
+        f"short effective memory: {plain(memory)} timesteps, {least}; with each step back the gradient shrinks to "
+        f"{percent(unit.temporal_decay_rate or 0.0)}",
+        "gradients from earlier timesteps hardly reach the weights",
         advice_for_forgetting(unit, limits.optimal, limits.lag),
         effective_memory_length=memory,
         temporal_decay_rate=unit.temporal_decay_rate,
@@ -180,9 +184,9 @@ def low_rank(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         IssueType.LOW_RANK,
         severity,
         unit,
-        f"low effective rank (insufficient capacity): between samples the states "
-        f"differ in {rank:.3g} directions, the inputs in {fed:.3g}",
-        "saturated units, or weights that map everything to a few directions",
+        f"low effective rank (insufficient capacity): the states differ in {plain(rank)} directions between samples, "
+        f"the inputs in {plain(fed)}",
+        "units are saturated, or the weights map everything to a few directions",
         advice_for_rank(unit),
         effective_rank=unit.effective_rank,
         sample_rank=rank,
@@ -199,8 +203,8 @@ def dead_state(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         IssueType.DEAD,
         IssueSeverity.CRITICAL,
         unit,
-        f"its state is the same for every sample, although the inputs differ in {unit.input_rank:.3g} directions",
-        "units that never fire, or gates that let nothing in: a bias that outweighs every input",
+        f"its state is the same for every sample, although the inputs differ in {plain(unit.input_rank)} directions",
+        "units never fire or gates let nothing in: a bias outweighs every input",
         [
             "Start its biases at 0.",
             "Standardise its input.",
@@ -220,10 +224,10 @@ def flat_gates(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         IssueType.SATURATION,
         IssueSeverity.CRITICAL if share > 0.95 else IssueSeverity.HIGH,
         unit,
-        f"{share:.0%} of its gates, over steps and samples, lie where they are flat",
-        "inputs or weights on far too large a scale",
+        f"{percent(share)} of its gate values, over steps and samples, are in the flat part",
+        "inputs or weights are far too large",
         [
-            "Standardise what it is fed.",
+            "Standardise its input.",
             "Scale its weights down: a standard deviation of 1/sqrt(hidden size) is usual.",
         ],
         flat_gates=share,
@@ -239,13 +243,13 @@ def cut_between_steps(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         IssueType.DISCONNECTED,
         IssueSeverity.HIGH if always else IssueSeverity.LOW,
         unit,
-        f"{unit.cut_share:.0%} of its {unit.sequence_length} steps take the state of the step before detached: no "
-        f"gradient goes {'back from one step to another' if always else 'beyond those'}",
+        f"the state is detached before {percent(unit.cut_share)} of its {unit.sequence_length:,} steps: no gradient "
+        f"flows {'from one step to the one before' if always else 'past those'}",
         "`.detach()`, `.data` or `no_grad` on the state inside the loop",
         [
             "Keep the state attached within a sequence, and detach it once between sequences."
             if always
-            else "If this truncation is meant, nothing; otherwise detach between sequences only."
+            else "If this truncation is intended, do nothing; otherwise detach between sequences only."
         ],
         cut_share=unit.cut_share,
     )
@@ -278,7 +282,7 @@ def _memory_words(unit: ModuleDynamics, lag: float | None) -> str:
     memory = unit.effective_memory_length
     if memory is None:
         return ""
-    return f", effective memory {memory:.3g} timesteps" + ("" if lag is None else f" of the {lag:g} required")
+    return f", effective memory {plain(memory)} timesteps" + ("" if lag is None else f" of the {lag:g} required")
 
 
 def _issue(

@@ -40,10 +40,10 @@ class Walk:
     cotangents: torch.Tensor | None
     """dL/ds at the last step, where the backward brought one; (rows, size)."""
     jacobians: Callable[[int], Transitions]
-    """The Jacobians of so many first steps, for a few rows."""
+    """The Jacobians of the first steps, for a few rows."""
     note: str = ""
     slopes: Callable[[int], torch.Tensor | None] = lambda steps: None
-    """The slopes of the gates over so many first steps, for a few rows, where they are known."""
+    """The slopes of the gates over the first steps, for a few rows, where known."""
 
     def finite_steps(self) -> tuple[int, int | None]:
         """How many steps can be used, and which one made a state that is not finite, if one did.
@@ -91,7 +91,7 @@ def walk_cell(sequence: CellSequence, twin: nn.RNNCellBase) -> Walk:
 
 
 def walk_module(sequence: CellSequence, twin: nn.Module, dtype: torch.dtype) -> Walk:
-    """A cell that somebody wrote, along the states that it was given."""
+    """A custom cell, at the states that it received."""
     if not sequence.pairs:
         raise InputError("no state was found in it: nothing that it returned was given to it again.")
     transitions = ModuleTransitions(sequence, twin, dtype)

@@ -1,4 +1,4 @@
-// Two or more runs laid over each other: norm and loss in one chart each, their issues side by side.
+// Two or more runs overlaid: norm and loss in one chart each, their issues side by side.
 {
   const MOST = 6;
   const chosen = []; // ids in the order they were ticked

@@ -102,7 +102,7 @@
       empty = !layers.rows || !layers.columns;
     GF.el("depth-body").hidden = empty;
     GF.el("depth-empty").hidden = !empty;
-    GF.el("depth-empty").textContent = "No per-layer record yet, so there is no depth to look along.";
+    GF.el("depth-empty").textContent = "No per-layer record yet, so there is no depth profile.";
     if (empty) return;
     const atEnd = column < 0 || column === Number(slider.max); // a live run takes the reader along unless they went back
     slider.max = String(layers.columns - 1);

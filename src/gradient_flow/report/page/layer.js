@@ -63,7 +63,7 @@
       (layers.dtypes || [])[row] ? GF.h("span", {}, layers.dtypes[row].replace("torch.", "")) : null,
       (layers.groups || [])[row] ? GF.h("span", {}, layers.groups[row]) : null,
       GF.h("span", {}, `${row + 1} of ${layers.rows}`),
-      (layers.frozen || [])[row] ? GF.h("span", {}, "frozen: it gets no gradient by choice") : null,
+      (layers.frozen || [])[row] ? GF.h("span", {}, "frozen: no gradient by design") : null,
       GF.state.mark === null ? null : GF.h("span", {}, `marked: step ${GF.count(GF.state.mark)}`),
     ]);
     const box = GF.el("layer-issues");
@@ -131,7 +131,7 @@
     const empty = !data.layers.rows || !data.layers.columns;
     GF.el("layer-body").hidden = empty;
     GF.el("layer-empty").hidden = !empty;
-    GF.el("layer-empty").textContent = "As soon as a per-layer record is there, each tensor can be looked at here.";
+    GF.el("layer-empty").textContent = "Each tensor can be examined here once there is a per-layer record.";
     if (empty) return;
     const names = GF.el("layer-names");
     if (GF.changed(names, data.layers.names))

@@ -29,7 +29,7 @@
     else if (location.protocol.startsWith("http")) await GF.startLive();
     else
       throw new Error(
-        "This page holds no run. Open it through `gradient-flow serve`, or write a report with `gradient-flow report RUN`.",
+        "This page has no run. Open it through `gradient-flow serve`, or write a report with `gradient-flow report RUN`.",
       );
   };
   start().catch(problem => {

@@ -188,7 +188,7 @@
   };
   details.addEventListener("toggle", fillTable);
 
-  const emptyNote = GF.h("p", { class: "empty" }, "Nothing to draw yet: the first recorded step begins these lines.");
+  const emptyNote = GF.h("p", { class: "empty" }, "Nothing to draw yet: the curves begin with the first recorded step.");
   GF.showOverTime = data => {
     offerMore(data);
     draw(data);

@@ -101,9 +101,9 @@
 
   const nothingWrong = data => {
     if (!data.run.recorded_steps)
-      return "No step has been recorded yet. As soon as the optimizer takes one it appears here.";
+      return "No step has been recorded yet. The first one appears as soon as the optimizer takes it.";
     if (data.verdict.level === "unknown")
-      return "There is no verdict yet. The curves and the map below are there already.";
+      return "There is no verdict yet. The curves and the map are already below.";
     if (data.verdict.level === "failed") return "Nothing else was found by the rules that this recording supports.";
     return "No problems found by the rules that this recording supports.";
   };
@@ -146,7 +146,7 @@
       });
     }
     GF.el("made").textContent =
-      `gradient-flow ${data.package}${GF.state.runId === null ? ". This file is complete in itself: it loads nothing from the network." : ""}`;
+      `gradient-flow ${data.package}${GF.state.runId === null ? ". This file is self-contained: it loads nothing from the network." : ""}`;
   };
 
   // To the place of an issue: the map scrolls into view with the rows and steps outlined, the layer opens at its

@@ -139,7 +139,7 @@ def _limit(request: Request, name: str, most: int) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= 1):
-        raise HTTPException(422, f"`{name}` must be a whole number of at least 1, got {text!r}.")
+        raise HTTPException(422, f"`{name}` must be an integer ≥ 1, got {text!r}.")
     return min(int(text), most)
 
 

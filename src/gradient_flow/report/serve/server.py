@@ -30,7 +30,7 @@ class DashboardServer:
     ) -> None:
         self.live = LiveRuns(RunFolder(path))
         if token is not None and not token:
-            raise ConfigError("`token` must not be empty. Leave it out to have one made up.")
+            raise ConfigError("`token` must not be empty. Leave it out to have one generated.")
         if token is None and not is_loopback(host):
             token = secrets.token_urlsafe(24)
         self.token = token

@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Addresses(NamedTuple):
-    """Where dense arrays lie in host memory. Whoever holds this keeps the arrays alive."""
+    """Where dense arrays lie in host memory. This object keeps the arrays alive."""
 
     addresses: NDArray[np.int64] | bytes
     counts: NDArray[np.int64] | bytes
