@@ -39,6 +39,8 @@ _MOST_STEPS: Final = 16
 """Steps of other optimizers after which a look is given up."""
 _LEAST_GRADED: Final = 4
 _MOST_CHILDREN: Final = 32
+_FELT: Final = 1e-3
+"""Of the usual gradient, element by element: below it is rounding."""
 _SWITCHING: Final = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.dropout._DropoutNd,
@@ -68,6 +70,8 @@ class LoopWatch:
         self._moved: set[str] = set()
         self._graded: dict[str, int] = {}
         """Held tensor → looks in which its gradient was not zero."""
+        self._felt: dict[str, int] = {}
+        """Held tensor → looks in which its gradient was of a size with that of others."""
         self._present: dict[str, int] = {}
         """Held tensor → looks in which it had a gradient."""
         self._asked: dict[str, int] = {}
@@ -235,6 +239,10 @@ class LoopWatch:
             norms = dict(zip(table.names, table.norm.tolist(), strict=True))
             look.used = sum(norm != 0 for norm in norms.values())
             look.brought = len(self._brought)
+            # Where a gradient cancels, as that of the bias of keys does in a softmax, rounding is left of it.
+            sizes = table.norm / np.sqrt(np.maximum(table.count, 1))
+            usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0
+            felt = {name for name, size in zip(table.names, sizes, strict=True) if size > _FELT * usual}
             mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
             names = {name for name, p in self._named if id(p) in mine and p.requires_grad}
             uncleared = (self._uncleared or set()) & names
@@ -245,6 +253,7 @@ class LoopWatch:
                 self._asked[name] = self._asked.get(name, 0) + 1
                 self._present[name] = self._present.get(name, 0) + (name in norms)
                 self._graded[name] = self._graded.get(name, 0) + bool(norms.get(name, 0.0) != 0)
+                self._felt[name] = self._felt.get(name, 0) + (name in felt)
             self._note_trained(optimizer, held)
             self._before = _values(self._named)
             self._gradients = _values([(name, p.grad) for name, p in self._named if p.grad is not None])
@@ -332,7 +341,7 @@ class LoopWatch:
         facts.ungiven = _names(name for name in always if not self._present[name])
         facts.zero = _names(name for name in always if self._present[name] and not self._graded[name])
         facts.decaying = _names(name for name in facts.zero if self._decays.get(name, 0) == looks)
-        graded = [name for name in always if self._graded[name] == looks and name not in self._moved]
+        graded = [name for name in always if self._felt[name] == looks and name not in self._moved]
         facts.still = _names(n for n in graded if self._changed.get(n, [1, 0])[0] == 0 and _enough(self._changed[n][1]))
         facts.unheld = _names(name for name, _ in self._named if name in self._unheld and name not in self._moved)
         facts.moving = len(self._moved)

@@ -43,21 +43,33 @@ class Loop:
         return [loss for loss in self.alone.losses if math.isfinite(loss)] if self.alone is not None else []
 
     @property
+    def updates(self) -> list[float]:
+        """Update ratios of the typical weight matrix, one for each table and each look inside the network."""
+        tables = [layer.update_ratios for layer in self.run.layers if layer.is_weight]
+        seen = [] if self.network is None else self.network.layers
+        return [*_typical(tables), *_typical([layer.update_ratio for layer in seen if not layer.zero_weights])]
+
+    @property
     def largest_update(self) -> float:
-        """Of the typical weight matrix, in the table or look where steps were largest."""
-        weights = [[r for r in layer.update_ratios if math.isfinite(r)] for layer in self.run.layers if layer.is_weight]
-        tables = max((len(ratios) for ratios in weights), default=0)
-        found = [median(r[at] for r in weights if at < len(r)) for at in range(tables)]
-        seen = [] if self.network is None else [layer for layer in self.network.layers if not layer.zero_weights]
-        inside = [[r for r in layer.update_ratio if math.isfinite(r)] for layer in seen]
-        looks = max((len(ratios) for ratios in inside), default=0)
-        found += [median(r[at] for r in inside if at < len(r)) for at in range(looks)]
-        return max(found, default=0.0)
+        """The same in the step that moved it most."""
+        return max(self.updates, default=0.0)
+
+    @property
+    def typical_update(self) -> float:
+        """The same in the typical step."""
+        return median(self.updates or [0.0])
 
     def calls(self, *functions: str) -> list[tuple[LoopLook, LossCall]]:
         """Calls of these loss functions, each with the look it was in; none where not every look has one."""
         found = [(look, call) for look in self.looks for call in look.calls if call.function in functions]
         return found if {look.step for look, _ in found} == {look.step for look in self.looks} else []
+
+
+def _typical(ratios: Sequence[Sequence[float]]) -> list[float]:
+    """Of each table the median over matrices. One that left zero has moved by more than its size: it says nothing."""
+    finite = [[ratio for ratio in each if math.isfinite(ratio)] for each in ratios]
+    longest = max((len(each) for each in finite), default=0)
+    return [median(each[at] for each in finite if at < len(each)) for at in range(longest)]
 
 
 def issue(code: str, severity: IssueSeverity, message: str, cause: str, advice: Sequence[str], **more: Any) -> Issue:

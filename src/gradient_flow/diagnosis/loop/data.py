@@ -192,7 +192,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
     classes, losses = _class_loss(loop), loop.losses
     if classes is None or len(losses) < 3 or any(look.backwards > 1 for look in loop.looks):
         return
-    guess, first = math.log(classes), median(losses[:2])
+    guess, first = math.log(classes), losses[0]
     if first > FIRST_HIGH * guess:
         output = loop.network.output_layer if loop.network is not None else "model"
         yield issue(

@@ -76,9 +76,9 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
     "first_loss_high": frozenset({_T.EXPLODING, _T.SATURATION, _T.UNSTABLE, _T.ENTROPY_COLLAPSE}),
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
-    "loss_stuck": frozenset({_T.SLOW}),
 }
 """Code → types of issues that this cause brings about."""
+_SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
 _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_differ", "padding_labels"})
@@ -88,6 +88,12 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
     others = [sizes.with_code(issue, loop) for issue in issues]
+    closer = next((issue for issue in others if issue.code in _SIZES and issue.evidence.get("update_ratio")), None)
+    if closer is not None:  # it names the layer that a step moves most
+        others.remove(closer)
+        found = [issue for issue in found if issue.code not in _SIZES]
+        first = next((at for at, issue in enumerate(found) if issue.code in _FOLLOWS), len(found))
+        found = [*found[:first], closer, *found[first:]]
     mains: list[Issue] = []
     for issue in found:
         cause = next((i for i, main in enumerate(mains) if _is_consequence(issue, main)), None)
@@ -124,6 +130,8 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
 def _explains(main: Issue, other: Issue) -> bool:
     if main.severity == IssueSeverity.LOW < other.severity or other.origin:
         return False
+    if main.code in _FOLLOWS and other.code:
+        return False  # it has a cause of its own, and is rather that of the other
     return other.issue_type in EXPLAINS.get(main.code, frozenset())
 
 

@@ -11,19 +11,23 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import LARGE, Loop
-from gradient_flow.diagnosis.robust import is_solved, loss_change
+from gradient_flow.diagnosis.robust import is_solved
 from gradient_flow.record.evidence import Series
 
 _OFTEN: Final = 0.9
 _TIGHT: Final = 1e-2
 """Clipped over raw norm, from which on the limit sets the size of a step."""
-_HALF: Final = 0.5
+_NOT_BELOW: Final = 0.8
+"""Of the first loss: a run that ends below has learnt something."""
 
 
 def too_large(loop: Loop) -> Iterator[Issue]:
     """Steps that moved the typical matrix by its own size at their peak, after which the loss did not fall."""
     ratio, losses = loop.largest_update, loop.losses
-    if ratio <= LARGE or is_solved(losses) or len(losses) < 10 or loss_change(losses, 10) < _HALF:
+    if ratio <= LARGE or is_solved(losses) or len(losses) < 10:
+        return
+    # Against the very first loss, before any step: a run that broke was worse since, and falls from there.
+    if losses[0] > 0 and median(losses[-max(3, len(losses) // 5) :]) < _NOT_BELOW * losses[0]:
         return
     rate = loop.run.learning_rate
     yield with_code(

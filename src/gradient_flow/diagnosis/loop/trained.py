@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 
-_MOSTLY = 0.5
+_MOSTLY: Final = 0.5
+_LOST: Final = 1e-5
+"""A step that moves the typical matrix by less is too small for all, not for some."""
 
 
 def unheld(loop: Loop) -> Iterator[Issue]:
@@ -151,7 +154,7 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
     if not loop.looks or facts.steps < 5 or not facts.moving:
         return
     rates = [look.rate for look in loop.looks if look.rate is not None]
-    if facts.still and rates and min(rates) > 0:
+    if facts.still and rates and min(rates) > 0 and loop.typical_update > _LOST:
         yield issue(
             "never_moves",
             IssueSeverity.HIGH,
