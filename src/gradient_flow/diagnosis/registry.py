@@ -74,7 +74,7 @@ def registered(of: str) -> dict[str, Rule]:
 def apply_rules(record: Any, ours: Iterable[Rule], of: str) -> list[Issue]:
     """What our rules and those of users find in a record."""
     found = [issue for rule in ours for issue in _found_by(rule, record, _name_of(rule))]
-    for name, rule in _RULES[of].items():
+    for name, rule in _RULES.get(of, {}).items():
         found += [replace(issue, origin=issue.origin or name) for issue in _found_by(rule, record, name)]
     return found
 

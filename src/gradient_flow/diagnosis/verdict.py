@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate, is_by_rate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop.record import LoopFacts
+from gradient_flow.diagnosis.loop.rules import LOOP_RULES, with_loop
 from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
 from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps, without_settled
 from gradient_flow.diagnosis.network.record import AnalysisRecord
@@ -27,6 +30,8 @@ from gradient_flow.record.run import Run
 
 NETWORK: Final = "network"
 """The name under which a look keeps what was seen inside the network: an `AnalysisRecord`."""
+LOOP: Final = "loop"
+"""The name under which a look keeps what was seen of the loop: `LoopFacts`."""
 NOT_SUPPORTED: Final = "Not supported: nothing is judged."
 WAITS: Final = "No step has been recorded yet: without an optimizer, call flow.step() before each step of your own."
 
@@ -57,6 +62,9 @@ def judge(record: RunRecord) -> Diagnosis:
         issues = over_time
     else:
         issues = sorted(beside(_naming_tensors(seen, over_time), over_time), key=lambda issue: -issue.severity)
+    if not analysed:
+        loop = _loop_of(record)
+        issues = with_loop(issues, apply_rules(loop, LOOP_RULES, "loop"), loop)
     issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH, reason=reason)
@@ -68,9 +76,23 @@ def network_of(record: RunRecord) -> AnalysisRecord | None:
     return None if plain is None else from_plain(AnalysisRecord, plain)
 
 
+def _loop_of(record: RunRecord) -> Loop:
+    """What is known of the loop; what is damaged in the file counts as not seen."""
+    plain = record.seen.get(LOOP)
+    try:
+        facts = LoopFacts() if plain is None else from_plain(LoopFacts, plain)
+    except RunFileError:
+        facts = LoopFacts()
+    try:
+        network = network_of(record)
+    except RunFileError:
+        network = None
+    return Loop(record, facts, network)
+
+
 def _seen_inside(record: RunRecord, over_time: Sequence[Issue]) -> list[Issue] | None:
     """What rules on the network and the rules of probes find; None where nothing inside was seen."""
-    if not record.seen:
+    if not record.seen.keys() - {LOOP}:
         return None
     special = [issue for probe, found in record.seen.items() for issue in apply_probe_rules(probe, found)]
     try:

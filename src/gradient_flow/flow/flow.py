@@ -33,7 +33,7 @@ from gradient_flow.capture.sharding import is_first_rank
 from gradient_flow.capture.unsupported import why_elsewhere
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
-from gradient_flow.diagnosis.verdict import verdict
+from gradient_flow.diagnosis.verdict import LOOP, verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
 from gradient_flow.flow.backward_steps import BackwardStep
 from gradient_flow.flow.describe import Describer, is_described
@@ -409,8 +409,12 @@ class Flow:
             seen, told = found
             self._recorder.add_look(LookRecord(step=self.steps, seen=seen))
             self._recorder.add_event(Event(kind=LOOKED, step=self.steps, data=told))
+        loop = inside.after_round(optimizer)
+        if loop is not None:
+            self._recorder.add_look(LookRecord(step=self.steps, seen={LOOP: loop}))
         if self._may_be_recorded() and not self._gave_up:
-            inside.plan(self.steps + 1, self._known.live() if optimizer is None else self._parameters_of(optimizer))
+            ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
+            inside.plan(self.steps + 1, ours, optimizer, len(self._living()))
 
     def _is_recorded(self, own_step: int) -> bool:
         """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
@@ -486,8 +490,20 @@ class Flow:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
         self._open = self._recorder.open(record, look or (None if looks else self._bad_looks.look(self.steps, table)))
         if self._inside is not None:
-            self._inside.before_update(optimizer, table, ours, self._scale.scale)
+            self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held)
         return measured
+
+    def _living(self) -> list[torch.optim.Optimizer]:
+        return [optimizer for each in self._optimizers if (optimizer := each()) is not None]
+
+    def _held(self) -> dict[int, str]:
+        """What optimizers hold: id → name."""
+        return {
+            id(p): self._known.name_of(p) or ""
+            for optimizer in self._living()
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
 
     def _tell_of_scaled_clip(self, step: StepTables) -> None:
         """Once, and where the clip took effect: with an infinite limit it only served to read the norm."""

@@ -14,11 +14,13 @@ from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.sharding import local_part, several_ranks
 from gradient_flow.errors import check_number, warn
 from gradient_flow.looks.schedule import FIRST, Schedule
+from gradient_flow.record.plain import to_plain
 from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientTable
 
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
+    from gradient_flow.looks.loop_watch import LoopWatch
 
 _HEAD: Final = 64
 """Elements that are asked first: what is zero all over is zero there."""
@@ -40,6 +42,7 @@ class Inside:
         self._schedule = Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
+        self._loop: LoopWatch | None = None
         self._warned = False
         self._bad = False
         """Whether the last step had a gradient that was not finite."""
@@ -63,8 +66,14 @@ class Inside:
             rate = max((rate for rate in rates if isinstance(rate, (int, float))), default=None)
             self._looks.note(record.step, record.norm, float(loss) if known else None, rate)
 
-    def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        """The step before `step` is over."""
+    def plan(
+        self,
+        step: int,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        optimizer: torch.optim.Optimizer | None = None,
+        optimizers: int = 1,
+    ) -> None:
+        """The step before `step` is over: it was that of `optimizer`, one of so many."""
         if self._looks is None:
             if step < FIRST or not self.is_on:
                 return
@@ -72,6 +81,7 @@ class Inside:
             if model is None:
                 return
             from gradient_flow.looks.live import Looks
+            from gradient_flow.looks.loop_watch import LoopWatch
 
             self._looks = Looks(
                 model,
@@ -81,7 +91,10 @@ class Inside:
                 together=several_ranks(),
                 zero=self._zero,
             )
+            self._loop = LoopWatch(self._model, self._schedule, self._budget, compiled=self._looks.is_compiled)
         self._looks.plan(step, parameters, bad=self._bad)
+        if self._loop is not None:
+            self._loop.plan(step, optimizer, optimizers)
         self._tell()
 
     def before_update(
@@ -90,8 +103,11 @@ class Inside:
         table: GradientTable,
         parameters: Sequence[tuple[str, torch.Tensor]],
         scale: float | None,
+        held: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
-        """Gradients are measured, weights have not moved."""
+        """Gradients are measured, weights have not moved. `held` tells what optimizers hold, by id."""
+        if self._loop is not None and self._loop.is_looking:
+            self._loop.before_update(optimizer, table, held())
         if self._looks is not None:
             self._looks.before_update(optimizer, table, parameters, scale or 1.0)
 
@@ -99,8 +115,15 @@ class Inside:
         """What was seen in the step that is over, and how the look came about; None without one."""
         return None if self._looks is None else self._looks.after_update(step)
 
+    def after_round(self, optimizer: torch.optim.Optimizer | None) -> Mapping[str, Any] | None:
+        """What was seen of the loop, if the round that is over was looked at."""
+        facts = None if self._loop is None else self._loop.after_update(optimizer)
+        return None if facts is None else to_plain(facts)
+
     def close(self) -> None:
         """No hook stays."""
+        if self._loop is not None:
+            self._loop.close()
         if self._looks is not None:
             self._looks.close()
 

@@ -122,6 +122,10 @@ class Looks:
         self._output: Any = None
         self._alive: list[weakref.ref[torch.Tensor]] = []
 
+    def is_compiled(self) -> bool:
+        """Whether there is compiled code around that a hook, or a wrapped function, would have compiled anew."""
+        return _compiled_graphs() != 0 or bool(why_not(self._model))
+
     # ---- between steps --------------------------------------------------------------------------------------------
 
     def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:

@@ -45,6 +45,8 @@ class Series:
     losses: list[float] = field(default_factory=list)
     """Logged with these steps; empty where none were."""
     learning_rate: float | None = None
+    rates: list[float] = field(default_factory=list)
+    """The largest learning rate of each step; empty where none was recorded."""
 
     def finite(self) -> tuple[list[int], list[float]]:
         """The steps whose norm is finite, and those norms."""
@@ -127,6 +129,8 @@ class RunRecord:
     recorded_steps: int | None = None
     by_hand: bool = False
     """Whether the watch has no optimizer, so that steps are recorded with `flow.step()`."""
+    ranks_differ: tuple[int, int, int] | None = None
+    """The first step at which ranks had different gradients, in how many steps they had, and how many were checked."""
 
     @property
     def steps(self) -> int:
@@ -172,6 +176,7 @@ def evidence_of(run: Run) -> RunRecord:
         record.losses = steps["loss"][np.sort(np.concatenate(kept))].tolist()
     record.learning_rate = last_finite(steps.get("lr"))
     record.rate_changes = _rate_changes(steps, owners)
+    record.ranks_differ = _ranks_differ(steps)
     record.layers = _layers(run, owners)
     record.nonfinite = _first_nonfinite(steps, record.layers)
     newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
@@ -240,7 +245,25 @@ def _total(steps: StepColumns, name: str, at: NDArray[np.intp]) -> Series:
         clipped_norms=[] if np.isnan(clipped).all() else clipped.tolist(),
         losses=[] if np.isnan(losses).all() else losses.tolist(),
         learning_rate=last_finite(steps.get("lr")[at]),
+        rates=_largest_rates(steps, at),
     )
+
+
+def _largest_rates(steps: StepColumns, at: NDArray[np.intp]) -> list[float]:
+    groups = [steps[name][at] for name in steps.names if name == "lr" or name.startswith("lr/")]
+    if not groups:
+        return []
+    known = np.fmax.reduce(groups)  # NaN where an optimizer has fewer groups
+    return [] if np.isnan(known).all() else known.tolist()
+
+
+def _ranks_differ(steps: StepColumns) -> tuple[int, int, int] | None:
+    """A list of ranks that is empty leaves no number; `slowdown` tells that ranks were compared."""
+    differing = np.flatnonzero(~np.isnan(steps.get("ranks_differing")))
+    if not len(differing):
+        return None
+    checked = max(len(differing), int((~np.isnan(steps.get("slowdown"))).sum()))
+    return int(steps["step"][differing[0]]), len(differing), checked
 
 
 def _rate_changes(steps: StepColumns, owners: _Owners) -> list[RateChange]:

@@ -15,6 +15,7 @@ _TITLES: Final = {
     IssueType.SLOW: "Weights hardly move",
     IssueType.BOTTLENECK: "Gradients get stuck",
     IssueType.DISCONNECTED: "Cut off from the loss",
+    IssueType.LOOP: "The loop is at fault",
 }
 IN_WORK: Final[dict[str, Any]] = {
     "sentence": "Verdict pending: the run is long, and its verdict follows in a moment.",

@@ -20,9 +20,10 @@ def disconnected(record: AnalysisRecord) -> Iterator[Issue]:
     if cut is not None:
         yield cut
         return
-    for layer in lost:
-        if layer.without_grad:
-            yield _without_grad(layer)
+    off = [layer for layer in lost if layer.without_grad]
+    for meant in (False, True):  # those that the optimizer holds, and those that it does not
+        if alike := [layer for layer in off if (layer.in_optimizer is not True) == meant]:
+            yield _without_grad(*alike)
     ends = [layer for layer in lost if not layer.without_grad and not layer.used_by_sibling]
     if ends:
         yield _dead_end(ends)
@@ -120,6 +121,7 @@ def _cut_off(record: AnalysisRecord, lost: list[Layer]) -> Issue | None:
                     "If the first part is not meant to train, freeze it (`requires_grad_(False)`).",
                 ],
                 step=1,
+                code="detached",
                 consequences=tuple(_also_lost(layer) for layer in before[:-1]),
             )
     return None
@@ -144,6 +146,7 @@ def _loss_is_cut_off(trainable: list[Layer]) -> Issue:
             else "Unfreeze the layers that should learn (`requires_grad_(True)`)."
         ],
         step=1,
+        code="detached_loss" if trainable else "frozen",
         consequences=tuple(_also_lost(layer) for layer in ran[:-1]),
     )
 
@@ -160,11 +163,12 @@ def _dead_end(ends: list[Layer]) -> Issue:
         cause="its output is dropped, detached, or not used by the loss.",
         advice=["Let the loss use its output. If this is intended, freeze it (`requires_grad_(False)`)."],
         step=1,
+        code="detached",
         consequences=tuple(_also_lost(layer) for layer in before),
     )
 
 
-def _without_grad(layer: Layer) -> Issue:
+def _without_grad(layer: Layer, *others: Layer) -> Issue:
     meant = layer.in_optimizer is not True
     return Issue(
         issue_type=IssueType.DISCONNECTED,
@@ -176,6 +180,8 @@ def _without_grad(layer: Layer) -> Issue:
         cause="`torch.no_grad()` around this part.",
         advice=["If this is intended, freeze it (`requires_grad_(False)`); otherwise take it out of `no_grad`."],
         step=1,
+        code="detached",
+        consequences=tuple(_also_lost(layer) for layer in others),
     )
 
 

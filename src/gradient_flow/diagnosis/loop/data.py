@@ -1,0 +1,299 @@
+"""The loss and the data: what goes into the loss, how it starts, whether it moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.loop.context import LARGE, Loop, issue
+from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
+from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
+
+_REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_CLASSES: Final = ("cross_entropy", "nll_loss")
+FIRST_HIGH: Final = 3.5
+"""Times the loss of a guess; usual initialisations stay below twice."""
+_PADDED: Final = 0.3
+_SPREAD: Final = 1e3
+"""Largest column over the median one."""
+LEAST_STUCK: Final = 60
+"""Losses without which nobody can say that one does not fall."""
+_NOT_FALLEN: Final = 0.97
+_NEAR: Final = 0.15
+_GROWN: Final = 3.0
+_LEAST_LABELS: Final = 8
+
+
+def masked(loop: Loop) -> Iterator[Issue]:
+    """Batches of which no label is left."""
+    looks = loop.looks
+    empty = [look.step for look in looks if any(c.ignored == 1 for c in look.calls)]
+    none = [look.step for look in looks if look.zero_factor == "labels"]
+    if not empty and not (looks and len(none) == len(looks)):
+        return
+    steps = empty or none
+    yield issue(
+        "all_masked",
+        IssueSeverity.HIGH,
+        f"in {len(steps)} of {len(looks)} steps that were looked at every label is masked: the loss is "
+        f"{'not a number' if empty else '0'} and nothing is learned from the batch.",
+        "prompts that take all the room, a mask that is upside down, or labels that are all `ignore_index`.",
+        [
+            "Count the labels that are left in each batch, and leave out samples without any.",
+            "Truncate the prompt rather than the answer; check which value means ignored (-100).",
+        ],
+        step=steps[0],
+        steps=steps,
+    )
+
+
+def not_finite(loop: Loop) -> Iterator[Issue]:
+    """A loss that is NaN while gradients are finite."""
+    bad = [look.step for look in loop.looks if look.loss is not None and not math.isfinite(look.loss)]
+    if bad and loop.run.nonfinite is None:
+        yield issue(
+            "loss_nonfinite",
+            IssueSeverity.HIGH,
+            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps that were looked at, while gradients are.",
+            "a mean over nothing, a logarithm or a division whose result is masked afterwards.",
+            ["Mask before the logarithm or the division, not after it; leave out batches without labels."],
+            step=bad[0],
+            steps=bad,
+        )
+
+
+def squashed(loop: Loop) -> Iterator[Issue]:
+    """Probabilities in place of logits."""
+    for function in ("cross_entropy", "binary_cross_entropy_with_logits", "nll_loss"):
+        calls = [call for _, call in loop.calls(function)]
+        if calls and all(call.squashed for call in calls):
+            wants = "log-probabilities" if function == "nll_loss" else "logits"
+            yield issue(
+                "double_softmax",
+                IssueSeverity.HIGH,
+                f"`{function}` takes {wants} and was given probabilities: the loss cannot fall to zero, and gradients "
+                "are small.",
+                "a softmax or sigmoid at the end of the model, beside the one in the loss.",
+                [
+                    "Use `log_softmax` instead of `softmax`, or `cross_entropy` on logits."
+                    if function == "nll_loss"
+                    else "Remove the softmax or sigmoid at the end of the model; apply it where you need probabilities."
+                ],
+                step=1,
+                function=function,
+            )
+            return
+
+
+def spread(loop: Loop) -> Iterator[Issue]:
+    """Predictions and targets whose difference has every pair of them."""
+    looks = loop.looks
+    calls = [(look, call) for look, call in loop.calls(*_REGRESSION, "binary_cross_entropy") if call.shapes]
+    shapes = next((call.shapes for _, call in calls), None)
+    own = bool(looks) and all(look.spread for look in looks)
+    if own or (shapes is not None and {look.step for look, _ in calls} == {look.step for look in looks}):
+        n = looks[-1].spread[0] if own else shapes[0][0] if shapes is not None else 0
+        left, right = shapes or [[n, 1], [1, n]]
+        told = f"shapes {tuple(left)} and {tuple(right)}"
+        yield issue(
+            "broadcast",
+            IssueSeverity.HIGH,
+            f"predictions and targets have {told}: each prediction is compared with the targets of all samples, and "
+            "the model learns their mean.",
+            "broadcasting spreads one over the other.",
+            ["Bring both to one shape: `output.squeeze(-1)` or `target.unsqueeze(-1)`."],
+            step=1,
+            shapes=[left, right],
+        )
+
+
+def constant_targets(loop: Loop) -> Iterator[Issue]:
+    """Targets without variance."""
+    looks = loop.looks
+    if len(looks) < 4 or loop.facts.optimizers > 1 or any(len(look.calls) != 1 for look in looks):
+        return
+    calls = [look.calls[0] for look in looks]
+    of_classes = all(call.function in _CLASSES for call in calls)
+    if not all(call.of_output and call.distinct == 1 for call in calls):
+        return
+    if of_classes and (
+        len({call.common for call in calls}) > 1 or median(c.labels or 0 for c in calls) < _LEAST_LABELS
+    ):
+        return
+    if not of_classes and not all(call.function in _REGRESSION and looks[0].samples >= _LEAST_LABELS for call in calls):
+        return
+    what = f"every label is {calls[0].common}" if of_classes else "the target is the same for every sample"
+    yield issue(
+        "constant_targets",
+        IssueSeverity.HIGH,
+        f"{what} in all {len(looks)} steps that were looked at: there is nothing to learn but a constant.",
+        "the column of the target was read or encoded wrongly, or data is sorted by class.",
+        ["Print the targets of a few batches; shuffle the data."],
+        step=1,
+        looks=len(looks),
+    )
+
+
+def padding(loop: Loop) -> Iterator[Issue]:
+    """Padding that counts as a label."""
+    calls = [(look, call) for look, call in loop.calls(*_CLASSES) if _is_padded(look, call)]
+    if calls and len({look.step for look, _ in calls}) == len(loop.looks):
+        look, call = calls[-1]
+        yield issue(
+            "padding_labels",
+            IssueSeverity.HIGH,
+            f"{call.common_share:.0%} of the labels are token {call.common}, which fills up the rows of the batch: the "
+            "loss is mostly that of predicting padding.",
+            "labels of padding are not ignored.",
+            [f"Set the labels of padding to -100, or pass `ignore_index={call.common}`."],
+            step=1,
+            token=call.common,
+            share=call.common_share,
+        )
+
+
+def _is_padded(look: LoopLook, call: LossCall) -> bool:
+    same = look.pad is not None and call.common == look.pad
+    return same and look.pad_share >= _PADDED and (call.common_share or 0.0) >= _PADDED
+
+
+def no_variance(loop: Loop) -> Iterator[Issue]:
+    """Rewards that are all the same."""
+    if loop.looks and all(look.zero_factor == "policy" for look in loop.looks):
+        yield issue(
+            "no_reward_variance",
+            IssueSeverity.HIGH,
+            "the loss is 0 and gradients are exactly zero: what the log-probabilities are multiplied by is zero for "
+            "every sample.",
+            "all rewards of a batch or group are the same, so that advantages are zero.",
+            [
+                "Look at the rewards: all right, all wrong, or a constant.",
+                "Use tasks of mixed difficulty, larger groups, or a reward with degrees.",
+            ],
+            step=1,
+        )
+
+
+def _class_loss(loop: Loop) -> int | None:
+    """Over how many classes the loss is a mean, where the loss is that and little else."""
+    for look, call in loop.calls(*_CLASSES):
+        if call.reduction != "mean" or not call.classes or call.classes < 2 or not call.of_output:
+            return None
+        close = look.loss is not None and call.value is not None and abs(look.loss - call.value) <= 0.1 * abs(look.loss)
+        if not close and not (look.loss is not None and not math.isfinite(look.loss)):
+            return None
+    calls = loop.calls(*_CLASSES)
+    return calls[0][1].classes if calls else None
+
+
+def first_loss(loop: Loop) -> Iterator[Issue]:
+    """A first loss far above that of a guess."""
+    classes, losses = _class_loss(loop), loop.losses
+    if classes is None or len(losses) < 3 or any(look.backwards > 1 for look in loop.looks):
+        return
+    guess, first = math.log(classes), losses[0]
+    if first > FIRST_HIGH * guess:
+        output = loop.network.output_layer if loop.network is not None else "model"
+        yield issue(
+            "first_loss_high",
+            IssueSeverity.MEDIUM,
+            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}. The model starts by being "
+            "sure of wrong answers.",
+            "initial weights (of the output or of an embedding) or inputs that are too large.",
+            [
+                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; 0.02 is usual for embeddings.",
+                "Standardise the inputs.",
+            ],
+            layer=output,
+            step=1,
+            first=first,
+            guess=guess,
+        )
+
+
+def input_scales(loop: Loop) -> Iterator[Issue]:
+    """Columns of the input on wildly different scales."""
+    network = loop.network
+    if network is None or not network.input_spread > _SPREAD or not network.layers:
+        return
+    first = network.layers[0]
+    if "Norm" in first.kind or (loop.losses and loss_change(loop.losses, 10) < 0.5 and min(loop.losses[-10:]) < 0.5):
+        return
+    yield issue(
+        "input_scales",
+        IssueSeverity.HIGH,
+        f"the largest column of the input is {network.input_spread:,.3g} times the median one: it alone sets the "
+        "gradient of the first layer.",
+        "inputs that are not standardised.",
+        ["Subtract the mean of each column and divide by its deviation; take logarithms of what spans decades."],
+        layer=first.name,
+        step=1,
+        spread=network.input_spread,
+    )
+
+
+def grows(loop: Loop) -> Iterator[Issue]:
+    """A loss that goes up."""
+    losses = loop.losses
+    if len(losses) < 20 or loop.facts.optimizers > 1 or loop.largest_update > LARGE:
+        return
+    change = loss_change(losses, 20)
+    half = median(losses[len(losses) // 2 - 2 : len(losses) // 2 + 3])
+    supervised = bool(loop.calls(*_CLASSES)) or bool(loop.calls("binary_cross_entropy_with_logits"))
+    upwards = losses[0] > 0 and change > _GROWN and losses[0] < half < median(losses[-5:])
+    if upwards and (loop.facts.maximize or supervised or change > 10 * _GROWN):
+        yield issue(
+            "loss_grows",
+            IssueSeverity.HIGH,
+            f"the loss rises from {losses[0]:.3g} to {median(losses[-5:]):.3g}, step by step.",
+            "the optimizer maximises (`maximize=True`)."
+            if loop.facts.maximize
+            else "the sign of the loss is turned around, or the learning rate is at the edge of stability.",
+            [
+                "Leave out `maximize=True`."
+                if loop.facts.maximize
+                else "Check the sign of the loss; otherwise lower the learning rate by a factor of 3."
+            ],
+            step=1,
+            loss_change=change,
+            maximize=loop.facts.maximize,
+        )
+
+
+def stuck(loop: Loop) -> Iterator[Issue]:
+    """A loss that stays at that of somebody who knows how frequent each answer is and nothing else."""
+    losses = loop.losses
+    if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(losses):
+        return
+    level, change = median(losses[-len(losses) // 3 :]), loss_change(losses, LEAST_STUCK)
+    known = _uninformed(loop)
+    if known is None or change < _NOT_FALLEN or not (1 - _NEAR) * known < level < (1 + _NEAR) * known:
+        return
+    yield issue(
+        "loss_stuck",
+        IssueSeverity.MEDIUM,
+        f"after {len(losses)} steps the loss is {level:.3g}, that of a model that knows nothing of its input "
+        f"({known:.3g}), and it does not fall.",
+        "inputs and targets that do not belong together (shuffled apart, off by one), inputs without information, or "
+        "a model that ignores them.",
+        [
+            "Check that a handful of samples have the right targets, after every transformation.",
+            "Try to fit one batch: if that works, the data is at fault; if not, the model or the loop.",
+        ],
+        step=1,
+        level=level,
+        uninformed=known,
+    )
+
+
+def _uninformed(loop: Loop) -> float | None:
+    """The loss of who knows the frequencies of labels, or the mean of targets."""
+    if _class_loss(loop) is not None:
+        found = [call.entropy for _, call in loop.calls(*_CLASSES) if call.entropy is not None]
+        return max(found, default=None)
+    calls = [call for _, call in loop.calls("mse_loss") if call.reduction == "mean" and call.of_output]
+    variances = [call.variance for call in calls if call.variance]
+    return median(variances) if variances and len(variances) == len(calls) else None

@@ -1,0 +1,211 @@
+"""The loop itself: `zero_grad`, `backward` and `step` in the wrong order or left out, modes, batches, schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
+from gradient_flow.diagnosis.robust import is_solved
+
+_MOST_STALE: Final = 0.8
+"""Share of the gradients that are old from which on all are."""
+UNDONE: Final = 0.6
+"""Share of a step that is taken back; a bound on weights takes back some of it."""
+_MANY: Final = 5
+_FEWEST, _MOST = 8, 64
+"""Samples of a batch that is probably not all the data there is: fewer are a toy, more may well be."""
+_ENDED: Final = 1e-4
+"""Of the largest rate: below it a schedule is over. A cosine is there for its last hundredth."""
+_LONG: Final = 0.3
+_LEAST_STEPS: Final = 10
+
+
+def no_gradients(loop: Loop) -> Iterator[Issue]:
+    """Steps without gradients: a loss that is cut off, or gradients that are cleared before they are used."""
+    looks, facts = loop.looks, loop.facts
+    if not looks or not facts.held or any(look.used for look in looks):
+        return
+    if all(look.brought for look in looks):
+        early = all(look.order.startswith("B") for look in looks)
+        yield issue(
+            "step_before_backward" if early else "zero_grad_before_step",
+            IssueSeverity.CRITICAL,
+            "`backward` brings gradients, and none is left when the optimizer steps: nothing is learned.",
+            "`step()` comes before `backward()`, and `zero_grad()` clears what it brought before the next step."
+            if early
+            else "`zero_grad()` is called between `backward()` and `step()`.",
+            ["Call them in this order: `zero_grad()`, forward, `backward()`, `step()`."],
+            step=1,
+            orders=[look.order for look in looks],
+        )
+    elif len(facts.ungiven) >= facts.held and not any(look.brought for look in looks):
+        yield issue(
+            "detached_loss",
+            IssueSeverity.CRITICAL,
+            "no backward pass has reached a parameter of the model: nothing is learned.",
+            "the loss that `backward()` starts from is cut off from the model: `torch.tensor(loss)`, `.item()`, "
+            "`.detach()`, or no `backward()` at all.",
+            ["Call `backward()` on the loss as the loss function returned it."],
+            step=1,
+            backward_passes=sum(look.backwards for look in looks),
+        )
+
+
+def stale_step(loop: Loop) -> Iterator[Issue]:
+    """The step uses gradients of the batch before."""
+    looks = loop.looks
+    if looks and all(look.order == "BFS" for look in looks) and all(look.used for look in looks):
+        yield issue(
+            "step_before_backward",
+            IssueSeverity.HIGH,
+            "each step uses the gradients of the batch before: `backward()` comes after `step()`.",
+            "the lines of the loop are in another order than they run in.",
+            ["Call `backward()` before `step()`: `zero_grad()`, forward, `backward()`, `step()`."],
+            step=1,
+            orders=[look.order for look in looks],
+        )
+
+
+def not_cleared(loop: Loop) -> Iterator[Issue]:
+    """Gradients of the step before are still there when the first backward pass of a step begins."""
+    looks, names = loop.looks, loop.facts.partly_cleared
+    if not looks or not names or not all(look.stale and look.used for look in looks):
+        return
+    share = median(look.stale / look.used for look in looks)
+    told = {"share": share, "parameters": names, "looks": len(looks)}
+    if share >= _MOST_STALE:
+        yield issue(
+            "missing_zero_grad",
+            IssueSeverity.HIGH,
+            "gradients are never cleared: each step uses the sum of all gradients since the first.",
+            "`zero_grad()` is missing.",
+            ["Call `optimizer.zero_grad()` after each `step()`, or before each `backward()`."],
+            step=1,
+            evidence=told,
+        )
+    else:
+        yield issue(
+            "partial_zero_grad",
+            IssueSeverity.HIGH,
+            f"gradients of {some(names)} are never cleared, while others are: they use the sum since the first step.",
+            "`zero_grad()` is called for a part of the model, or by an optimizer that does not hold all of it.",
+            ["Call `zero_grad()` of the optimizer that steps, or of the whole model."],
+            step=1,
+            layer=module_of(names[0]),
+            evidence=told,
+        )
+
+
+def evaluation_mode(loop: Loop) -> Iterator[Issue]:
+    """Dropout and batch norms that do not work while the model is trained."""
+    looks, names = loop.looks, loop.facts.in_eval
+    if looks and names:
+        whole = all(look.evaluating for look in looks)
+        yield issue(
+            "evaluation_mode",
+            IssueSeverity.MEDIUM,
+            f"the {'model' if whole else 'part'} is trained in evaluation mode: {some(names)} work as in evaluation "
+            "(no dropout; batch norms neither use nor update the statistics of the batch).",
+            "`model.eval()` for a validation, and no `model.train()` after it.",
+            ["Call `model.train()` at the start of each epoch, after every evaluation."],
+            layer="model" if whole else names[0],
+            modules=names,
+            step=looks[0].step,
+        )
+
+
+def overwritten(loop: Loop) -> Iterator[Issue]:
+    """Somebody takes steps back."""
+    undone = [look.undone for look in loop.looks if look.undone is not None]
+    if len(undone) >= 2 and min(undone) > UNDONE - 0.2 and median(undone) > UNDONE:
+        yield issue(
+            "weights_overwritten",
+            IssueSeverity.HIGH,
+            f"between one step and the next, {min(1.0, median(undone)):.0%} of what the step changed is taken back.",
+            "something writes to the weights after the step: a checkpoint that is loaded again, an average that is "
+            "copied back.",
+            ["Load checkpoints before the loop; keep averages in a copy of the model."],
+            step=loop.looks[0].step,
+            undone=undone,
+        )
+
+
+def same_batch(loop: Loop) -> Iterator[Issue]:
+    """The same batch in every look, neighbours among them."""
+    known = [look for look in loop.looks if look.batch is not None]
+    if len(known) < _MANY or len({look.batch for look in known}) > 1:
+        return
+    samples = known[-1].samples
+    if samples >= _FEWEST:
+        yield issue(
+            "same_batch",
+            IssueSeverity.MEDIUM if samples <= _MOST else IssueSeverity.LOW,
+            f"the model was given the same batch of {samples} samples in all {len(known)} steps that were looked at.",
+            "an iterator that is made anew in each step, a seed that is set inside of the loop, or inputs that are "
+            "all the same.",
+            ["Make the iterator once per epoch and take the next batch from it; set seeds before the loop."],
+            step=known[0].step,
+            samples=samples,
+            steps=[look.step for look in known],
+        )
+
+
+def rates(loop: Loop) -> Iterator[Issue]:
+    """A learning rate of zero, from the start or since a schedule ended."""
+    for series in loop.run.totals:
+        known = [(s, rate) for s, rate in zip(series.steps, series.rates, strict=False) if rate == rate]
+        if len(known) < _LEAST_STEPS:
+            continue
+        peak = max(rate for _, rate in known)
+        if peak == 0:
+            yield issue(
+                "zero_rate",
+                IssueSeverity.CRITICAL,
+                f"the learning rate is 0 in all {len(known)} steps: nothing is learned.",
+                "a schedule that starts at 0 and never rises: an integer division, or a `scheduler.step()` that is "
+                "missing.",
+                ["Print the learning rate of the first steps; call `scheduler.step()` after each `optimizer.step()`."],
+                step=known[0][0],
+                learning_rate=0.0,
+            )
+            return
+        over = 0
+        while over < len(known) and known[-1 - over][1] < _ENDED * peak:
+            over += 1
+        if over >= max(_LEAST_STEPS, _LONG * len(known)) and not is_solved(loop.run.losses_of(series.name)):
+            since = known[len(known) - over][0]
+            yield issue(
+                "schedule_ended",
+                IssueSeverity.HIGH,
+                f"the learning rate has fallen from {peak:g} to {known[-1][1]:.2g}; for the last {over} of "
+                f"{len(known)} steps it moves nothing.",
+                "the schedule is shorter than the training: it steps per batch where its length is in epochs, or "
+                "twice per step.",
+                ["Give the schedule the number of steps that the training has, or step it once per epoch."],
+                step=since,
+                peak=peak,
+                last=known[-1][1],
+                steps=over,
+            )
+            return
+
+
+def ranks(loop: Loop) -> Iterator[Issue]:
+    """Ranks that have different gradients."""
+    found = loop.run.ranks_differ
+    if found is not None:
+        first, count, checked = found
+        yield issue(
+            "ranks_differ",
+            IssueSeverity.HIGH,
+            f"ranks had different gradients in {count} of {checked} steps in which they were compared: their weights "
+            "drift apart.",
+            "a rank calls the model without its DistributedDataParallel wrapper, or leaves out a synchronisation.",
+            ["Call the wrapped model on every rank, and `no_sync()` in the same steps on all of them."],
+            step=first,
+            steps=count,
+            checked=checked,
+        )

@@ -1,0 +1,140 @@
+"""All rules on the loop, and how what they find goes with the other issues: one cause gives one issue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop import data, order, sizes, trained
+from gradient_flow.diagnosis.loop.context import Loop
+
+_T = IssueType
+LoopRule = Callable[[Loop], Iterable[Issue]]
+LOOP_RULES: Final[tuple[LoopRule, ...]] = (
+    order.rates,
+    order.no_gradients,
+    trained.unheld,
+    trained.hidden,
+    trained.frozen,
+    trained.lora,
+    data.masked,
+    data.no_variance,
+    order.not_cleared,
+    order.stale_step,
+    order.overwritten,
+    data.squashed,
+    data.spread,
+    data.constant_targets,
+    data.padding,
+    data.input_scales,
+    trained.decaying,
+    trained.unmoved,
+    order.ranks,
+    order.same_batch,
+    order.evaluation_mode,
+    data.not_finite,
+    sizes.too_large,
+    data.first_loss,
+    data.grows,
+    data.stuck,
+)
+"""From the most direct causes to those that follow from others."""
+_QUIET: Final = frozenset({_T.SLOW, _T.DEAD, _T.VANISHING, _T.DISCONNECTED})
+_IDLE: Final = _QUIET | {_T.SATURATION, _T.UNSTABLE, _T.LOW_RANK, _T.BOTTLENECK, _T.SYMMETRY, _T.EXPLORATION}
+_BROKEN: Final = frozenset(
+    {_T.EXPLODING, _T.UNSTABLE, _T.NUMERICAL, _T.SATURATION, _T.DEAD, _T.LOW_RANK, _T.BOTTLENECK}
+)
+_ATTENTION: Final = frozenset({_T.ENTROPY_COLLAPSE, _T.RANK_COLLAPSE, _T.HEAD_DIVERSITY})
+EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
+    "zero_rate": _IDLE,
+    "schedule_ended": _IDLE,
+    "zero_grad_before_step": _IDLE,
+    "step_before_backward": _IDLE,
+    "detached_loss": _IDLE,
+    "foreign_optimizer": _IDLE,
+    "replaced_parameters": _QUIET,
+    "not_in_optimizer": _QUIET,
+    "hidden_layers": _QUIET,
+    "frozen": _QUIET,
+    "lora_frozen": _IDLE,
+    "only_decay": _QUIET,
+    "never_moves": _QUIET,
+    "all_masked": _IDLE | {_T.NUMERICAL},
+    "no_reward_variance": _IDLE | {_T.ENTROPY_COLLAPSE},
+    "missing_zero_grad": _BROKEN | _QUIET | _ATTENTION,
+    "partial_zero_grad": _BROKEN | _QUIET | _ATTENTION,
+    "weights_overwritten": _IDLE,
+    "double_softmax": _QUIET | {_T.SATURATION},
+    "broadcast": _QUIET | {_T.LOW_RANK, _T.BOTTLENECK},
+    "constant_targets": _IDLE,
+    "padding_labels": _QUIET | {_T.LOW_RANK},
+    "input_scales": _BROKEN | _QUIET,
+    "same_batch": _QUIET | {_T.LOW_RANK} | _ATTENTION,
+    "rate_too_high": _BROKEN | _QUIET | _ATTENTION,
+    "summed_loss": _BROKEN | _QUIET | _ATTENTION,
+    "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
+    "first_loss_high": frozenset({_T.EXPLODING, _T.SATURATION, _T.UNSTABLE, _T.ENTROPY_COLLAPSE}),
+    "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
+}
+"""Code → types of issues that this cause brings about."""
+_SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
+_FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
+"""What is no cause of its own where one is known."""
+_LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_differ", "padding_labels"})
+"""Causes beside which another is possible: they do not stop a loss from falling."""
+
+
+def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
+    """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
+    others = [sizes.with_code(issue, loop) for issue in issues]
+    closer = next((issue for issue in others if issue.code in _SIZES and issue.evidence.get("update_ratio")), None)
+    if closer is not None:  # it names the layer that a step moves most
+        others.remove(closer)
+        found = [issue for issue in found if issue.code not in _SIZES]
+        first = next((at for at, issue in enumerate(found) if issue.code in _FOLLOWS), len(found))
+        found = [*found[:first], closer, *found[first:]]
+    mains: list[Issue] = []
+    for issue in found:
+        cause = next((i for i, main in enumerate(mains) if _is_consequence(issue, main)), None)
+        if cause is None:
+            mains.append(issue)
+        else:
+            mains[cause] = _with(mains[cause], issue)
+    left = []
+    for issue in others:
+        cause = next((i for i, main in enumerate(mains) if _explains(main, issue)), None)
+        if cause is None:
+            left.append(issue)
+        else:
+            mains[cause] = _with(mains[cause], issue)
+    causes = [issue for issue in left if issue.code and issue.severity > IssueSeverity.LOW]
+    if causes:  # another issue names the cause: how the loss behaves follows from it
+        follows = [issue for issue in mains if issue.code in _FOLLOWS]
+        mains = [issue for issue in mains if issue not in follows]
+        left[left.index(causes[0])] = replace(causes[0], consequences=(*causes[0].consequences, *follows))
+    return sorted([*mains, *left], key=lambda issue: -issue.severity)
+
+
+def _is_consequence(issue: Issue, main: Issue) -> bool:
+    if main.severity == IssueSeverity.LOW < issue.severity:
+        return False
+    if issue.code in _FOLLOWS:
+        return main.code not in _LEAVES_OTHERS or issue.code == "loss_stuck"
+    if main.issue_type is not _T.LOOP or main.code == issue.code:
+        return main.code == issue.code
+    # A cause that stops all training leaves nothing to be said of what is trained.
+    return EXPLAINS.get(main.code, frozenset()) >= _IDLE and issue.code not in _LEAVES_OTHERS
+
+
+def _explains(main: Issue, other: Issue) -> bool:
+    if main.severity == IssueSeverity.LOW < other.severity or other.origin:
+        return False
+    if main.code in _FOLLOWS and other.code:
+        return False  # it has a cause of its own, and is rather that of the other
+    return other.issue_type in EXPLAINS.get(main.code, frozenset())
+
+
+def _with(main: Issue, other: Issue) -> Issue:
+    return replace(main, consequences=(*main.consequences, other))

@@ -1,0 +1,129 @@
+"""The size of steps: why they are too large or too small, as a code on the issue that says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis import advice
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop.context import LARGE, Loop
+from gradient_flow.diagnosis.robust import is_solved
+from gradient_flow.record.evidence import Series
+
+_OFTEN: Final = 0.9
+_TIGHT: Final = 1e-2
+"""Clipped over raw norm, from which on the limit sets the size of a step."""
+_NOT_BELOW: Final = 0.8
+"""Of the first loss: a run that ends below has learnt something."""
+
+
+def too_large(loop: Loop) -> Iterator[Issue]:
+    """Steps that moved the typical matrix by its own size at their peak, after which the loss did not fall."""
+    ratio, losses = loop.largest_update, loop.losses
+    if ratio <= LARGE or is_solved(losses) or len(losses) < 10:
+        return
+    # Against the very first loss, before any step: a run that broke was worse since, and falls from there.
+    if losses[0] > 0 and median(losses[-max(3, len(losses) // 5) :]) < _NOT_BELOW * losses[0]:
+        return
+    rate = loop.run.learning_rate
+    yield with_code(
+        Issue(
+            issue_type=IssueType.EXPLODING,
+            severity=IssueSeverity.HIGH,
+            layer="model",
+            message=f"at its peak, a step moved the typical weight matrix by {ratio:.2g} times its own size (1e-3 is "
+            "usual), and the loss has not fallen since.",
+            evidence={"update_ratio": ratio, "learning_rate": rate},
+            cause="the learning rate is too large for this optimizer.",
+            advice=[advice.learning_rate_at_most(rate, ratio)],
+            step=1,
+        ),
+        loop,
+    )
+
+
+def with_code(issue: Issue, loop: Loop) -> Issue:
+    """The issue with the code of its cause, where it is one of the size of steps."""
+    if issue.code or issue.severity == IssueSeverity.LOW:
+        return issue
+    if issue.issue_type is IssueType.SLOW and "update_ratio" in issue.evidence:
+        return _too_small(issue, loop)
+    by_rate = bool(issue.evidence.get("update_ratio")) and issue.issue_type is IssueType.EXPLODING
+    broke = issue.issue_type in (IssueType.NUMERICAL, IssueType.EXPLODING, IssueType.UNSTABLE)
+    if by_rate or (broke and (loop.largest_update > LARGE or _summed(loop) or _undivided(loop))):
+        return _too_large(issue, loop)
+    if issue.issue_type is IssueType.NUMERICAL and _loss_is_bad(issue, loop):
+        return replace(issue, code="loss_nonfinite")
+    return issue
+
+
+def _too_large(issue: Issue, loop: Loop) -> Issue:
+    if _undivided(loop):
+        count = round(median(look.backwards for look in loop.looks))
+        return replace(
+            issue,
+            code="undivided_accumulation",
+            cause=f"the losses of {count} micro-batches are summed, not averaged: steps are {count} times as large.",
+            advice=[f"Divide the loss of each micro-batch by {count} before `backward()`.", *issue.advice],
+        )
+    if _summed(loop):
+        return replace(
+            issue,
+            code="summed_loss",
+            cause="the loss is a sum over the batch, not a mean: steps grow with its size.",
+            advice=[
+                "Use the mean (`reduction='mean'`), or divide the learning rate by the terms of it.",
+                *issue.advice,
+            ],
+        )
+    return replace(issue, code="rate_too_high")
+
+
+def _too_small(issue: Issue, loop: Loop) -> Issue:
+    series = loop.alone
+    factor = None if series is None else _clip_factor(series)
+    if factor is not None:
+        return replace(
+            issue,
+            code="clip_sets_step",
+            cause=f"clipping makes every gradient {1 / factor:,.0f} times smaller: the limit sets the size of the step."
+            if factor > 0
+            else "clipping makes every gradient zero.",
+            advice=["Raise the clip limit to about the usual norm, so that it catches spikes only.", *issue.advice],
+        )
+    return replace(issue, code="rate_too_low")
+
+
+def _clip_factor(series: Series) -> float | None:
+    """By how much clipping shortens the gradient, where it does so by far in nearly every step."""
+    both = zip(series.norms, series.clipped_norms, strict=False)
+    factors = [after / before for before, after in both if before > 0 and math.isfinite(after)]
+    tight = [factor for factor in factors if factor < _TIGHT]
+    often = len(factors) >= _OFTEN * len(series.norms) and len(tight) >= _OFTEN * len(factors)
+    return median(tight) if tight and often else None
+
+
+def _summed(loop: Loop) -> bool:
+    looks = loop.facts.looks
+    return bool(looks) and all(look.summed or any(c.reduction == "sum" for c in look.calls) for look in looks)
+
+
+def _undivided(loop: Loop) -> bool:
+    """Several passes per step, each from the loss as the loss function returned it."""
+    looks = loop.facts.looks
+    if not looks or any(look.backwards < 2 or look.loss is None for look in looks):
+        return False
+    values = [(look.loss, look.calls[0].value) for look in looks if look.calls]
+    return len(values) == len(looks) and all(a == b for a, b in values)
+
+
+def _loss_is_bad(issue: Issue, loop: Loop) -> bool:
+    """Whether the loss was not finite when gradients were not: losses are recorded, and that of this step is not."""
+    for series in loop.run.totals:
+        if issue.step in series.steps and series.losses:
+            return not math.isfinite(series.losses[series.steps.index(issue.step)])
+    return False

@@ -1,0 +1,199 @@
+"""What is trained: parameters in no optimizer, replaced, frozen, hidden, or held and never moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
+
+_MOSTLY: Final = 0.5
+_LOST: Final = 1e-5
+"""A step that moves the typical matrix by less is too small for all, not for some."""
+
+
+def unheld(loop: Loop) -> Iterator[Issue]:
+    """Trainable parameters that get gradients, and that no optimizer moves."""
+    facts = loop.facts
+    if not facts.unheld or facts.taken < 2:
+        return
+    layer, told = module_of(facts.unheld[0]), {"parameters": facts.unheld, "strangers": facts.strangers}
+    if facts.held == 0 and facts.strangers:
+        yield issue(
+            "foreign_optimizer",
+            IssueSeverity.CRITICAL,
+            "the optimizer holds no parameter of this model: its gradients move nothing.",
+            "the optimizer was made of another model: before a copy (`deepcopy`), or from another instance.",
+            ["Make the optimizer after the model is in its final form, from `model.parameters()`."],
+            evidence=told,
+            step=1,
+        )
+    elif facts.strangers:
+        yield issue(
+            "replaced_parameters",
+            IssueSeverity.HIGH,
+            f"{some(facts.unheld)} get gradients and are in no optimizer, which holds {facts.strangers} tensors that "
+            "the model does not have any more.",
+            "these parameters were replaced after the optimizer was made: a new head, an own initialisation.",
+            ["Make the optimizer after the last change to the model, or add a group with the new parameters."],
+            evidence=told,
+            layer=layer,
+            step=1,
+        )
+    else:
+        meant = facts.unheld_come_first and facts.unheld_share > _MOSTLY  # a new head on a body that is to stay
+        yield issue(
+            "not_in_optimizer",
+            IssueSeverity.LOW if meant else IssueSeverity.HIGH,
+            f"{some(facts.unheld)} get gradients, are in no optimizer, and never move.",
+            "they were left out of the optimizer's parameter groups.",
+            [
+                "Pass them to the optimizer: `model.parameters()`, or groups that together hold every parameter.",
+                "If they are meant to stay as they are, freeze them (`requires_grad_(False)`): that saves their "
+                "gradients.",
+            ],
+            evidence=told,
+            layer=layer,
+            step=1,
+        )
+
+
+def hidden(loop: Loop) -> Iterator[Issue]:
+    """Layers in a plain list."""
+    names = loop.facts.hidden
+    if names and loop.facts.taken >= 2:
+        yield issue(
+            "hidden_layers",
+            IssueSeverity.HIGH,
+            f"{some(names)} get gradients and are no part of `model.parameters()`: no optimizer moves them, no "
+            "checkpoint holds them, `.to(device)` leaves them behind.",
+            "they are kept in a Python list, tuple or dict.",
+            ["Keep them in an `nn.ModuleList` or `nn.ModuleDict`, and make the optimizer after that."],
+            modules=names,
+            layer=names[0],
+            step=1,
+        )
+
+
+def frozen(loop: Loop) -> Iterator[Issue]:
+    """Parameters that somebody meant to unfreeze."""
+    names = loop.facts.frozen
+    if names:
+        yield issue(
+            "frozen",
+            IssueSeverity.HIGH,
+            f"the optimizer holds {some(names)}, and they are frozen (`requires_grad` is False).",
+            "`module.requires_grad = True` sets an attribute of the module and unfreezes nothing; or a group was "
+            "added before its parameters were unfrozen.",
+            [f"Call `requires_grad_(True)` on `{module_of(names[0])}`, before it is used again."],
+            parameters=names,
+            layer=module_of(names[0]),
+        )
+
+
+def lora(loop: Loop) -> Iterator[Issue]:
+    """One factor of a product stays zero, so the other never gets a gradient."""
+    facts = loop.facts
+    if not loop.looks:
+        return
+    for zero in facts.zero_matrices:
+        for other in facts.zero:
+            if other != zero and _are_factors(zero, other):
+                both = zero in facts.zero
+                yield issue(
+                    "lora_frozen",
+                    IssueSeverity.CRITICAL,
+                    f"`{zero}` is zero and stays so: `{other}` never gets a gradient other than zero, and the adapter "
+                    "does nothing.",
+                    "both factors start at zero, so neither gives the other a gradient."
+                    if both
+                    else "the factor that starts at zero is frozen.",
+                    [
+                        "Draw one of the two factors at random; the other starts at zero."
+                        if both
+                        else "Train both factors: set `requires_grad` of both, and give both to the optimizer."
+                    ],
+                    zero=zero,
+                    without_gradient=[n for n in facts.zero if n != zero],
+                    layer=module_of(zero),
+                    step=1,
+                )
+                return
+
+
+def _are_factors(one: str, other: str) -> bool:
+    """Whether two parameters are of one module, or of two modules side by side."""
+    left, right = one.split("."), other.split(".")
+    return len(left) == len(right) and (left[:-1] == right[:-1] or left[:-2] == right[:-2] != [])
+
+
+def decaying(loop: Loop) -> Iterator[Issue]:
+    """Parameters that only shrink."""
+    names = [name for name in loop.facts.decaying if not _is_dead(loop, name)]
+    if names and loop.looks and loop.facts.moving > len(names) and _any_gradient(loop):
+        yield issue(
+            "only_decay",
+            IssueSeverity.HIGH,
+            f"{some(names)} get a gradient of exactly zero in every step, and weight decay alone moves them, towards "
+            "zero.",
+            "what they make has no weight in the loss: a factor of 0, a mask, or an output that is not used.",
+            [
+                "Give their part of the loss a weight above 0.",
+                "If they are not to be trained, freeze them or keep them out of the optimizer.",
+            ],
+            parameters=names,
+            layer=module_of(names[0]),
+            step=1,
+        )
+
+
+def unmoved(loop: Loop) -> Iterator[Issue]:
+    """Parameters with a gradient that no step changes by a bit, or whose gradient is masked on its way to them."""
+    facts = loop.facts
+    if not loop.looks or facts.steps < 5 or not facts.moving:
+        return
+    rates = [look.rate for look in loop.looks if look.rate is not None]
+    if facts.still and rates and min(rates) > 0 and loop.typical_update > _LOST:
+        yield issue(
+            "never_moves",
+            IssueSeverity.HIGH,
+            f"{some(facts.still)} get gradients, and no step has changed them by a single bit.",
+            "the steps are smaller than the spacing of numbers in this precision (bfloat16 near 1: 0.008), or a group "
+            "has a learning rate of 0.",
+            [
+                "Keep these weights in float32 and compute in bfloat16 by `torch.autocast`.",
+                "Check the learning rate of their group.",
+            ],
+            parameters=facts.still,
+            layer=module_of(facts.still[0]),
+            step=1,
+        )
+    masked = [name for name in facts.zero if name not in facts.decaying and _output_has_gradient(loop, name)]
+    if masked and _any_gradient(loop):
+        yield issue(
+            "never_moves",
+            IssueSeverity.HIGH,
+            f"{some(masked)} get a gradient of exactly zero in every step, although one arrives at what they make.",
+            "a hook or a mask sets their gradient to zero.",
+            ["Look for `register_hook` and masks on them; freeze them if they are not to be trained."],
+            parameters=masked,
+            layer=module_of(masked[0]),
+            step=1,
+        )
+
+
+def _any_gradient(loop: Loop) -> bool:
+    return any(look.used for look in loop.looks)
+
+
+def _output_has_gradient(loop: Loop, parameter: str) -> bool:
+    places = [] if loop.network is None else loop.network.places
+    mine = [place for place in places if place.name == module_of(parameter) and place.role == "output"]
+    return any(norm for place in mine for norm in place.gradient)
+
+
+def _is_dead(loop: Loop, parameter: str) -> bool:
+    places = [] if loop.network is None else loop.network.places
+    mine = [place for place in places if place.layer == module_of(parameter)]
+    return any((place.dead_share or 0.0) > _MOSTLY for place in mine)

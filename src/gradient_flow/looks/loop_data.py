@@ -1,0 +1,211 @@
+"""What goes into a loss, reduced to plain numbers: labels, targets, batches, and the operations next to the loss."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import torch
+
+from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
+
+_MOST_LABELS: Final = 1 << 16
+_MOST_VALUES: Final = 4096
+_FINGERPRINT: Final = 256
+"""Elements of each tensor of a batch that its fingerprint is made of."""
+_NEAREST: Final = 48
+"""Operations next to the loss that are looked at."""
+_WANT_LOGITS: Final = ("cross_entropy", "binary_cross_entropy_with_logits")
+_OF_CLASSES: Final = ("cross_entropy", "nll_loss")
+_SQUASHING: Final = ("SoftmaxBackward0", "SigmoidBackward0")
+_SHAPING: Final = (
+    "View",
+    "Squeeze",
+    "Unsqueeze",
+    "Reshape",
+    "Transpose",
+    "Permute",
+    "Alias",
+    "Expand",
+    "ToCopy",
+    "UnsafeView",
+    "Slice",
+)
+_LEAST_ROWS: Final = 4
+_LEAST_ENTRIES: Final = 16
+_NUMBER: Final = 1
+
+
+def loss_call(
+    function: str,
+    predicted: torch.Tensor,
+    target: torch.Tensor,
+    settings: dict[str, Any],
+    result: Any,
+    outputs: set[Any],
+) -> LossCall:
+    """A call of a loss function as plain numbers. `outputs` are the operations that made the model's outputs."""
+    call = LossCall(function=function, reduction=str(settings.get("reduction", "mean")))
+    call.of_output = _made_by(predicted.grad_fn, outputs)
+    if isinstance(result, torch.Tensor) and result.numel() == _NUMBER:
+        call.value = float(result.detach())
+    with torch.no_grad():
+        call.squashed = _is_squashed(function, predicted)
+        if function in _OF_CLASSES:
+            _note_labels(call, predicted, target, settings)
+        elif target.numel() and target.is_floating_point():
+            _note_target(call, target)
+    if function not in _OF_CLASSES:
+        call.shapes = _spread_shapes(predicted, target)
+    return call
+
+
+def _made_by(node: Any, outputs: set[Any]) -> bool:
+    """Whether a tensor is an output of the model, but for its shape."""
+    for _ in range(_LEAST_ROWS):
+        if node is None or node in outputs:
+            return node is not None
+        if not node.name().startswith(_SHAPING):
+            return False
+        node = node.next_functions[0][0] if node.next_functions else None
+    return False
+
+
+def _is_squashed(function: str, predicted: torch.Tensor) -> bool:
+    """Whether logits are asked for and probabilities given; or logarithms of them, and the probabilities themselves."""
+    if function not in (*_WANT_LOGITS, "nll_loss") or (predicted.dim() < 2 and function != _WANT_LOGITS[1]):
+        return False
+    few = predicted.detach()[:64].float()
+    if few.numel() < _LEAST_ENTRIES or bool((few < 0).any()) or bool((few > 1).any()):
+        return False
+    node, squashed = predicted.grad_fn, False
+    for _ in range(_LEAST_ROWS):
+        if node is None:
+            break
+        squashed = squashed or node.name() in _SQUASHING
+        node = node.next_functions[0][0] if node.next_functions and node.name().startswith(_SHAPING) else None
+    if function == _WANT_LOGITS[1]:
+        return squashed
+    return squashed or (few.shape[1] > 1 and bool(((few.sum(1) - 1).abs() < 1e-3).all()))
+
+
+def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, settings: dict[str, Any]) -> None:
+    call.classes = int(predicted.shape[1 if predicted.dim() > 1 else 0])
+    if target.is_floating_point() or not target.numel():
+        return  # probabilities instead of labels
+    labels = target.detach().reshape(-1)
+    call.labels = labels.numel()
+    kept = labels[labels != settings.get("ignore_index", -100)]
+    call.ignored = 1 - kept.numel() / labels.numel()
+    if not kept.numel():
+        return
+    few = kept[:: -(-kept.numel() // _MOST_LABELS)].cpu()
+    values, counts = few.unique(return_counts=True)
+    shares = counts.double() / counts.sum()
+    call.distinct, most = len(values), int(counts.argmax())
+    call.common, call.common_share = int(values[most]), float(shares[most])
+    call.entropy = max(0.0, float(-(shares * shares.log()).sum()))
+
+
+def _note_target(call: LossCall, target: torch.Tensor) -> None:
+    flat = target.detach().reshape(-1)
+    few = flat[:: -(-flat.numel() // _MOST_VALUES)].float().cpu()
+    call.distinct = int(few.unique().numel())
+    if target.dim() > 1 and target.shape[-1] > 1:  # per column: several targets have a mean each
+        rows = target.detach().flatten(0, -2)[:_MOST_VALUES].float().cpu()
+        call.variance = float(rows.var(dim=0, correction=0).mean())
+    else:
+        call.variance = float(few.var(correction=0))
+
+
+def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[int]]:
+    """Both shapes as they were given, where their difference has more elements than either: (N, 1) against (N,).
+
+    What broadcasting spread has a stride of 0 there.
+    """
+    if predicted.dim() != target.dim():
+        return []
+    given = [
+        [1 if stride == 0 else size for size, stride in zip(t.shape, t.stride(), strict=True)]
+        for t in (predicted, target)
+    ]
+    both = [max(pair) for pair in zip(*given, strict=True)]
+    return given if all(each != both for each in given) else []
+
+
+def fingerprint(tensors: Iterable[torch.Tensor]) -> tuple[int | None, int]:
+    """A number that tells batches apart, and how many samples the batch has. None for a batch without tensors."""
+    value, samples, known = 0, 0, False
+    for tensor in tensors:
+        if tensor.dim() == 0 or not tensor.numel() or tensor.layout is not torch.strided or tensor.is_complex():
+            continue
+        flat = tensor.detach().reshape(-1)
+        few = flat[:: max(1, flat.numel() // _FINGERPRINT)][:_FINGERPRINT].double().cpu()
+        value = zlib.crc32(few.numpy().tobytes(), value)
+        samples, known = max(samples, tensor.shape[0]), True
+    return (value if known else None), samples
+
+
+def padding(tensors: Iterable[torch.Tensor]) -> tuple[int | None, float]:
+    """Of a batch of tokens, the one that ends most rows, and the share of tokens in runs of it at the end of rows."""
+    for tensor in tensors:
+        if tensor.dim() == 2 and not tensor.is_floating_point() and tensor.dtype is not torch.bool:
+            rows = tensor.detach()[:256].cpu()
+            if rows.shape[1] < _LEAST_ROWS:
+                continue
+            last = int(rows[:, -1].mode().values)
+            run = (rows == last).flip(1).long().cumprod(1).sum(1)
+            if float((run >= 2).float().mean()) < 0.5:
+                return None, 0.0
+            return last, float(run.sum()) / rows.numel()
+    return None, 0.0
+
+
+def note_graph(look: LoopLook, root: Any, names: Collection[str] = ()) -> None:
+    """What the operations next to the loss tell: a sum that nobody divides, a difference that spreads, a zero factor."""
+    nodes: list[Any] = [root]
+    seen = {root}
+    divided, reduced = False, False
+    for node in nodes:
+        name, shape = node.name(), _shape(node)
+        if not reduced:
+            divided |= name.startswith("Div")
+            if name.startswith(("Sum", "Mean", "NllLoss", "MseLoss", "CrossEntropy", "BinaryCross")):
+                reduced = True
+                look.summed = name == "SumBackward0" and not divided
+        if name.startswith("Sub") and shape is not None and len(shape) == 2 and shape[0] == shape[1] > _LEAST_ROWS:
+            children = [child for child, _ in node.next_functions if child is not None]
+            small = [c for c in children if _shape(c) in ((shape[0], 1), (shape[0],))]
+            if any(not c.name().startswith(("Unsqueeze", "View", "Expand", "Unsafe", "Reshape")) for c in small):
+                look.spread = list(shape)
+        if len(nodes) < _NEAREST:
+            for child, _ in node.next_functions:
+                if child is not None and child not in seen:
+                    seen.add(child)
+                    nodes.append(child)
+    if look.loss == 0:
+        look.zero_factor = _zero_factor(nodes)
+
+
+def _zero_factor(nodes: list[Any]) -> str:
+    """What is multiplied by a tensor of zeros. Asked only where the loss is exactly zero."""
+    for node in nodes:
+        if node.name() != "MulBackward0":
+            continue
+        for which in ("_saved_other", "_saved_self"):
+            try:
+                factor = getattr(node, which)
+            except RuntimeError:
+                continue  # freed
+            if isinstance(factor, torch.Tensor) and not factor.requires_grad and factor.numel() > 1:
+                if not bool(factor.detach().any()):
+                    return "labels" if any(n.name().startswith(("NllLoss", "BinaryCross")) for n in nodes) else "policy"
+    return ""
+
+
+def _shape(node: Any) -> tuple[int, ...] | None:
+    try:
+        return tuple(node._input_metadata[0].shape)
+    except (AttributeError, IndexError, RuntimeError, TypeError):
+        return None

@@ -1,0 +1,442 @@
+"""Looks at the loop around a model: what is trained, in which order, on which data.
+
+A look lasts from the end of an optimizer's step to the end of its next one. While it does, torch's loss functions and
+the model's own call are listened to; some elements of weights and gradients are compared at each station. It costs as
+much as reading those elements a few times, and nothing between looks.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from gradient_flow.capture import loss_functions, losses
+from gradient_flow.capture.module_calls import tensors_in
+from gradient_flow.capture.sharding import local_part
+from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook
+from gradient_flow.looks.loop_data import fingerprint, loss_call, note_graph, padding
+from gradient_flow.looks.schedule import FIRST, Schedule
+from gradient_flow.table import GradientTable
+
+_SAMPLE: Final = 64
+"""Elements of each tensor that are compared."""
+_MOST_TENSORS: Final = 400
+_FREE: Final = 9
+"""Looks that are taken whatever they cost: about a millisecond for a small model."""
+_AGAIN: Final = (1, 4, 6)
+"""After these looks the next step is looked at too: whether batches repeat is seen in neighbours."""
+_MOST_CALLS: Final = 8
+_MOST_STEPS: Final = 16
+"""Steps of other optimizers after which a look is given up."""
+_LEAST_GRADED: Final = 4
+_MOST_CHILDREN: Final = 32
+_FELT: Final = 1e-3
+"""Of the usual gradient, element by element: below it is rounding."""
+_SWITCHING: Final = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+)
+Values = dict[str, NDArray[Any]]
+
+
+class LoopWatch:
+    """Looks at a loop in some of its steps; `facts` is everything that was seen."""
+
+    def __init__(
+        self, model: nn.Module, schedule: Schedule, budget: float, compiled: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._model, self._schedule, self._budget = model, schedule, budget
+        self._compiled = compiled
+        self.facts = LoopFacts()
+        self.reason = ""
+        """Why there are no looks any more, where there are none."""
+        self.seconds = 0.0
+        self._started = time.perf_counter()
+        self._last_planned, self._next = 0, -1
+        self._restore: list[Callable[[], None]] = []
+        self._first: dict[str, tuple[weakref.ref[torch.Tensor], NDArray[Any]]] = {}
+        """Each tensor and its sampled elements, when it was seen first."""
+        self._groups: dict[int, int] = {}
+        """Optimizer → groups that it had at first."""
+        self._moved: set[str] = set()
+        self._graded: dict[str, int] = {}
+        """Held tensor → looks in which its gradient was not zero."""
+        self._felt: dict[str, int] = {}
+        """Held tensor → looks in which its gradient was of a size with that of others."""
+        self._present: dict[str, int] = {}
+        """Held tensor → looks in which it had a gradient."""
+        self._asked: dict[str, int] = {}
+        """Held tensor → looks in which it was asked."""
+        self._changed: dict[str, list[int]] = {}
+        """Tensor → elements with a gradient that a step changed, and that it did not."""
+        self._decays: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
+        """Tensor → looks in which its gradient was not cleared."""
+        self._eval: dict[str, int] = {}
+        self._look: LoopLook | None = None
+        self._last_step: Values | None = None
+        """Sampled weights before the last step that was looked at, and which step that was."""
+        self._last_looked = -1
+
+    # ---- between steps --------------------------------------------------------------------------------------------
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is on."""
+        return self._look is not None
+
+    def plan(self, step: int, optimizer: torch.optim.Optimizer | None, optimizers: int) -> None:
+        """The step before `step` is over: begin a look if one is due."""
+        with self._guarded():
+            if self._look is not None:
+                if self._owner() is optimizer or self._others > _MOST_STEPS:
+                    self._end()  # nobody told of its step
+                else:
+                    self._others += 1
+                    return
+            due = self._schedule.is_due(self._last_planned, step) or step == self._next
+            self._last_planned = step
+            if not due or optimizer is None or step < FIRST or self.reason or not self._may():
+                return
+            if self._compiled():
+                self.reason = "there is compiled code."
+            else:
+                self.facts.optimizers = optimizers
+                self._begin(step, optimizer)
+
+    def _may(self) -> bool:
+        taken = self.facts.taken
+        if taken < _FREE:
+            return True
+        return self.seconds * (taken + 1) / taken <= self._budget * (time.perf_counter() - self._started)
+
+    def _begin(self, step: int, optimizer: torch.optim.Optimizer) -> None:
+        self._look = LoopLook(step=step)
+        self._owner: Callable[[], Any] = weakref.ref(optimizer)
+        self._others = self._depth = 0
+        self._uncleared: set[str] | None = None
+        self._outputs: set[Any] = set()
+        self._brought: set[str] = set()
+        self._named = _some([(name, p) for name, p in self._model.named_parameters() if p.layout is torch.strided])
+        self._after = _values(self._named)
+        self._stale = _nonzero(self._named)
+        self._step_before = self._last_step if self._last_looked == step - 1 else None
+        self._restore.append(losses.listen(self._backward_begins, self._unclear_backward))
+        self._restore.append(loss_functions.listen(self._loss_called))
+        # The model may be called by one of its parts, as a LightningModule calls the network that it keeps.
+        for module in [self._model, *[child for child in self._model.children()][:_MOST_CHILDREN]]:
+            if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                continue
+            self._restore.append(module.register_forward_pre_hook(self._call_begins, with_kwargs=True).remove)
+            self._restore.append(module.register_forward_hook(self._call_ended, always_call=True).remove)
+
+    # ---- inside a step --------------------------------------------------------------------------------------------
+
+    def _call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._depth += 1
+        if self._depth > 1 or self._look is None or not torch.is_grad_enabled():
+            return
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return
+        with self._guarded():
+            look = self._look
+            first = "F" not in look.order
+            self._note("F")
+            if not first:
+                return
+            self._compare_with_step_before()
+            look.evaluating = not (self._model.training or module.training)
+            for name, part in self._model.named_modules():
+                if isinstance(part, _SWITCHING) and getattr(part, "p", 1.0) and not part.training:
+                    own = list(part.parameters(recurse=False))
+                    if look.evaluating or any(p.requires_grad for p in own):
+                        self._eval[name] = self._eval.get(name, 0) + 1
+            tensors = list(tensors_in((args, kwargs)))
+            look.batch, look.samples = fingerprint(tensors)
+            look.pad, look.pad_share = padding(tensors)
+
+    def _call_ended(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._look is not None and torch.is_grad_enabled():
+            with self._guarded():
+                self._outputs |= {tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None}
+
+    def _loss_called(self, function: str, predicted: Any, target: Any, settings: dict[str, Any], result: Any) -> None:
+        if self._look is None or len(self._look.calls) >= _MOST_CALLS or not predicted.requires_grad:
+            return
+        with self._guarded():
+            self._look.calls.append(loss_call(function, predicted, target, settings, result, self._outputs))
+
+    def _unclear_backward(self, loss: torch.Tensor | None) -> Callable[[], None]:
+        return self._backward_begins(loss)
+
+    def _backward_begins(self, loss: torch.Tensor | None) -> Callable[[], None]:
+        with self._guarded():
+            look = self._look
+            if look is not None:
+                self._note("B")
+                look.backwards += 1
+                kept = _nonzero(self._named) & self._stale
+                self._uncleared = kept if self._uncleared is None else self._uncleared & kept
+                if look.backwards == 1:
+                    if "F" not in look.order:
+                        self._compare_with_step_before()
+                    value = None if loss is None else losses.value_of(loss)
+                    look.loss = None if value is None else float(value)
+                    if loss is not None and loss.grad_fn is not None:
+                        note_graph(look, loss.grad_fn)
+        return self._backward_ended
+
+    def _backward_ended(self) -> None:
+        with self._guarded():
+            if self._look is not None:
+                self._brought |= _nonzero(self._named)
+
+    def _note(self, event: str) -> None:
+        assert self._look is not None
+        if not self._look.order.endswith(event):
+            self._look.order += event
+
+    def _compare_with_step_before(self) -> None:
+        """Whether somebody has changed the weights since the last step, and whether that takes the step back."""
+        assert self._look is not None
+        before = self._step_before
+        if before is None:
+            return
+        now = _values(self._named)
+        both = [name for name in now if name in self._after and name in before]
+        step = [self._after[name].astype(np.float64) - before[name] for name in both]
+        since = [now[name].astype(np.float64) - self._after[name] for name in both]
+        length = sum(float(np.vdot(s, s)) for s in step)
+        if length > 0 and math.isfinite(length):
+            along = sum(float(np.vdot(s, o)) for s, o in zip(step, since, strict=True))
+            # What is left of the change besides that: a new weight altogether is no step taken back.
+            self._look.undone = -along / length
+
+    # ---- at the step ----------------------------------------------------------------------------------------------
+
+    def before_update(
+        self, optimizer: torch.optim.Optimizer | None, table: GradientTable, held: Mapping[int, str]
+    ) -> None:
+        """The gradients of a step are measured, and the weights have not moved. `held`: what optimizers hold, by id."""
+        if self._look is None or optimizer is None or self._owner() is not optimizer:
+            return
+        with self._guarded():
+            look = self._look
+            self._note("S")
+            rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            look.rate = max(rates, default=None)
+            self.facts.maximize |= any(bool(group.get("maximize")) for group in optimizer.param_groups)
+            norms = dict(zip(table.names, table.norm.tolist(), strict=True))
+            look.used = sum(norm != 0 for norm in norms.values())
+            look.brought = len(self._brought)
+            # Where a gradient cancels, as that of the bias of keys does in a softmax, rounding is left of it.
+            sizes = table.norm / np.sqrt(np.maximum(table.count, 1))
+            usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0
+            felt = {name for name, size in zip(table.names, sizes, strict=True) if size > _FELT * usual}
+            mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            names = {name for name, p in self._named if id(p) in mine and p.requires_grad}
+            uncleared = (self._uncleared or set()) & names
+            look.stale = len(uncleared)
+            for name in uncleared:
+                self._kept[name] = self._kept.get(name, 0) + 1
+            for name in names:
+                self._asked[name] = self._asked.get(name, 0) + 1
+                self._present[name] = self._present.get(name, 0) + (name in norms)
+                self._graded[name] = self._graded.get(name, 0) + bool(norms.get(name, 0.0) != 0)
+                self._felt[name] = self._felt.get(name, 0) + (name in felt)
+            self._note_trained(optimizer, held)
+            self._before = _values(self._named)
+            self._gradients = _values([(name, p.grad) for name, p in self._named if p.grad is not None])
+
+    def after_update(self, optimizer: torch.optim.Optimizer | None) -> LoopFacts | None:
+        """The step is over: all that was seen so far, if this step was looked at."""
+        look = self._look
+        if look is None or not look.order.endswith("S") or self._owner() is not optimizer:
+            return None
+        done: list[LoopFacts] = []
+        with self._guarded():
+            after = _values(self._named)
+            self._note_moves(after)
+            self._last_step, self._last_looked = self._before, look.step
+            facts = self.facts
+            facts.looks.append(look)
+            if len(facts.looks) > MOST_LOOPS:
+                del facts.looks[1]
+            facts.taken += 1
+            self._next = look.step + 1 if facts.taken in _AGAIN else -1
+            self._sum_up()
+            done.append(facts)
+        self._end()
+        return done[0] if done else None
+
+    def _note_moves(self, after: Values) -> None:
+        references = {name: p for name, p in self._named}
+        for name, values in after.items():
+            known = self._first.get(name)
+            if known is None or known[0]() is not references[name] or known[1].shape != values.shape:
+                self._first[name] = (weakref.ref(references[name]), self._after.get(name, values))
+                known = self._first[name]
+            if not np.array_equal(known[1], values):
+                self._moved.add(name)
+            before, gradient = self._before.get(name), self._gradients.get(name)
+            if before is None or before.shape != values.shape:
+                continue
+            if gradient is not None and gradient.shape == values.shape:
+                graded = gradient != 0
+                same = values == before
+                counts = self._changed.setdefault(name, [0, 0])
+                counts[0] += int((graded & ~same).sum())
+                counts[1] += int((graded & same).sum())
+            large = np.abs(before) > 0
+            if large.any() and not np.array_equal(values, before):
+                ratio = values[large].astype(np.float64) / before[large]
+                if float(np.ptp(ratio)) < 1e-3 * abs(1 - float(np.median(ratio))) + 1e-6 and np.median(ratio) < 1:
+                    self._decays[name] = self._decays.get(name, 0) + 1
+
+    def _note_trained(self, optimizer: torch.optim.Optimizer, held: Mapping[int, str]) -> None:
+        facts, model = self.facts, self._model
+        parameters = list(model.named_parameters())
+        ours = {id(p) for _, p in parameters}
+        trainable = [(name, p) for name, p in parameters if p.requires_grad]
+        facts.tensors = len(trainable)
+        facts.held = sum(id(p) in held for _, p in trainable)
+        facts.strangers = sum(key not in ours for key in held)
+        self._unheld = {name for name, p in trainable if id(p) not in held and name in self._brought}
+        elements = sum(p.numel() for _, p in trainable)
+        missing = sum(p.numel() for name, p in trainable if name in self._unheld)
+        facts.unheld_share = missing / elements if elements else 0.0
+        trained = [at for at, (_, p) in enumerate(parameters) if p.requires_grad and id(p) in held]
+        lost = [at for at, (name, _) in enumerate(parameters) if name in self._unheld]
+        facts.unheld_come_first = bool(trained and lost) and max(lost) < min(trained)
+        facts.frozen = _names(self._frozen_by_mistake(optimizer, parameters, held))
+        facts.hidden = _names(name for name, module in hidden_modules(model) if _gets_gradients(module, ours, held))
+        switching = [m for m in model.modules() if isinstance(m, _SWITCHING) and getattr(m, "p", 1.0)]
+        facts.switching = len(switching)
+
+    def _frozen_by_mistake(
+        self, optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, nn.Parameter]], held: Mapping[int, str]
+    ) -> Iterator[str]:
+        groups = self._groups.setdefault(id(optimizer), len(optimizer.param_groups))
+        added = {id(p) for group in optimizer.param_groups[groups:] for p in group["params"]}
+        marked = [name for name, module in self._model.named_modules() if vars(module).get("requires_grad") is True]
+        for name, parameter in parameters:
+            if not parameter.requires_grad and id(parameter) in held:
+                below = any(name.startswith(f"{path}.") or not path for path in marked)
+                if below or id(parameter) in added:
+                    yield name
+
+    def _sum_up(self) -> None:
+        facts, looks = self.facts, self.facts.taken
+        always = [name for name, asked in self._asked.items() if asked == looks]
+        facts.ungiven = _names(name for name in always if not self._present[name])
+        facts.zero = _names(name for name in always if self._present[name] and not self._graded[name])
+        facts.decaying = _names(name for name in facts.zero if self._decays.get(name, 0) == looks)
+        graded = [name for name in always if self._felt[name] == looks and name not in self._moved]
+        facts.still = _names(n for n in graded if self._changed.get(n, [1, 0])[0] == 0 and _enough(self._changed[n][1]))
+        facts.unheld = _names(name for name, _ in self._named if name in self._unheld and name not in self._moved)
+        facts.moving = len(self._moved)
+        facts.partly_cleared = _names(name for name in always if self._kept.get(name) == looks)
+        facts.in_eval = _names(name for name, count in self._eval.items() if count == looks)
+        facts.zero_matrices = _names(
+            name
+            for name, p in self._named
+            if p.dim() > 1 and not self._after[name].any() and not bool(p.detach().any())
+        )
+
+    # ---- care -----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._look = None
+        while self._restore:
+            self._restore.pop()()
+        self._named, self._outputs = [], set()
+        self._step_before = None
+
+    def close(self) -> None:
+        """Take everything away, also in the middle of a look."""
+        self._end()
+        self.reason = self.reason or "closed."
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Whatever fails in here must not stop the training: the looks end, with the reason."""
+        started = time.perf_counter()
+        try:
+            yield
+        except Exception as problem:
+            self.reason = f"{type(problem).__name__}: {problem}"
+            self._end()
+        finally:
+            self.seconds += time.perf_counter() - started
+
+
+def hidden_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules in plain lists, tuples and dicts of a model's modules, of which `parameters()` does not know."""
+    known = set(model.modules())
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") or not isinstance(value, (list, tuple, dict)):
+                continue
+            items = value.items() if isinstance(value, dict) else enumerate(value[:MOST_NAMES])
+            for key, item in list(items)[:MOST_NAMES]:
+                if isinstance(item, nn.Module) and item not in known:
+                    yield f"{path}.{name}.{key}".removeprefix("."), item
+
+
+def _gets_gradients(module: nn.Module, ours: set[int], held: Mapping[int, str]) -> bool:
+    """Whether a module that nobody knows has weights of its own that get gradients and no optimizer moves."""
+    own = [p for p in module.parameters() if id(p) not in ours and id(p) not in held]
+    return any(p.requires_grad and p.grad is not None and bool(p.grad.detach().any()) for p in own)
+
+
+def _some(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return named[:: -(-len(named) // _MOST_TENSORS) or 1]
+
+
+def _values(named: Sequence[tuple[str, torch.Tensor]]) -> Values:
+    """Some elements of each tensor. One wait for a device."""
+    parts = []
+    for name, tensor in named:
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            continue
+        flat = local_part(tensor.detach()).reshape(-1)
+        if flat.numel():
+            parts.append((name, flat[:: -(-flat.numel() // _SAMPLE)]))
+    found: Values = {}
+    by_kind: dict[tuple[torch.device, torch.dtype], list[tuple[str, torch.Tensor]]] = {}
+    for name, part in parts:
+        by_kind.setdefault((part.device, part.dtype), []).append((name, part))
+    for (_, dtype), alike in by_kind.items():
+        joined = torch.cat([part for _, part in alike])
+        if dtype in (torch.bfloat16, torch.float16):
+            joined = joined.float()
+        flat = joined.cpu().numpy()
+        at = 0
+        for name, part in alike:
+            found[name] = flat[at : at + part.numel()]
+            at += part.numel()
+    return found
+
+
+def _nonzero(named: Sequence[tuple[str, torch.Tensor]]) -> set[str]:
+    """Tensors whose gradient is not zero, by some of its elements."""
+    gradients = [(name, p.grad) for name, p in named if p.grad is not None]
+    return {name for name, values in _values(gradients).items() if values.any()}
+
+
+def _names(names: Any) -> list[str]:
+    return list(names)[:MOST_NAMES]
+
+
+def _enough(elements: int) -> bool:
+    return elements >= _LEAST_GRADED
