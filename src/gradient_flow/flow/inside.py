@@ -34,6 +34,8 @@ class Inside:
         policy: Callable[[Any], Any] | bool | None = None,
     ) -> None:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module  # parameters are named without the wrapper, and so are layers
         self._model, self._policy, self._budget = model, policy, float(budget)
         self._schedule = Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
