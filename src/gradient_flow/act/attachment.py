@@ -136,7 +136,7 @@ class Attachment:
         From then on the buffers would hold that forward as well.
         """
         if self._forward_hook is None and self.scaler is not None and self.scaler.is_enabled():
-            hook = ModuleHook(self._before_forward)
+            hook = ModuleHook(self.model, self._before_forward)
             self._forward_hook = self.model.register_forward_pre_hook(hook, with_kwargs=True)
 
     def _before_forward(self, _module: Any, _args: Any, _kwargs: Any) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import torch
 
+from gradient_flow.capture.sharding import is_sharded, local_part
+
 _MOST_NODES: Final = 100_000
 _LEAF: Final = "torch::autograd::AccumulateGrad"
 _SLOPES: Final = ("SoftmaxBackward0", "TanhBackward0", "SigmoidBackward0", "HardtanhBackward0", "HardsigmoidBackward0")
@@ -120,8 +122,11 @@ def slopes(node: Any) -> torch.Tensor | None:
     if name not in _SLOPES:
         return None
     try:
+        saved = getattr(node, "_raw_saved_self" if name.startswith("Hard") else "_raw_saved_result", None)
+        if getattr(saved, "unpack_hook", None) is not None:
+            return None  # reading it would run code of others: a checkpoint would compute its part once more
         if name == "SoftmaxBackward0":
-            return _softmax_slopes(node._saved_result, _dimension(node))
+            return _softmax_slopes(node._saved_result, _dimension(node)) if not is_sharded(node._saved_result) else None
         if name == "TanhBackward0":
             return 1 - _few(node._saved_result).square()
         if name == "SigmoidBackward0":
@@ -162,7 +167,7 @@ def _softmax_slopes(result: torch.Tensor, dim: int) -> torch.Tensor:
 
 def _few(tensor: torch.Tensor) -> torch.Tensor:
     """At most some ten thousand elements, evenly spaced."""
-    flat = tensor.detach().reshape(-1)
+    flat: torch.Tensor = local_part(tensor).reshape(-1)  # of one that is spread over ranks, what lies here
     few = flat[:: max(1, flat.numel() // 16_384)]
     return few.abs().float() if few.is_complex() else few.float()
 

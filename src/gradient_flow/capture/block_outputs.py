@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 import torch
@@ -131,10 +132,12 @@ def main_tensor(output: Any) -> torch.Tensor | str:
     """The tensor that a block hands to the next one, or why there is none.
 
     A tensor is itself; of a tuple or list the first tensor; of a mapping (also a Hugging Face output)
-    `last_hidden_state`, `hidden_states`, or the only tensor in it.
+    or dataclass `last_hidden_state`, `hidden_states`, or the only tensor in it.
     """
     if isinstance(output, torch.Tensor):
         return output
+    if is_dataclass(output) and not isinstance(output, (Mapping, type)):
+        output = vars_of(output)
     if isinstance(output, Mapping):
         for key in MAIN_OUTPUTS:
             if output.get(key) is not None:
@@ -149,6 +152,11 @@ def main_tensor(output: Any) -> torch.Tensor | str:
         found = (item for item in map(main_tensor, output) if isinstance(item, torch.Tensor))
         return next(found, f"a {type(output).__name__} of no tensor")
     return f"a {type(output).__name__}"
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, as far as they are set."""
+    return {each.name: getattr(value, each.name) for each in fields(value) if hasattr(value, each.name)}
 
 
 def repeated_blocks(model: nn.Module) -> tuple[str, list[tuple[str, nn.Module]]]:

@@ -89,6 +89,15 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
     return value
 
 
+def scale_of(loss: torch.Tensor) -> float:
+    """What a `GradScaler` multiplied the loss with that is told of now; 1 where none did, or where it is not known."""
+    known = _scaled.get(id(loss))
+    if known is None or known.output() is not loss:  # it may contain what was scaled: `scaler.scale(loss) / 4`
+        known = next((each for each in _scaled.values() if each.is_open), None)
+    scaler = None if known is None else known.scaler()
+    return 1.0 if scaler is None or not scaler.is_enabled() else float(scaler.get_scale())
+
+
 def reached(loss: torch.Tensor, is_known: Callable[[torch.Tensor], bool]) -> torch.Tensor | None:
     """A parameter that is known and gets its gradient from this loss, looked for among the operations next to it."""
     nodes: list[Any] = [loss.grad_fn]
@@ -176,10 +185,11 @@ def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]
 class _Scaled:
     """What a `GradScaler` made of a loss; without one where it made something else."""
 
-    def __init__(self, output: torch.Tensor | None, loss: torch.Tensor | None) -> None:
+    def __init__(self, output: torch.Tensor | None, loss: torch.Tensor | None, scaler: Any = None) -> None:
         self.output: Callable[[], Any] = _nothing if output is None else weakref.ref(output)
         self.value = None if loss is None else loss.detach()
         self.version = -1 if self.value is None else self.value._version
+        self.scaler: Callable[[], Any] = _nothing if scaler is None else weakref.ref(scaler)
         self.is_open = True
         """Whether no backward pass has come that may have been for it."""
 
@@ -216,20 +226,20 @@ def _wrap_scale(scaler: Any) -> None:
     def scale_and_note(self: Any, outputs: Any) -> Any:
         result = original(self, outputs)
         if not torch.compiler.is_compiling():
-            _note_scaled(result, outputs)
+            _note_scaled(result, outputs, self)
         return result
 
     setattr(scale_and_note, _MARK, True)
     _replace(scaler, "scale", scale_and_note)
 
 
-def _note_scaled(result: Any, losses: Any) -> None:
+def _note_scaled(result: Any, losses: Any, scaler: Any) -> None:
     several = isinstance(result, (list, tuple)) and isinstance(losses, (list, tuple))
     for output, loss in zip(result, losses, strict=True) if several else [(result, losses)]:
         if output is loss:
             continue  # the scaler is switched off
         both = isinstance(output, torch.Tensor) and isinstance(loss, torch.Tensor)
         _scaled.pop(id(output), None)  # an id that a dead one left
-        _scaled[id(output)] = _Scaled(output, loss) if both else _Scaled(None, None)
+        _scaled[id(output)] = _Scaled(output, loss, scaler) if both else _Scaled(None, None, scaler)
     while len(_scaled) > _MOST_SCALED:
         del _scaled[next(iter(_scaled))]

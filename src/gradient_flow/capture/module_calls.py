@@ -8,13 +8,16 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, is_dataclass
+from threading import get_ident
 from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
-from gradient_flow.capture.block_outputs import main_tensor
+from gradient_flow.capture.block_outputs import main_tensor, vars_of
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import is_sharded, local_part
 
@@ -61,7 +64,8 @@ class ModuleCalls:
     Hooks are there only inside `with calls.watching():`, and gone after it whatever happens.
 
     `begins(module, args, kwargs)` is asked at each outermost call, and `ends(output)` told when that is over, also by
-    an exception (`output` is None then). What is inside a call that `begins` refuses is not seen.
+    an exception (`output` is None then). What is inside a call that `begins` refuses is not seen. With `fails`, what
+    goes wrong in here is told to that, and neither forward nor backward pass hears of it.
     """
 
     def __init__(
@@ -71,10 +75,13 @@ class ModuleCalls:
         on_gradient: Callable[[Passage, torch.Tensor], Any],
         begins: Callable[[nn.Module, Any, Any], bool] | None = None,
         ends: Callable[[Any], None] | None = None,
+        fails: Callable[[Exception], None] | None = None,
     ) -> None:
         self._modules = {module: path.replace("_orig_mod.", "") for path, module in model.named_modules()}
         self._on_forward, self._on_gradient = on_forward, on_gradient
-        self._begins, self._ends = begins, ends
+        self._begins, self._ends, self._fails = begins, ends, fails
+        self.thread = 0
+        """In which thread the outermost call runs: what others do with the model meanwhile is not seen."""
         self._running: list[nn.Module] = []
         self._accepted = True
         self._handles: list[Any] = []
@@ -106,11 +113,11 @@ class ModuleCalls:
             if isinstance(module, torch.jit.ScriptModule):  # those take no Python hooks
                 continue
             if self._begins is not None:
-                self._handles.append(module.register_forward_pre_hook(ModuleHook(self._on_enter), with_kwargs=True))
+                enter = ModuleHook(module, self._on_enter)
+                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             # Also after an exception: a call that never ended would stay the outermost one.
-            self._handles.append(
-                module.register_forward_hook(ModuleHook(self._on_call, takes=4), with_kwargs=True, always_call=True)
-            )
+            leave = ModuleHook(module, self._on_call, takes=4)
+            self._handles.append(module.register_forward_hook(leave, with_kwargs=True, always_call=True))
 
     def restart(self) -> None:
         """Forget the forward passes so far, while hooks stay."""
@@ -133,9 +140,12 @@ class ModuleCalls:
     def _on_enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module not in self._modules or not self._handles or self._begins is None:
             return
-        if not self._running and torch._C._current_graph_task_id() == -1:
-            self._accepted = self._begins(module, args, kwargs)
-        self._running.append(module)
+        if not self._running:
+            self.thread = get_ident()
+            if torch._C._current_graph_task_id() == -1:
+                self._accepted = self._begins(module, args, kwargs)
+        if self.thread == get_ident():
+            self._running.append(module)
 
     def _leave(self, module: nn.Module, output: Any) -> None:
         while self._running:
@@ -149,10 +159,23 @@ class ModuleCalls:
         path = self._modules.get(module)
         if path is None or not self._handles:
             return  # a copy of the module that took our hook along
+        if self._begins is not None and (not self._running or self.thread != get_ident()):
+            return
         if self._accepted and output is not None and len(self.passages) < _MOST_CALLS:  # a loop may have no end
-            self._see_call(path, module, args, kwargs, output)
+            with self._guarded(), aside():
+                self._see_call(path, module, args, kwargs, output)
         if self._begins is not None:
             self._leave(module, output)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as problem:
+            if self._fails is None:
+                raise
+            self._accepted = False  # one problem is enough
+            self._fails(problem)
 
     def _see_call(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if torch._C._current_graph_task_id() != -1:
@@ -204,9 +227,12 @@ class ModuleCalls:
 
     def _on_tensor(self, tensor: torch.Tensor, passage: Passage) -> None:
         def hook(gradient: torch.Tensor) -> None:
-            here = part_here(gradient)
-            if here is not None and passage.backward is None:  # of several backward passes the first
-                passage.backward = self._on_gradient(passage, here)
+            if passage.backward is not None:
+                return  # of several backward passes the first
+            with self._guarded(), aside():
+                here = part_here(gradient)
+                if here is not None:
+                    passage.backward = self._on_gradient(passage, here)
 
         self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]  # torch does not type it
 
@@ -228,10 +254,23 @@ class _Watching:
         self._calls.release()
 
 
+@contextmanager
+def aside() -> Iterator[None]:
+    """Modes of the user's see nothing of what is done in here, be it counting, tracing or a device for new tensors."""
+    with ExitStack() as stack:
+        if torch._C._len_torch_function_stack():
+            stack.enter_context(torch._C.DisableTorchFunction())
+        if torch._C._len_torch_dispatch_stack():
+            stack.enter_context(_disable_current_modes())
+        yield
+
+
 def part_here(tensor: torch.Tensor) -> torch.Tensor | None:
     """What can be read of a tensor on this rank without communication; None where it has no numbers of its own."""
     if is_sharded(tensor):
         tensor = local_part(tensor)
+    elif type(tensor).__name__ == "AsyncCollectiveTensor":  # what ranks have added up, and may still be on its way
+        tensor = tensor.wait()  # type: ignore[attr-defined]
     if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_nested or tensor.is_meta:
         return None
     # Inside of torch.func a tensor stands for a whole batch of them.
@@ -261,3 +300,5 @@ def _tensors(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
     elif depth and isinstance(value, (tuple, list)):
         for item in value:
             yield from _tensors(item, depth - 1)
+    elif depth and is_dataclass(value) and not isinstance(value, type):
+        yield from _tensors(vars_of(value), depth)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
+from threading import get_ident
 from typing import Any, Final
 
 import torch
@@ -46,13 +49,14 @@ class ModuleStack:
         self._model = model
         self._leave, self._begin, self._end = leave, begin, end
         self._handles: list[Any] = []
+        self._thread = 0
         self.calls: list[ModuleCall] = []
 
     def attach(self) -> None:
         """Put hooks on every module."""
         for path, module in self._model.named_modules():
             path = path.replace(_WRAPPER, "")
-            enter, leave = ModuleHook(self._entering(path)), ModuleHook(self._left)
+            enter, leave = ModuleHook(module, self._entering(path)), ModuleHook(module, self._left)
             self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             # Also after an exception: a call that never ended would lend its name to all that comes after it.
             self._handles.append(module.register_forward_hook(leave, always_call=True))
@@ -68,7 +72,10 @@ class ModuleStack:
     def _entering(self, path: str) -> Callable[[nn.Module, Any, Any], None]:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             if not self.calls:
+                self._thread = get_ident()
                 self._begin()
+            elif self._thread != get_ident():
+                return  # another thread uses the model meanwhile: a mode must leave where it was entered
             with torch._C.DisableTorchFunction():  # modes need not see what we ask of tensors
                 tokens = _token_tensor((*args, *kwargs.values()))
             self.calls.append(ModuleCall(path, module, tokens))
@@ -76,6 +83,8 @@ class ModuleStack:
         return enter
 
     def _left(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        if self._thread != get_ident():
+            return
         while self.calls:
             call = self.calls.pop()
             if not self.calls:
@@ -88,28 +97,49 @@ class ModuleStack:
 
 
 class ModuleHook:
-    """A hook that can be copied and pickled along with its module, and then does nothing.
+    """A hook that leaves no trace in a copy of its module, and does nothing in a pickle of it.
 
-    It does nothing either when it is called with less than it takes: torch does that to a hook that was removed while
-    its module was being called.
+    A pickle may be read where this package is not: there the hook is a function of the standard library. It does
+    nothing either when it is called with less than it takes: torch does that to a hook that was removed while its
+    module was being called.
     """
 
-    def __init__(self, call: Callable[..., Any], takes: int = 3) -> None:
+    def __init__(self, module: nn.Module, call: Callable[..., Any], takes: int = 3) -> None:
+        self._module = weakref.ref(module)
         self._call, self._takes = call, takes
 
     def __call__(self, *given: Any) -> Any:
         """Hand on what torch hands to a hook."""
         return self._call(*given) if len(given) == self._takes else None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleHook:
-        return ModuleHook(_ignore)
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Callable[..., None]:
+        ignore = nullcontext().__exit__
+        twin = memo.get(id(self._module()))
+        if isinstance(twin, nn.Module):  # what is kept here goes when the copy is made, and clears it as it goes
+            memo.setdefault(_Clearing, _Clearing()).add(twin, ignore)
+        return ignore
 
-    def __reduce__(self) -> tuple[type[ModuleHook], tuple[Callable[..., None]]]:
-        return ModuleHook, (_ignore,)
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
+        return getattr, (nullcontext(), "__exit__")  # takes whatever it is given, and returns None
 
 
-def _ignore(*_given: Any) -> None:
-    """What a copied hook does."""
+class _Clearing:
+    """Takes hooks out of copied modules when it is dropped: while they are being made, they have no hooks yet."""
+
+    def __init__(self) -> None:
+        self._copied: list[tuple[nn.Module, Any]] = []
+
+    def add(self, module: nn.Module, hook: Any) -> None:
+        """A hook that the copy is about to get."""
+        self._copied.append((module, hook))
+
+    def __del__(self) -> None:
+        for module, hook in self._copied:
+            hooks = vars(module)
+            for kind in ("_forward_hooks", "_forward_pre_hooks"):
+                for key in [key for key, value in (hooks.get(kind) or {}).items() if value is hook]:
+                    for name in (kind, f"{kind}_with_kwargs", f"{kind}_always_called"):
+                        hooks.get(name, {}).pop(key, None)
 
 
 def _token_tensor(values: tuple[Any, ...]) -> torch.Tensor | None:

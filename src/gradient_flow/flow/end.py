@@ -43,9 +43,12 @@ def close_at_exit(flow: Flow, recorder: Recorder) -> Any:
         _registered.append(True)
         atexit.register(_close_all)
     _OPEN.add(flow)
+    reference = weakref.ref(flow)  # the flow keeps this function: with itself in it, it would wait for the collector
 
     def call_off() -> None:
-        _OPEN.discard(flow)
+        alive = reference()
+        if alive is not None:
+            _OPEN.discard(alive)
         dropped.detach()
 
     return call_off

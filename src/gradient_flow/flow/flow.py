@@ -138,7 +138,7 @@ class Flow:
         self._together: dict[int, int] = {}
         self._by_hand, self._gave_up = by_hand, False
         self._own_steps: dict[int, int] = {}
-        self._pid = os.getpid()
+        self._pid, self._thread = os.getpid(), threading.get_ident()
         self._handles: list[Any] = []
         self._logged: dict[str, Any] = {}
         self._open: OpenStep | None = None
@@ -447,6 +447,8 @@ class Flow:
         if self._closed or self._gave_up or not (self._by_hand or self._may_be_recorded()):
             self._losses.forget()
             return _nothing
+        if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
+            return _nothing  # another model's: to ask our gradients now, while their thread writes them, would crash
         done: list[Callable[[], None]] = []
         self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
         return lambda: self._guarded(done[0]) if done else None
@@ -456,6 +458,7 @@ class Flow:
 
     def _before_step(self, optimizer: torch.optim.Optimizer | None) -> StepTables | None:
         self._end_backward()
+        self._thread = threading.get_ident()
         self.steps += 1
         own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
         logged, self._logged = self._losses.of_step(optimizer) | self._logged, {}

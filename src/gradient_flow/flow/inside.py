@@ -37,7 +37,9 @@ class Inside:
         policy: Callable[[Any], Any] | bool | None = None,
     ) -> None:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
-        self._model = weakref.ref(model)
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module  # parameters are named without the wrapper, and so are layers
+        self._model = held_weakly(model)
         self._policy, self._budget = policy, float(budget)
         self._schedule = Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
@@ -84,7 +86,7 @@ class Inside:
             from gradient_flow.looks.loop_watch import LoopWatch
 
             self._looks = Looks(
-                model,
+                self._model,
                 self._schedule,
                 budget=self._budget,
                 policy=self._policy,
@@ -132,6 +134,23 @@ class Inside:
         if looks is not None and looks.failed and not self._warned:
             self._warned = True
             warn(f"gradient_flow stopped looking inside the model ({looks.reason}); training continues.", stacklevel=8)
+
+
+def held_weakly(model: nn.Module) -> Callable[[], nn.Module | None]:
+    """A function that gives the model while its user holds it. Models under one name each are put together anew."""
+    if type(model) is not nn.Module:
+        return weakref.ref(model)
+    parts = {name: weakref.ref(part) for name, part in model.named_children()}
+
+    def together() -> nn.Module | None:
+        alive = {name: part for name, part in ((name, part()) for name, part in parts.items()) if part is not None}
+        if len(alive) < len(parts):
+            return None
+        whole = nn.Module()
+        whole._modules.update(alive)
+        return whole
+
+    return together
 
 
 def zero_parameters(model: nn.Module) -> tuple[str, ...]:

@@ -114,6 +114,10 @@ class StepLosses:
         """What the closure of the coming step returned."""
         self._returned = loss
 
+    def is_ours(self, root: torch.Tensor | None) -> bool:
+        """Whether a pass is known to be of a parameter of ours, from its graph alone."""
+        return root is not None and reached(root, self._is_known) is not None
+
     def begin(self, root: torch.Tensor | None, *, clear: bool = True) -> Callable[[], None]:
         """A pass begins, from one scalar or from something else; what to call when it has ended."""
         hit = None if root is None else reached(root, self._is_known)

@@ -20,7 +20,8 @@ import torch
 from torch import nn
 
 from gradient_flow.capture import losses
-from gradient_flow.capture.module_calls import tensors_in
+from gradient_flow.capture.module_calls import aside, tensors_in
+from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.verdict import NETWORK
 from gradient_flow.looks.found import found_by, policy_head
 from gradient_flow.looks.observer import Observer
@@ -70,7 +71,7 @@ class Looks:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Callable[[], nn.Module | None],
         schedule: Schedule,
         *,
         budget: float,
@@ -78,19 +79,23 @@ class Looks:
         together: bool = False,
         zero: Collection[str] = (),
     ) -> None:
-        self._model = weakref.ref(model)
+        self._model = model
         """Its user may drop it: between two looks nothing of it is held."""
+        nothing = nn.Module()
         self._schedule, self._budget = schedule, budget
         self._together = together
         """Whether other ranks look too: then neither the clock nor what happens here decides."""
-        self._observer = Observer(model, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, zero=zero)
+        self._observer = Observer(
+            nothing, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, fails=self._fail, zero=zero
+        )
+        self._top_of: dict[nn.Module, nn.Module] = {}
         self._probes: dict[str, Probe] = {
-            "attention": AttentionProbe(model, eager=False),
-            "recurrent": RecurrentProbe(model, written_out=False),
+            "attention": AttentionProbe(nothing, eager=False),
+            "recurrent": RecurrentProbe(nothing, written_out=False),
         }
         if policy:
             extractor = policy if callable(policy) else None
-            self._probes["policy"] = PolicyProbe(model, action_extractor=extractor)
+            self._probes["policy"] = PolicyProbe(nothing, action_extractor=extractor)
         self._wants_output = bool(policy)
         self._triggers = Triggers()
         self._asked = ""
@@ -121,10 +126,14 @@ class Looks:
         self._inputs: Any = None
         self._output: Any = None
         self._alive: list[weakref.ref[torch.Tensor]] = []
+        self._in_backward = False
+        self._scale = 1.0
+        """What the loss was multiplied with before backward."""
 
     def is_compiled(self) -> bool:
         """Whether there is compiled code around that a hook, or a wrapped function, would have compiled anew."""
-        return _compiled_graphs() != 0 or bool(why_not(self._model))
+        model = self._model()
+        return _compiled_graphs() != 0 or (model is not None and bool(why_not(model)))
 
     # ---- between steps --------------------------------------------------------------------------------------------
 
@@ -144,8 +153,9 @@ class Looks:
             self._last_planned = step
             if not because or step < FIRST or self._observer.is_looking or self.reason:
                 return
-            if bad and not _all_finite(parameters):
-                self._asked = ""  # the weights are lost: there is nothing to see but NaN
+            if bad and (self._together or not _all_finite(parameters)):
+                # The weights are lost: there is nothing to see but NaN. A rank does not know that of the others'.
+                self._asked = ""
                 return
             asked, self._asked = self._asked, ""
             if not self._may(bool(asked) and not due):
@@ -158,6 +168,9 @@ class Looks:
             self.reason = why_not(model)
             if self.reason:
                 return
+            # Several models under one name have no mode of their own: that of the one that is called counts.
+            tops = list(model.children()) if type(model) is nn.Module else [model]
+            self._top_of = {module: top for top in tops for module in top.modules()}
             self._observer.bind(model)
             for probe in self._probes.values():
                 probe.bind(model)
@@ -185,7 +198,7 @@ class Looks:
                 if modes or name != "attention":  # a mode makes compiled code compile anew
                     probe.__enter__()
                     self._entered.append(probe)
-            self._stop_listening = losses.listen(self._backward_begins, lambda _loss: self._backward_ended)
+            self._stop_listening = losses.listen(self._backward_begins, self._unclear_begins)
 
     # ---- inside a step --------------------------------------------------------------------------------------------
 
@@ -194,8 +207,10 @@ class Looks:
         with self._guarded(), self._clock():
             accepted = self._accepts(module)
             if accepted:
-                if self._observer.saw_anything and not any(output() is not None for output in self._alive):
-                    self._observer.restart()  # an earlier forward came to nothing
+                nothing = self._alive and not any(output() is not None for output in self._alive)
+                if self._observer.saw_anything and (nothing or self._in_backward):
+                    self._observer.restart()  # an earlier forward came to nothing, or its backward failed
+                    self._alive, self._in_backward = [], False
                 self._inputs = None
                 self._observer.on_inputs(tensors_in((args, kwargs)))
                 self._inputs = _spread(args, kwargs)
@@ -206,10 +221,11 @@ class Looks:
     def _accepts(self, module: nn.Module) -> bool:
         if self._over or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return False
+        if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+            return False
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return False  # inside of torch.func a tensor stands for many, and no backward pass comes
-        model = self._model()
-        if not ((model is not None and model.training) or module.training or self._takes_eval):
+        if not (self._top_of.get(module, module).training or module.training or self._takes_eval):
             self._refused_eval += 1
             return False
         return True
@@ -221,14 +237,22 @@ class Looks:
                 self._output = output
 
     def _backward_begins(self, loss: torch.Tensor) -> Callable[[], None]:
+        if self._observer.is_elsewhere:
+            return _nothing  # another model is trained in another thread
         with self._guarded(), self._clock():
             if self._observer.saw_anything and not self._over:
                 self._observer.on_loss(loss)
+                self._scale, self._in_backward = losses.scale_of(loss), True
         return self._backward_ended
 
+    def _unclear_begins(self, _loss: torch.Tensor | None) -> Callable[[], None]:
+        return _nothing if self._observer.is_elsewhere else self._backward_ended
+
     def _backward_ended(self) -> None:
+        self._in_backward = False
         if self._observer.got_gradients:  # else it was another model's
             self._over = True
+            self._observer.release_graph()
 
     # ---- at the step ----------------------------------------------------------------------------------------------
 
@@ -252,7 +276,7 @@ class Looks:
                 return
             self._blind = 0
             gradients = {name: parameter.grad for name, parameter in parameters}
-            observer.on_backward(table, gradients, scale)
+            observer.on_backward(table, gradients, self._scale if self._scale != 1.0 else scale)
             observer.note_direction(gradients)
             if optimizer is not None:
                 observer.note_optimizer(optimizer)
@@ -292,6 +316,7 @@ class Looks:
         return found[0] if found else None
 
     def _release(self) -> None:
+        self._top_of = {}
         self._observer.release()
         for probe in self._probes.values():
             probe.release()
@@ -341,10 +366,18 @@ class Looks:
     def _guarded(self) -> Iterator[None]:
         """Whatever fails in here must not stop the training: the looks end, with the reason."""
         try:
-            yield
+            with aside():
+                yield
         except Exception as problem:
-            self.reason = f"{type(problem).__name__}: {problem}"
-            self.failed = self._over = True  # hooks go when the step is over: not in the middle of a forward
+            self._fail(problem)
+
+    def _fail(self, problem: Exception) -> None:
+        self.reason = f"{type(problem).__name__}: {problem}"
+        self.failed = self._over = True  # hooks go when the step is over: not in the middle of a forward
+
+
+def _nothing() -> None:
+    """For a backward pass that is none of ours."""
 
 
 def why_not(model: nn.Module) -> str:
@@ -367,7 +400,7 @@ def _compiled_graphs() -> int:
 
 
 def _all_finite(parameters: Sequence[tuple[str, torch.Tensor]]) -> bool:
-    norms = torch._foreach_norm([parameter.detach() for _, parameter in parameters])
+    norms = torch._foreach_norm([local_part(parameter) for _, parameter in parameters])
     return all(math.isfinite(float(norm)) for norm in norms)
 
 

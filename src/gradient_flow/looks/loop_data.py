@@ -101,7 +101,7 @@ def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, 
     if not kept.numel():
         return
     few = kept[:: -(-kept.numel() // _MOST_LABELS)].cpu()
-    values, counts = few.unique(return_counts=True)
+    values, counts = few.unique(return_counts=True)  # type: ignore[no-untyped-call]
     shares = counts.double() / counts.sum()
     call.distinct, most = len(values), int(counts.argmax())
     call.common, call.common_share = int(values[most]), float(shares[most])
@@ -111,7 +111,7 @@ def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, 
 def _note_target(call: LossCall, target: torch.Tensor) -> None:
     flat = target.detach().reshape(-1)
     few = flat[:: -(-flat.numel() // _MOST_VALUES)].float().cpu()
-    call.distinct = int(few.unique().numel())
+    call.distinct = int(few.unique().numel())  # type: ignore[no-untyped-call]
     if target.dim() > 1 and target.shape[-1] > 1:  # per column: several targets have a mean each
         rows = target.detach().flatten(0, -2)[:_MOST_VALUES].float().cpu()
         call.variance = float(rows.var(dim=0, correction=0).mean())

@@ -52,9 +52,13 @@ class LoopWatch:
     """Looks at a loop in some of its steps; `facts` is everything that was seen."""
 
     def __init__(
-        self, model: nn.Module, schedule: Schedule, budget: float, compiled: Callable[[], bool] = lambda: False
+        self,
+        model: Callable[[], nn.Module | None],
+        schedule: Schedule,
+        budget: float,
+        compiled: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._model, self._schedule, self._budget = model, schedule, budget
+        self._held, self._schedule, self._budget = model, schedule, budget
         self._compiled = compiled
         self.facts = LoopFacts()
         self.reason = ""
@@ -88,6 +92,11 @@ class LoopWatch:
         self._last_looked = -1
 
     # ---- between steps --------------------------------------------------------------------------------------------
+
+    @property
+    def _model(self) -> nn.Module:
+        """The model while its user holds it."""
+        return self._held() or nn.Module()
 
     @property
     def is_looking(self) -> bool:
@@ -133,7 +142,7 @@ class LoopWatch:
         self._restore.append(losses.listen(self._backward_begins, self._unclear_backward))
         self._restore.append(loss_functions.listen(self._loss_called))
         # The model may be called by one of its parts, as a LightningModule calls the network that it keeps.
-        for module in [self._model, *[child for child in self._model.children()][:_MOST_CHILDREN]]:
+        for module in [self._model, *list(self._model.children())[:_MOST_CHILDREN]]:
             if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
                 continue
             self._restore.append(module.register_forward_pre_hook(self._call_begins, with_kwargs=True).remove)
@@ -156,7 +165,7 @@ class LoopWatch:
             self._compare_with_step_before()
             look.evaluating = not (self._model.training or module.training)
             for name, part in self._model.named_modules():
-                if isinstance(part, _SWITCHING) and getattr(part, "p", 1.0) and not part.training:
+                if isinstance(part, _SWITCHING) and bool(getattr(part, "p", True)) and not part.training:
                     own = list(part.parameters(recurse=False))
                     if look.evaluating or any(p.requires_grad for p in own):
                         self._eval[name] = self._eval.get(name, 0) + 1
@@ -280,7 +289,7 @@ class LoopWatch:
         return done[0] if done else None
 
     def _note_moves(self, after: Values) -> None:
-        references = {name: p for name, p in self._named}
+        references = dict(self._named)
         for name, values in after.items():
             known = self._first.get(name)
             if known is None or known[0]() is not references[name] or known[1].shape != values.shape:
@@ -320,7 +329,7 @@ class LoopWatch:
         facts.unheld_come_first = bool(trained and lost) and max(lost) < min(trained)
         facts.frozen = _names(self._frozen_by_mistake(optimizer, parameters, held))
         facts.hidden = _names(name for name, module in hidden_modules(model) if _gets_gradients(module, ours, held))
-        switching = [m for m in model.modules() if isinstance(m, _SWITCHING) and getattr(m, "p", 1.0)]
+        switching = [m for m in model.modules() if isinstance(m, _SWITCHING) and bool(getattr(m, "p", True))]
         facts.switching = len(switching)
 
     def _frozen_by_mistake(

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, Final
 
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 from gradient_flow.capture.main_path import main_path
 from gradient_flow.capture.module_calls import ModuleCalls, Passage, part_here, storage_of
 from gradient_flow.capture.parameters import module_parameters
-from gradient_flow.capture.sharding import local_part
+from gradient_flow.capture.sharding import is_sharded, local_part
 from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
 from gradient_flow.looks.layers import layer_records
 from gradient_flow.looks.places import Key, PlaceRecords, Seen
@@ -44,9 +45,10 @@ class Observer:
         most: int | None = None,
         begins: Callable[[nn.Module, Any, Any], bool] | None = None,
         ends: Callable[[Any], None] | None = None,
+        fails: Callable[[Exception], None] | None = None,
         zero: Collection[str] = (),
     ) -> None:
-        self._most, self._begins, self._ends = most, begins, ends
+        self._most, self._begins, self._ends, self._fails = most, begins, ends, fails
         self._zero = frozenset(zero)
         """Parameters known to have been zero when training began, long before the first look."""
         self._read = reader_for_hooks()
@@ -83,7 +85,7 @@ class Observer:
     def bind(self, model: nn.Module) -> None:
         """Take up the model, until `release`."""
         self._model: nn.Module | None = model
-        self._calls = ModuleCalls(model, self._on_forward, self._on_gradient, self._begins, self._ends)
+        self._calls = ModuleCalls(model, self._on_forward, self._on_gradient, self._begins, self._ends, self._fails)
         self._weighted = {module: path for path, module in model.named_modules() if _is_layer(module)}
         self.parameters = module_parameters(model)
 
@@ -106,6 +108,11 @@ class Observer:
     def got_gradients(self) -> bool:
         """Whether a gradient has come back to anything that was seen in the present look."""
         return any(passage.backward is not None for passage in self._calls.passages)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether what was seen happened in another thread than this."""
+        return self._calls.thread not in (0, get_ident())
 
     def take_seconds(self) -> float:
         """What hooks have taken since the last time."""
@@ -133,6 +140,10 @@ class Observer:
         self._looking = self._close = False
         self._called |= self._calls.called
         self._calls.detach()
+        self._calls.release()
+
+    def release_graph(self) -> None:
+        """The backward pass is over: nothing of its graph is needed any more, which may hold a lot of memory."""
         self._calls.release()
 
     def restart(self) -> None:
@@ -309,7 +320,7 @@ class Observer:
             if gradient is None or gradient.layout is not torch.strided or gradient.dim() == 0:
                 continue
             if name in mostly:
-                now = samples.zero_units(gradient)
+                now = samples.zero_units(local_part(gradient))
                 self._idle[name] = self._idle[name] & now if name in self._idle else now
             elif name in self._idle:
                 self._idle[name] = torch.zeros_like(self._idle[name])
@@ -319,6 +330,8 @@ class Observer:
             gradient = parameter.grad
             if gradient is None or parameter.dim() < 2 or gradient.layout is not torch.strided:
                 continue
+            if is_sharded(parameter) or is_sharded(gradient):
+                continue  # a rank has some of the rows or columns, and asking for the others would make it wait
             if samples.equal_rows(parameter) and samples.equal_rows(gradient):
                 self._equal.add(name)
             elif samples.is_rank_one(parameter):

@@ -26,9 +26,13 @@ class Sums:
 
 
 def sums_by_group(table: GradientTable, group: Mapping[str, int], count: int) -> tuple[Sums, set[int]]:
-    """The rows of a table added up by group (extremes are of no use then), and which groups had a row at all."""
+    """The rows of a table added up by group (extremes are of no use then), and which groups had a row at all.
+
+    Rows that belong to none are left out: an optimizer may hold more than the model has, such as a learnt loss.
+    """
     sums: NDArray[np.float64] = np.zeros((count, len(COLUMNS)))
-    members = [group[name] for name in table.names]
+    known = [row for row, name in enumerate(table.names) if name in group]
+    members = [group[table.names[row]] for row in known]
     if members:
-        np.add.at(sums, members, table.rows)
+        np.add.at(sums, members, table.rows[known])
     return Sums(list(sums)), set(members)

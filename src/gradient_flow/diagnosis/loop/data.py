@@ -141,7 +141,7 @@ def padding(loop: Loop) -> Iterator[Issue]:
     """Padding that counts as a label."""
     calls = [(look, call) for look, call in loop.calls(*_CLASSES) if _is_padded(look, call)]
     if calls and len({look.step for look, _ in calls}) == len(loop.looks):
-        look, call = calls[-1]
+        _look, call = calls[-1]
         yield issue(
             "padding_labels",
             IssueSeverity.HIGH,

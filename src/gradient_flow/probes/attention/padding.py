@@ -33,7 +33,8 @@ class EncoderPadding:
         """Put hooks on encoders and their last layers."""
         for encoder in self._encoders:
             hooks = _Encoder()
-            enter, leave = ModuleHook(hooks.enter), ModuleHook(hooks.leave_last_layer)
+            enter = ModuleHook(encoder, hooks.enter)
+            leave = ModuleHook(encoder.layers[-1], hooks.leave_last_layer)
             self._handles.append(encoder.register_forward_pre_hook(enter, with_kwargs=True))
             self._handles.append(encoder.layers[-1].register_forward_hook(leave))
 

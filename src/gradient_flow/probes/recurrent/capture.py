@@ -8,6 +8,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from gradient_flow.capture.module_calls import aside
+from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.errors import InputError
 from gradient_flow.probes.recurrent.calls import CellCall, CellSequence
 from gradient_flow.probes.recurrent.layers import LayerCall, LayerSequence
@@ -54,7 +56,8 @@ class RecurrentRecorder:
         """Put a hook on every module that is or may be recurrent."""
         for module in self._observed | ({self._root} if self._root is not None else set()):
             if not isinstance(module, torch.jit.ScriptModule):  # those take no Python hooks
-                self._handles.append(module.register_forward_hook(_Hook(self), with_kwargs=True))
+                hook = ModuleHook(module, self.saw, takes=4)
+                self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
 
     def detach(self) -> None:
         """Take every hook away and forget what was kept."""
@@ -87,6 +90,7 @@ class RecurrentRecorder:
         whole = [run for run in kept if run.linked]
         return [run for run in kept if run in named or not any(_is_inside(other, run) for other in whole)]
 
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
     def saw(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """What the hooks call. A call that cannot be read is noted; it never stops the forward."""
         if not self._handles or not self.listening or torch._C._current_graph_task_id() != -1:
@@ -96,7 +100,7 @@ class RecurrentRecorder:
         if module not in self._observed:
             return
         try:
-            with torch.no_grad():
+            with torch.no_grad(), aside():
                 self._keep(module, args, kwargs, result)
         except Exception as problem:
             self.problems[self._paths[module]] = f"{type(problem).__name__}: {problem}"
@@ -132,25 +136,6 @@ class RecurrentRecorder:
             run = CellSequence(self._paths[module], module, fixed, first_leaf)
             self._sequences[module].insert(0, run)
         self._tensor_handles += run.add(call, pairs)
-
-
-class _Hook:
-    """A hook that does nothing when it is copied or pickled along with its module."""
-
-    def __init__(self, recorder: RecurrentRecorder | None = None) -> None:
-        self._recorder = recorder
-
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
-    def __call__(self, *given: Any) -> None:
-        # torch gives less to a hook that was removed while its module was being called.
-        if self._recorder is not None and len(given) == 4:
-            self._recorder.saw(*given)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
-        return _Hook()
-
-    def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
-        return _Hook, ()
 
 
 def _find(model: nn.Module, cell: str | nn.Module, paths: dict[nn.Module, str]) -> nn.Module:

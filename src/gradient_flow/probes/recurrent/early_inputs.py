@@ -8,14 +8,14 @@ an early input and hardly with the last ones, the task reaches back that far.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 from torch import nn
 
 from gradient_flow.capture.block_outputs import main_tensor
-from gradient_flow.capture.module_calls import tensors_in
+from gradient_flow.capture.module_calls import aside, tensors_in
+from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.probes.recurrent.stats import EarlyInputs
 
 FEWEST_STEPS: Final = 8
@@ -38,13 +38,19 @@ class EarlyDependence:
     def attach(self, model: nn.Module) -> None:
         """Put a hook on the whole model."""
         if not isinstance(model, torch.jit.ScriptModule):  # those take no Python hooks
-            self._handles.append(model.register_forward_hook(_OutputHook(self)))
+            self._handles.append(model.register_forward_hook(ModuleHook(model, self._saw_call)))
 
     def detach(self) -> None:
         """Take every hook away."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._gradient = [], None
+
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    def _saw_call(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+        if self.listening and self._handles and torch._C._current_graph_task_id() == -1:
+            with aside():
+                self.saw(output)
 
     def saw(self, output: Any) -> None:
         """Wait for the gradient of what the model returned."""
@@ -116,22 +122,3 @@ def _series(inputs: Any, batch: int) -> torch.Tensor | None:
             return given[:, :, None].float().cpu() if given.shape[1] >= FEWEST_STEPS else None
         return nn.functional.one_hot(given.long() % _FEATURES, _FEATURES).float().cpu()
     return given[:, :, :_FEATURES].float().cpu()
-
-
-class _OutputHook:
-    """Does nothing when it is copied or pickled along with its module."""
-
-    def __init__(self, collector: EarlyDependence | None = None) -> None:
-        self._collector = collector
-
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        collector = self._collector
-        if collector is not None and collector.listening and torch._C._current_graph_task_id() == -1:
-            collector.saw(output)
-
-    def __deepcopy__(self, memo: Mapping[int, Any]) -> _OutputHook:
-        return _OutputHook()
-
-    def __reduce__(self) -> tuple[type[_OutputHook], tuple[()]]:
-        return _OutputHook, ()
