@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gradient_flow.capture import loss_functions, losses
-from gradient_flow.capture.module_calls import tensors_in
+from gradient_flow.capture.module_calls import aside, tensors_in
+from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook
 from gradient_flow.looks.loop_data import fingerprint, loss_call, note_graph, padding
@@ -86,6 +87,8 @@ class LoopWatch:
         self._kept: dict[str, int] = {}
         """Tensor → looks in which its gradient was not cleared."""
         self._eval: dict[str, int] = {}
+        self._batch: list[weakref.ref[torch.Tensor]] = []
+        """The tensors of the last batch that was seen, as long as they live."""
         self._look: LoopLook | None = None
         self._last_step: Values | None = None
         """Sampled weights before the last step that was looked at, and which step that was."""
@@ -145,8 +148,12 @@ class LoopWatch:
         for module in [self._model, *list(self._model.children())[:_MOST_CHILDREN]]:
             if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
                 continue
-            self._restore.append(module.register_forward_pre_hook(self._call_begins, with_kwargs=True).remove)
-            self._restore.append(module.register_forward_hook(self._call_ended, always_call=True).remove)
+            self._restore.append(
+                module.register_forward_pre_hook(ModuleHook(module, self._call_begins), with_kwargs=True).remove
+            )
+            self._restore.append(
+                module.register_forward_hook(ModuleHook(module, self._call_ended), always_call=True).remove
+            )
 
     # ---- inside a step --------------------------------------------------------------------------------------------
 
@@ -171,6 +178,8 @@ class LoopWatch:
                         self._eval[name] = self._eval.get(name, 0) + 1
             tensors = list(tensors_in((args, kwargs)))
             look.batch, look.samples = fingerprint(tensors)
+            look.kept_batch = bool(tensors) and [id(t) for t in tensors] == [id(each()) for each in self._batch]
+            self._batch = [weakref.ref(tensor) for tensor in tensors]
             look.pad, look.pad_share = padding(tensors)
 
     def _call_ended(self, _module: nn.Module, _args: Any, output: Any) -> None:
@@ -381,7 +390,8 @@ class LoopWatch:
         """Whatever fails in here must not stop the training: the looks end, with the reason."""
         started = time.perf_counter()
         try:
-            yield
+            with aside():
+                yield
         except Exception as problem:
             self.reason = f"{type(problem).__name__}: {problem}"
             self._end()

@@ -138,6 +138,8 @@ def same_batch(loop: Loop) -> Iterator[Issue]:
     known = [look for look in loop.looks if look.batch is not None]
     if len(known) < _MANY or len({look.batch for look in known}) > 1:
         return
+    if all(look.kept_batch for look in known[1:]):
+        return  # all the data in one tensor, given whole in every step
     samples = known[-1].samples
     if samples >= _FEWEST:
         yield issue(

@@ -65,6 +65,8 @@ class LoopLook:
     """How much of the step before had been undone when the model ran: 1 for all of it, 0 for none."""
     batch: int | None = None
     """A fingerprint of the batch."""
+    kept_batch: bool = False
+    """Whether its tensors are the very ones of the look before: data that the loop keeps, and gives whole."""
     samples: int = 0
     pad: int | None = None
     """The token that ends most rows of a batch of tokens."""

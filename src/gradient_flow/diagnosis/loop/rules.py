@@ -71,7 +71,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "constant_targets": _IDLE,
     "padding_labels": _QUIET | {_T.LOW_RANK},
     "input_scales": _BROKEN | _QUIET,
-    "same_batch": _QUIET | {_T.LOW_RANK} | _ATTENTION,
+    "same_batch": _ATTENTION | {_T.LOW_RANK},
     "rate_too_high": _BROKEN | _QUIET | _ATTENTION,
     "summed_loss": _BROKEN | _QUIET | _ATTENTION,
     "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
