@@ -38,7 +38,12 @@ _NUMBER: Final = 1
 
 
 def loss_call(
-    function: str, predicted: torch.Tensor, target: torch.Tensor, settings: dict[str, Any], result: Any, outputs: set[Any]
+    function: str,
+    predicted: torch.Tensor,
+    target: torch.Tensor,
+    settings: dict[str, Any],
+    result: Any,
+    outputs: set[Any],
 ) -> LossCall:
     """A call of a loss function as plain numbers. `outputs` are the operations that made the model's outputs."""
     call = LossCall(function=function, reduction=str(settings.get("reduction", "mean")))
@@ -96,7 +101,7 @@ def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, 
     if not kept.numel():
         return
     few = kept[:: -(-kept.numel() // _MOST_LABELS)].cpu()
-    values, counts = few.unique(return_counts=True)
+    values, counts = torch.unique(few, return_counts=True)
     shares = counts.double() / counts.sum()
     call.distinct, most = len(values), int(counts.argmax())
     call.common, call.common_share = int(values[most]), float(shares[most])
@@ -106,7 +111,7 @@ def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, 
 def _note_target(call: LossCall, target: torch.Tensor) -> None:
     flat = target.detach().reshape(-1)
     few = flat[:: -(-flat.numel() // _MOST_VALUES)].float().cpu()
-    call.distinct = int(few.unique().numel())
+    call.distinct = int(torch.unique(few).numel())
     if target.dim() > 1 and target.shape[-1] > 1:  # per column: several targets have a mean each
         rows = target.detach().flatten(0, -2)[:_MOST_VALUES].float().cpu()
         call.variance = float(rows.var(dim=0, correction=0).mean())
@@ -121,7 +126,10 @@ def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[i
     """
     if predicted.dim() != target.dim():
         return []
-    given = [[1 if stride == 0 else size for size, stride in zip(t.shape, t.stride(), strict=True)] for t in (predicted, target)]
+    given = [
+        [1 if stride == 0 else size for size, stride in zip(t.shape, t.stride(), strict=True)]
+        for t in (predicted, target)
+    ]
     both = [max(pair) for pair in zip(*given, strict=True)]
     return given if all(each != both for each in given) else []
 

@@ -7,6 +7,7 @@ much as reading those elements a few times, and nothing between looks.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import weakref
@@ -39,6 +40,7 @@ _MOST_STEPS: Final = 16
 """Steps of other optimizers after which a look is given up."""
 _LEAST_GRADED: Final = 4
 _MOST_CHILDREN: Final = 32
+_MOST_SIBLINGS: Final = 16
 _FELT: Final = 1e-3
 """Of the usual gradient, element by element: below it is rounding."""
 _SWITCHING: Final = (
@@ -156,7 +158,7 @@ class LoopWatch:
             self._compare_with_step_before()
             look.evaluating = not (self._model.training or module.training)
             for name, part in self._model.named_modules():
-                if isinstance(part, _SWITCHING) and getattr(part, "p", 1.0) and not part.training:
+                if _switches(part) and not part.training:
                     own = list(part.parameters(recurse=False))
                     if look.evaluating or any(p.requires_grad for p in own):
                         self._eval[name] = self._eval.get(name, 0) + 1
@@ -280,7 +282,7 @@ class LoopWatch:
         return done[0] if done else None
 
     def _note_moves(self, after: Values) -> None:
-        references = {name: p for name, p in self._named}
+        references = dict(self._named)
         for name, values in after.items():
             known = self._first.get(name)
             if known is None or known[0]() is not references[name] or known[1].shape != values.shape:
@@ -320,8 +322,8 @@ class LoopWatch:
         facts.unheld_come_first = bool(trained and lost) and max(lost) < min(trained)
         facts.frozen = _names(self._frozen_by_mistake(optimizer, parameters, held))
         facts.hidden = _names(name for name, module in hidden_modules(model) if _gets_gradients(module, ours, held))
-        switching = [m for m in model.modules() if isinstance(m, _SWITCHING) and getattr(m, "p", 1.0)]
-        facts.switching = len(switching)
+        facts.adapters = list(adapters(parameters))[:MOST_NAMES]
+        facts.switching = sum(map(_switches, model.modules()))
 
     def _frozen_by_mistake(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, nn.Parameter]], held: Mapping[int, str]
@@ -348,7 +350,9 @@ class LoopWatch:
         facts.partly_cleared = _names(name for name in always if self._kept.get(name) == looks)
         facts.in_eval = _names(name for name, count in self._eval.items() if count == looks)
         facts.zero_matrices = _names(
-            name for name, p in self._named if p.dim() > 1 and not self._after[name].any() and not bool(p.detach().any())
+            name
+            for name, p in self._named
+            if p.dim() > 1 and not self._after[name].any() and not bool(p.detach().any())
         )
 
     # ---- care -----------------------------------------------------------------------------------------------------
@@ -389,6 +393,28 @@ def hidden_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             for key, item in list(items)[:MOST_NAMES]:
                 if isinstance(item, nn.Module) and item not in known:
                     yield f"{path}.{name}.{key}".removeprefix("."), item
+
+
+def _switches(module: nn.Module) -> bool:
+    """Whether a module works in another way in evaluation mode: a batch norm, a dropout of more than nothing."""
+    return isinstance(module, _SWITCHING) and bool(vars(module).get("p", True))
+
+
+def adapters(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
+    """Pairs of matrices of one module, or of modules side by side, whose product has at most half the full rank."""
+    families: dict[str, list[tuple[str, torch.Tensor]]] = {}
+    for name, parameter in parameters:
+        if parameter.dim() == 2:
+            module, _, own = name.rpartition(".")
+            family = module.rpartition(".")[0] if own == "weight" else module
+            families.setdefault(family, []).append((name, parameter))
+    for members in families.values():
+        for (first, a), (second, b) in itertools.combinations(members[:_MOST_SIBLINGS], 2):
+            for down, up in ((a, b), (b, a)):
+                rank = down.shape[0]
+                if up.shape[1] == rank and 2 * rank <= min(down.shape[1], up.shape[0]):
+                    yield first, second
+                    yield second, first
 
 
 def _gets_gradients(module: nn.Module, ours: set[int], held: Mapping[int, str]) -> bool:

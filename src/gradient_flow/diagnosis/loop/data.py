@@ -119,7 +119,9 @@ def constant_targets(loop: Loop) -> Iterator[Issue]:
     of_classes = all(call.function in _CLASSES for call in calls)
     if not all(call.of_output and call.distinct == 1 for call in calls):
         return
-    if of_classes and (len({call.common for call in calls}) > 1 or median(c.labels or 0 for c in calls) < _LEAST_LABELS):
+    if of_classes and (
+        len({call.common for call in calls}) > 1 or median(c.labels or 0 for c in calls) < _LEAST_LABELS
+    ):
         return
     if not of_classes and not all(call.function in _REGRESSION and looks[0].samples >= _LEAST_LABELS for call in calls):
         return
@@ -154,7 +156,8 @@ def padding(loop: Loop) -> Iterator[Issue]:
 
 
 def _is_padded(look: LoopLook, call: LossCall) -> bool:
-    same = look.pad is not None and call.common == look.pad
+    # A label for each token, not one for each row.
+    same = look.pad is not None and call.common == look.pad and (call.labels or 0) >= 2 * look.samples
     return same and look.pad_share >= _PADDED and (call.common_share or 0.0) >= _PADDED
 
 

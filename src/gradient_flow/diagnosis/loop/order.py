@@ -8,15 +8,17 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
-from gradient_flow.diagnosis.robust import is_solved
+from gradient_flow.diagnosis.robust import is_solved, loss_change
 
 _MOST_STALE: Final = 0.8
 """Share of the gradients that are old from which on all are."""
 UNDONE: Final = 0.6
 """Share of a step that is taken back; a bound on weights takes back some of it."""
 _MANY: Final = 5
-_FEWEST, _MOST = 8, 64
+_FEWEST, _MOST = 8, 48
 """Samples of a batch that is probably not all the data there is: fewer are a toy, more may well be."""
+_BY_HEART: Final = 0.5
+"""Of the first losses, where a batch is learnt by heart."""
 _ENDED: Final = 1e-4
 """Of the largest rate: below it a schedule is over. A cosine is there for its last hundredth."""
 _LONG: Final = 0.3
@@ -139,10 +141,11 @@ def same_batch(loop: Loop) -> Iterator[Issue]:
     if len(known) < _MANY or len({look.batch for look in known}) > 1:
         return
     samples = known[-1].samples
-    if samples >= _FEWEST:
+    # With all of the data in one batch that is as it should be: few samples that are learnt by heart are not.
+    if _FEWEST <= samples <= _MOST and loss_change(loop.run.losses, _LEAST_STEPS) < _BY_HEART:
         yield issue(
             "same_batch",
-            IssueSeverity.MEDIUM if samples <= _MOST else IssueSeverity.LOW,
+            IssueSeverity.MEDIUM,
             f"the model was given the same batch of {samples} samples in all {len(known)} steps that were looked at.",
             "an iterator that is made anew in each step, a seed that is set inside of the loop, or inputs that are "
             "all the same.",

@@ -112,6 +112,8 @@ class LoopFacts:
     """Still with the old gradient in every look, while others were cleared."""
     zero_matrices: list[str] = field(default_factory=list)
     """All zero in the last look."""
+    adapters: list[tuple[str, str]] = field(default_factory=list)
+    """Two matrices side by side whose product has a small rank, as those of LoRA, in both orders."""
     frozen: list[str] = field(default_factory=list)
     """Held and not trainable: under a module with an attribute `requires_grad`, or in a group that was added later."""
     hidden: list[str] = field(default_factory=list)

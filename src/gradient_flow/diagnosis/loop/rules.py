@@ -44,7 +44,9 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
 """From the most direct causes to those that follow from others."""
 _QUIET: Final = frozenset({_T.SLOW, _T.DEAD, _T.VANISHING, _T.DISCONNECTED})
 _IDLE: Final = _QUIET | {_T.SATURATION, _T.UNSTABLE, _T.LOW_RANK, _T.BOTTLENECK, _T.SYMMETRY, _T.EXPLORATION}
-_BROKEN: Final = frozenset({_T.EXPLODING, _T.UNSTABLE, _T.NUMERICAL, _T.SATURATION, _T.DEAD, _T.LOW_RANK, _T.BOTTLENECK})
+_BROKEN: Final = frozenset(
+    {_T.EXPLODING, _T.UNSTABLE, _T.NUMERICAL, _T.SATURATION, _T.DEAD, _T.LOW_RANK, _T.BOTTLENECK}
+)
 _ATTENTION: Final = frozenset({_T.ENTROPY_COLLAPSE, _T.RANK_COLLAPSE, _T.HEAD_DIVERSITY})
 EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "zero_rate": _IDLE,
@@ -78,6 +80,8 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
 }
 """Code → types of issues that this cause brings about."""
+_NAMED_BY: Final = frozenset({"first_loss_high", "input_scales", "double_softmax", "schedule_ended", "zero_rate"})
+"""Causes that are told as such of an issue of the network that shows them: that one has the place."""
 _SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
@@ -102,6 +106,11 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         else:
             mains[cause] = _with(mains[cause], issue)
     left = []
+    for at, main in enumerate(mains):
+        shown = next((issue for issue in others if main.code in _NAMED_BY and _explains(main, issue)), None)
+        if shown is not None and shown.severity > IssueSeverity.LOW:
+            others.remove(shown)
+            mains[at] = _because(shown, main)
     for issue in others:
         cause = next((i for i, main in enumerate(mains) if _explains(main, issue)), None)
         if cause is None:
@@ -114,6 +123,19 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         mains = [issue for issue in mains if issue not in follows]
         left[left.index(causes[0])] = replace(causes[0], consequences=(*causes[0].consequences, *follows))
     return sorted([*mains, *left], key=lambda issue: -issue.severity)
+
+
+def _because(shown: Issue, main: Issue) -> Issue:
+    """What was seen in the network, with its cause in the loop or the data."""
+    return replace(
+        shown,
+        severity=max(shown.severity, main.severity),
+        evidence={**main.evidence, **shown.evidence},
+        cause=f"{main.message} {main.cause[:1].upper()}{main.cause[1:]}",
+        advice=[*main.advice, *shown.advice],
+        code=main.code,
+        consequences=(*shown.consequences, *main.consequences),
+    )
 
 
 def _is_consequence(issue: Issue, main: Issue) -> bool:
@@ -130,6 +152,8 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
 def _explains(main: Issue, other: Issue) -> bool:
     if main.severity == IssueSeverity.LOW < other.severity or other.origin:
         return False
+    if main.code in ("never_moves", "only_decay") and "dead_share" in other.evidence:
+        return False  # units that never fire are a cause of their own
     if main.code in _FOLLOWS and other.code:
         return False  # it has a cause of its own, and is rather that of the other
     return other.issue_type in EXPLAINS.get(main.code, frozenset())

@@ -75,7 +75,10 @@ def _too_large(issue: Issue, loop: Loop) -> Issue:
             issue,
             code="summed_loss",
             cause="the loss is a sum over the batch, not a mean: steps grow with its size.",
-            advice=["Use the mean (`reduction='mean'`), or divide the learning rate by the terms of it.", *issue.advice],
+            advice=[
+                "Use the mean (`reduction='mean'`), or divide the learning rate by the terms of it.",
+                *issue.advice,
+            ],
         )
     return replace(issue, code="rate_too_high")
 
