@@ -135,7 +135,7 @@ class LoopWatch:
         self._restore.append(losses.listen(self._backward_begins, self._unclear_backward))
         self._restore.append(loss_functions.listen(self._loss_called))
         # The model may be called by one of its parts, as a LightningModule calls the network that it keeps.
-        for module in [self._model, *[child for child in self._model.children()][:_MOST_CHILDREN]]:
+        for module in [self._model, *list(self._model.children())[:_MOST_CHILDREN]]:
             if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
                 continue
             self._restore.append(module.register_forward_pre_hook(self._call_begins, with_kwargs=True).remove)

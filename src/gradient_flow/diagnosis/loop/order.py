@@ -56,21 +56,6 @@ def no_gradients(loop: Loop) -> Iterator[Issue]:
         )
 
 
-def stale_step(loop: Loop) -> Iterator[Issue]:
-    """The step uses gradients of the batch before."""
-    looks = loop.looks
-    if looks and all(look.order == "BFS" for look in looks) and all(look.used for look in looks):
-        yield issue(
-            "step_before_backward",
-            IssueSeverity.HIGH,
-            "each step uses the gradients of the batch before: `backward()` comes after `step()`.",
-            "the lines of the loop are in another order than they run in.",
-            ["Call `backward()` before `step()`: `zero_grad()`, forward, `backward()`, `step()`."],
-            step=1,
-            orders=[look.order for look in looks],
-        )
-
-
 def not_cleared(loop: Loop) -> Iterator[Issue]:
     """Gradients of the step before are still there when the first backward pass of a step begins."""
     looks, names = loop.looks, loop.facts.partly_cleared

@@ -23,7 +23,6 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     data.masked,
     data.no_variance,
     order.not_cleared,
-    order.stale_step,
     order.overwritten,
     data.squashed,
     data.spread,
@@ -77,6 +76,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "summed_loss": _BROKEN | _QUIET | _ATTENTION,
     "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
     "first_loss_high": frozenset({_T.EXPLODING, _T.SATURATION, _T.UNSTABLE, _T.ENTROPY_COLLAPSE}),
+    "loss_nonfinite": _QUIET,
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
 }
 """Code → types of issues that this cause brings about."""
