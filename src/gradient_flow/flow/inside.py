@@ -86,7 +86,14 @@ class Inside:
                 together=several_ranks(),
                 zero=self._zero,
             )
-            self._loop = LoopWatch(self._model, self._schedule, self._budget, compiled=self._looks.is_compiled)
+            looks = self._looks
+            self._loop = LoopWatch(
+                self._model,
+                self._schedule,
+                self._budget,
+                compiled=looks.is_compiled,
+                reads_saved=lambda: looks.reads_saved,
+            )
         self._looks.plan(step, parameters, bad=self._bad)
         if self._loop is not None:
             self._loop.plan(step, optimizer, optimizers)

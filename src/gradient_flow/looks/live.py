@@ -113,6 +113,11 @@ class Looks:
         self._output: Any = None
         self._alive: list[weakref.ref[torch.Tensor]] = []
 
+    @property
+    def reads_saved(self) -> bool:
+        """Whether tensors that are saved for backward can be read without effects, as far as looks have seen."""
+        return self._observer.reads_saved
+
     def is_compiled(self) -> bool:
         """Whether there is compiled code around that a hook, or a wrapped function, would have compiled anew."""
         return _compiled_graphs() != 0 or bool(why_not(self._model))

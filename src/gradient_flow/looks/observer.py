@@ -94,6 +94,11 @@ class Observer:
         """Whether a gradient has come back to anything that was seen in the present look."""
         return any(passage.backward is not None for passage in self._calls.passages)
 
+    @property
+    def reads_saved(self) -> bool:
+        """Whether something was seen, and no tensor that was saved for backward went through hooks."""
+        return bool(self._calls.called) and not self._calls.saved_tensor_hooks
+
     def take_seconds(self) -> float:
         """What hooks have taken since the last time."""
         taken, self.seconds = self.seconds, 0.0

@@ -7,20 +7,24 @@ from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 from gradient_flow.diagnosis.robust import is_solved, loss_change
 
+_USUALLY: Final = 0.6
+"""Share of looks: gradients that are cleared once per epoch are seen cleared now and then."""
 _MOST_STALE: Final = 0.8
 """Share of the gradients that are old from which on all are."""
 UNDONE: Final = 0.6
 """Share of a step that is taken back; a bound on weights takes back some of it."""
 _MANY: Final = 5
-_FEWEST, _MOST = 8, 48
+_FEWEST, _MOST = 8, 128
 """Samples of a batch that is probably not all the data there is: fewer are a toy, more may well be."""
 _BY_HEART: Final = 0.5
 """Of the first losses, where a batch is learnt by heart."""
-_ENDED: Final = 1e-4
-"""Of the largest rate: below it a schedule is over. A cosine is there for its last hundredth."""
+_ENDED: Final = 0.9e-3
+"""Of the largest rate: below it a schedule is over. A cosine is there for its last fiftieth, and ten to the minus third
+is where three falls by ten lead."""
 _LONG: Final = 0.3
 _LEAST_STEPS: Final = 10
 
@@ -59,9 +63,10 @@ def no_gradients(loop: Loop) -> Iterator[Issue]:
 def not_cleared(loop: Loop) -> Iterator[Issue]:
     """Gradients of the step before are still there when the first backward pass of a step begins."""
     looks, names = loop.looks, loop.facts.partly_cleared
-    if not looks or not names or not all(look.stale and look.used for look in looks):
+    stale = [look for look in looks if look.stale and look.used]
+    if not looks or not names or len(stale) < max(3, _USUALLY * len(looks)):
         return
-    share = median(look.stale / look.used for look in looks)
+    share = median(look.stale / look.used for look in stale)
     told = {"share": share, "parameters": names, "looks": len(looks)}
     if share >= _MOST_STALE:
         yield issue(
@@ -126,8 +131,11 @@ def same_batch(loop: Loop) -> Iterator[Issue]:
     if len(known) < _MANY or len({look.batch for look in known}) > 1:
         return
     samples = known[-1].samples
-    # With all of the data in one batch that is as it should be: few samples that are learnt by heart are not.
-    if _FEWEST <= samples <= _MOST and loss_change(loop.run.losses, _LEAST_STEPS) < _BY_HEART:
+    # With all of the data in one batch that is as it should be: few samples that are learnt by heart are not. Who has
+    # learnt them before goes on with what is known.
+    level, losses = data.uninformed(loop), loop.losses
+    fresh = level is not None and bool(losses) and losses[0] > _BY_HEART * level
+    if _FEWEST <= samples <= _MOST and fresh and loss_change(losses, _LEAST_STEPS) < _BY_HEART:
         yield issue(
             "same_batch",
             IssueSeverity.MEDIUM,

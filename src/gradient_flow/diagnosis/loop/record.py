@@ -66,6 +66,8 @@ class LoopLook:
     batch: int | None = None
     """A fingerprint of the batch."""
     samples: int = 0
+    columns: float | None = None
+    """Largest over small (the tenth percentile) deviation of the columns of a table."""
     pad: int | None = None
     """The token that ends most rows of a batch of tokens."""
     pad_share: float = 0.0
@@ -104,8 +106,10 @@ class LoopFacts:
     """In an optimizer, with a gradient of exactly zero in every look."""
     decaying: list[str] = field(default_factory=list)
     """Those of `zero` that shrink all the same."""
+    unstepped: list[str] = field(default_factory=list)
+    """In an optimizer that never steps, given a gradient, and never moved."""
     still: list[str] = field(default_factory=list)
-    """In an optimizer, with a gradient in every look, and never moved."""
+    """In an optimizer, with a gradient in every look, and (nearly) no element of it moves."""
     moving: int = 0
     """Tensors that moved."""
     partly_cleared: list[str] = field(default_factory=list)

@@ -31,11 +31,13 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     data.input_scales,
     trained.decaying,
     trained.unmoved,
+    trained.unstepped,
     order.ranks,
     order.same_batch,
     order.evaluation_mode,
     data.not_finite,
     sizes.too_large,
+    sizes.clipped_away,
     data.first_loss,
     data.grows,
     data.stuck,
@@ -72,6 +74,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "padding_labels": _QUIET | {_T.LOW_RANK},
     "input_scales": _BROKEN | _QUIET,
     "same_batch": _QUIET | {_T.LOW_RANK} | _ATTENTION,
+    "clip_sets_step": _QUIET,
     "rate_too_high": _BROKEN | _QUIET | _ATTENTION,
     "summed_loss": _BROKEN | _QUIET | _ATTENTION,
     "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
@@ -107,7 +110,9 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
             mains[cause] = _with(mains[cause], issue)
     left = []
     for at, main in enumerate(mains):
-        shown = next((issue for issue in others if main.code in _NAMED_BY and _explains(main, issue)), None)
+        explained = [issue for issue in others if main.code in _NAMED_BY and _explains(main, issue)]
+        here = [issue for issue in explained if issue.layer == main.layer]
+        shown = next(iter([*here, *explained]), None)
         if shown is not None and shown.severity > IssueSeverity.LOW:
             others.remove(shown)
             mains[at] = _because(shown, main)

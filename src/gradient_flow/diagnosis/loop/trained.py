@@ -179,6 +179,22 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
         )
 
 
+def unstepped(loop: Loop) -> Iterator[Issue]:
+    """Parameters of an optimizer whose `step` is never called."""
+    names = loop.facts.unstepped
+    if names and loop.looks:
+        yield issue(
+            "never_moves",
+            IssueSeverity.HIGH,
+            f"{some(names)} get gradients and never move: the optimizer that holds them takes no step.",
+            "`step()` of one of the optimizers is missing.",
+            ["Call `step()` and `zero_grad()` of every optimizer."],
+            parameters=names,
+            layer=module_of(names[0]),
+            step=1,
+        )
+
+
 def _any_gradient(loop: Loop) -> bool:
     return any(look.used for look in loop.looks)
 
