@@ -41,7 +41,7 @@ class Inside:
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
         self._loop: LoopWatch | None = None
-        self._warned = False
+        self._warned: set[str] = set()
         self._bad = False
         """Whether the last step had a gradient that was not finite."""
 
@@ -130,10 +130,14 @@ class Inside:
             self._looks.close()
 
     def _tell(self) -> None:
-        looks = self._looks
-        if looks is not None and looks.failed and not self._warned:
-            self._warned = True
-            warn(f"gradient_flow looks no further inside the model ({looks.reason}); training continues.", stacklevel=8)
+        seen: list[tuple[str, Looks | LoopWatch | None]] = [
+            ("inside the model", self._looks),
+            ("at the loop", self._loop),
+        ]
+        for what, looks in seen:
+            if looks is not None and looks.failed and what not in self._warned:
+                self._warned.add(what)
+                warn(f"gradient_flow looks no further {what} ({looks.reason}); training continues.", stacklevel=8)
 
 
 def zero_parameters(model: nn.Module) -> tuple[str, ...]:

@@ -71,6 +71,8 @@ class LoopWatch:
         self.facts = LoopFacts()
         self.reason = ""
         """Why there are no looks any more, where there are none."""
+        self.failed = False
+        """Whether that is a failure of ours, of which the user is told."""
         self.seconds = 0.0
         self._started = time.perf_counter()
         self._last_planned, self._next = 0, -1
@@ -388,7 +390,7 @@ class LoopWatch:
         try:
             yield
         except Exception as problem:
-            self.reason = f"{type(problem).__name__}: {problem}"
+            self.reason, self.failed = f"{type(problem).__name__}: {problem}", True
             self._end()
         finally:
             self.seconds += time.perf_counter() - started
