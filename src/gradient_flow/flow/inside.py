@@ -45,7 +45,7 @@ class Inside:
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
         self._loop: LoopWatch | None = None
-        self._warned = False
+        self._warned: set[str] = set()
         self._bad = False
         """Whether the last step had a gradient that was not finite."""
 
@@ -93,7 +93,14 @@ class Inside:
                 together=several_ranks(),
                 zero=self._zero,
             )
-            self._loop = LoopWatch(self._model, self._schedule, self._budget, compiled=self._looks.is_compiled)
+            looks = self._looks
+            self._loop = LoopWatch(
+                self._model,
+                self._schedule,
+                self._budget,
+                compiled=looks.is_compiled,
+                reads_saved=lambda: looks.reads_saved,
+            )
         self._looks.plan(step, parameters, bad=self._bad)
         if self._loop is not None:
             self._loop.plan(step, optimizer, optimizers)
@@ -130,10 +137,14 @@ class Inside:
             self._looks.close()
 
     def _tell(self) -> None:
-        looks = self._looks
-        if looks is not None and looks.failed and not self._warned:
-            self._warned = True
-            warn(f"gradient_flow stopped looking inside the model ({looks.reason}); training continues.", stacklevel=8)
+        seen: list[tuple[str, Looks | LoopWatch | None]] = [
+            ("inside the model", self._looks),
+            ("at the loop", self._loop),
+        ]
+        for what, looks in seen:
+            if looks is not None and looks.failed and what not in self._warned:
+                self._warned.add(what)
+                warn(f"gradient_flow stopped looking {what} ({looks.reason}); training continues.", stacklevel=8)
 
 
 def held_weakly(model: nn.Module) -> Callable[[], nn.Module | None]:

@@ -130,6 +130,11 @@ class Looks:
         self._scale = 1.0
         """What the loss was multiplied with before backward."""
 
+    @property
+    def reads_saved(self) -> bool:
+        """Whether tensors that are saved for backward can be read without effects, as far as looks have seen."""
+        return self._observer.reads_saved
+
     def is_compiled(self) -> bool:
         """Whether there is compiled code around that a hook, or a wrapped function, would have compiled anew."""
         model = self._model()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -101,22 +101,28 @@ def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, 
     if not kept.numel():
         return
     few = kept[:: -(-kept.numel() // _MOST_LABELS)].cpu()
-    values, counts = few.unique(return_counts=True)  # type: ignore[no-untyped-call]
+    values, counts = torch.unique(few, return_counts=True)
     shares = counts.double() / counts.sum()
     call.distinct, most = len(values), int(counts.argmax())
     call.common, call.common_share = int(values[most]), float(shares[most])
-    call.entropy = max(0.0, float(-(shares * shares.log()).sum()))
+    # Frequencies in a sample have too little entropy, by this much (Miller and Madow).
+    bias = (len(values) - 1) / (2 * int(counts.sum()))
+    call.entropy = max(0.0, float(-(shares * shares.log()).sum())) + bias
 
 
 def _note_target(call: LossCall, target: torch.Tensor) -> None:
     flat = target.detach().reshape(-1)
     few = flat[:: -(-flat.numel() // _MOST_VALUES)].float().cpu()
-    call.distinct = int(few.unique().numel())  # type: ignore[no-untyped-call]
+    call.distinct = int(torch.unique(few).numel())
     if target.dim() > 1 and target.shape[-1] > 1:  # per column: several targets have a mean each
         rows = target.detach().flatten(0, -2)[:_MOST_VALUES].float().cpu()
         call.variance = float(rows.var(dim=0, correction=0).mean())
     else:
         call.variance = float(few.var(correction=0))
+    if call.function.startswith("binary") and bool(((few >= 0) & (few <= 1)).all()):
+        means = target.detach().double().flatten(0, -2).mean(0).cpu() if target.dim() > 1 else few.double().mean()[None]
+        inside = means.clamp(1e-12, 1 - 1e-12)
+        call.entropy = float(-(inside * inside.log() + (1 - inside) * (1 - inside).log()).mean())
 
 
 def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[int]]:
@@ -149,21 +155,41 @@ def fingerprint(tensors: Iterable[torch.Tensor]) -> tuple[int | None, int]:
 
 def padding(tensors: Iterable[torch.Tensor]) -> tuple[int | None, float]:
     """Of a batch of tokens, the one that ends most rows, and the share of tokens in runs of it at the end of rows."""
+    most: tuple[int | None, float] = (None, 0.0)
     for tensor in tensors:
         if tensor.dim() == 2 and not tensor.is_floating_point() and tensor.dtype is not torch.bool:
             rows = tensor.detach()[:256].cpu()
-            if rows.shape[1] < _LEAST_ROWS:
+            if rows.shape[1] < _LEAST_ROWS or not len(rows):
                 continue
             last = int(rows[:, -1].mode().values)
             run = (rows == last).flip(1).long().cumprod(1).sum(1)
-            if float((run >= 2).float().mean()) < 0.5:
-                return None, 0.0
-            return last, float(run.sum()) / rows.numel()
-    return None, 0.0
+            share = float(run.sum()) / rows.numel()
+            if (
+                float((run >= 2).float().mean()) >= 0.5
+                and share > most[1]
+                and (last not in (0, 1) or not _is_mask(rows))
+            ):
+                most = last, share
+    return most
 
 
-def note_graph(look: LoopLook, root: Any, names: Collection[str] = ()) -> None:
-    """What the operations next to the loss tell: a sum that nobody divides, a difference that spreads, a zero factor."""
+def _is_mask(rows: torch.Tensor) -> bool:
+    return bool(((rows == 0) | (rows == 1)).all())
+
+
+def column_spread(tensors: Iterable[torch.Tensor]) -> float | None:
+    """Of the first table of numbers: the largest deviation of a column over a small one (the tenth percentile)."""
+    for tensor in tensors:
+        if tensor.is_floating_point() and tensor.dim() == 2 and tensor.layout is torch.strided:
+            few = tensor.detach()[:1024].double().cpu()
+            deviations = few.std(dim=0, correction=0) if len(few) >= _LEAST_ENTRIES else few.new_empty(0)
+            known = deviations[deviations > 0].sort().values
+            return float(known[-1] / known[len(known) // 10]) if len(known) >= 2 else None
+    return None
+
+
+def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> None:
+    """What operations next to the loss tell: a sum that nobody divides, a difference that spreads, a factor of zero."""
     nodes: list[Any] = [root]
     seen = {root}
     divided, reduced = False, False
@@ -174,17 +200,20 @@ def note_graph(look: LoopLook, root: Any, names: Collection[str] = ()) -> None:
             if name.startswith(("Sum", "Mean", "NllLoss", "MseLoss", "CrossEntropy", "BinaryCross")):
                 reduced = True
                 look.summed = name == "SumBackward0" and not divided
-        if name.startswith("Sub") and shape is not None and len(shape) == 2 and shape[0] == shape[1] > _LEAST_ROWS:
+        square = shape is not None and len(shape) == 2 and shape[0] == shape[1] > _LEAST_ROWS
+        if square and shape is not None and name.startswith(("Sub", "Mul")):
             children = [child for child, _ in node.next_functions if child is not None]
             small = [c for c in children if _shape(c) in ((shape[0], 1), (shape[0],))]
-            if any(not c.name().startswith(("Unsqueeze", "View", "Expand", "Unsafe", "Reshape")) for c in small):
+            # Pairs on purpose, as of a contrastive loss, are made by `unsqueeze` or by a sum that keeps its dimension.
+            given = [c for c in small if not c.name().startswith(("Unsqueeze", "View", "Expand", "Unsafe", "Reshape"))]
+            if any(c in outputs or (name.startswith("Sub") and not c.name().startswith("Sum")) for c in given):
                 look.spread = list(shape)
         if len(nodes) < _NEAREST:
             for child, _ in node.next_functions:
                 if child is not None and child not in seen:
                     seen.add(child)
                     nodes.append(child)
-    if look.loss == 0:
+    if read_saved and look.loss is not None and (look.loss == 0 or look.loss != look.loss):
         look.zero_factor = _zero_factor(nodes)
 
 
@@ -198,9 +227,9 @@ def _zero_factor(nodes: list[Any]) -> str:
                 factor = getattr(node, which)
             except RuntimeError:
                 continue  # freed
-            if isinstance(factor, torch.Tensor) and not factor.requires_grad and factor.numel() > 1:
-                if not bool(factor.detach().any()):
-                    return "labels" if any(n.name().startswith(("NllLoss", "BinaryCross")) for n in nodes) else "policy"
+            constant = isinstance(factor, torch.Tensor) and not factor.requires_grad and factor.numel() > 1
+            if constant and not bool(factor.detach().any()):
+                return "labels" if any(n.name().startswith(("NllLoss", "BinaryCross")) for n in nodes) else "policy"
     return ""
 
 

@@ -7,6 +7,7 @@ much as reading those elements a few times, and nothing between looks.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import weakref
@@ -24,7 +25,7 @@ from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook
-from gradient_flow.looks.loop_data import fingerprint, loss_call, note_graph, padding
+from gradient_flow.looks.loop_data import column_spread, fingerprint, loss_call, note_graph, padding
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.table import GradientTable
 
@@ -40,6 +41,12 @@ _MOST_STEPS: Final = 16
 """Steps of other optimizers after which a look is given up."""
 _LEAST_GRADED: Final = 4
 _MOST_CHILDREN: Final = 32
+_MOST_SIBLINGS: Final = 16
+_DEPTH: Final = 3
+"""Lists in lists that are searched for weights."""
+_USUALLY: Final = 0.6
+_RARELY: Final = 0.02
+"""Share of elements with a gradient that a step changes, below which updates are lost."""
 _FELT: Final = 1e-3
 """Of the usual gradient, element by element: below it is rounding."""
 _SWITCHING: Final = (
@@ -58,12 +65,15 @@ class LoopWatch:
         schedule: Schedule,
         budget: float,
         compiled: Callable[[], bool] = lambda: False,
+        reads_saved: Callable[[], bool] = lambda: False,
     ) -> None:
         self._held, self._schedule, self._budget = model, schedule, budget
-        self._compiled = compiled
+        self._compiled, self._may_read_saved = compiled, reads_saved
         self.facts = LoopFacts()
         self.reason = ""
         """Why there are no looks any more, where there are none."""
+        self.failed = False
+        """Whether that is a failure of ours, of which the user is told."""
         self.seconds = 0.0
         self._started = time.perf_counter()
         self._last_planned, self._next = 0, -1
@@ -172,7 +182,7 @@ class LoopWatch:
             self._compare_with_step_before()
             look.evaluating = not (self._model.training or module.training)
             for name, part in self._model.named_modules():
-                if isinstance(part, _SWITCHING) and bool(getattr(part, "p", True)) and not part.training:
+                if _switches(part) and not part.training:
                     own = list(part.parameters(recurse=False))
                     if look.evaluating or any(p.requires_grad for p in own):
                         self._eval[name] = self._eval.get(name, 0) + 1
@@ -181,6 +191,7 @@ class LoopWatch:
             look.kept_batch = bool(tensors) and [id(t) for t in tensors] == [id(each()) for each in self._batch]
             self._batch = [weakref.ref(tensor) for tensor in tensors]
             look.pad, look.pad_share = padding(tensors)
+            look.columns = column_spread(tensors)
 
     def _call_ended(self, _module: nn.Module, _args: Any, output: Any) -> None:
         self._depth -= 1
@@ -211,7 +222,7 @@ class LoopWatch:
                     value = None if loss is None else losses.value_of(loss)
                     look.loss = None if value is None else float(value)
                     if loss is not None and loss.grad_fn is not None:
-                        note_graph(look, loss.grad_fn)
+                        note_graph(look, loss.grad_fn, self._outputs, read_saved=self._may_read_saved())
         return self._backward_ended
 
     def _backward_ended(self) -> None:
@@ -315,11 +326,8 @@ class LoopWatch:
                 counts = self._changed.setdefault(name, [0, 0])
                 counts[0] += int((graded & ~same).sum())
                 counts[1] += int((graded & same).sum())
-            large = np.abs(before) > 0
-            if large.any() and not np.array_equal(values, before):
-                ratio = values[large].astype(np.float64) / before[large]
-                if float(np.ptp(ratio)) < 1e-3 * abs(1 - float(np.median(ratio))) + 1e-6 and np.median(ratio) < 1:
-                    self._decays[name] = self._decays.get(name, 0) + 1
+            if not np.array_equal(values, before) and bool((np.abs(values) <= np.abs(before)).all()):
+                self._decays[name] = self._decays.get(name, 0) + 1
 
     def _note_trained(self, optimizer: torch.optim.Optimizer, held: Mapping[int, str]) -> None:
         facts, model = self.facts, self._model
@@ -329,6 +337,8 @@ class LoopWatch:
         facts.tensors = len(trainable)
         facts.held = sum(id(p) in held for _, p in trainable)
         facts.strangers = sum(key not in ours for key in held)
+        taken = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self._elsewhere = {name for name, p in trainable if id(p) in held and id(p) not in taken} & self._brought
         self._unheld = {name for name, p in trainable if id(p) not in held and name in self._brought}
         elements = sum(p.numel() for _, p in trainable)
         missing = sum(p.numel() for name, p in trainable if name in self._unheld)
@@ -337,9 +347,9 @@ class LoopWatch:
         lost = [at for at, (name, _) in enumerate(parameters) if name in self._unheld]
         facts.unheld_come_first = bool(trained and lost) and max(lost) < min(trained)
         facts.frozen = _names(self._frozen_by_mistake(optimizer, parameters, held))
-        facts.hidden = _names(name for name, module in hidden_modules(model) if _gets_gradients(module, ours, held))
-        switching = [m for m in model.modules() if isinstance(m, _SWITCHING) and bool(getattr(m, "p", True))]
-        facts.switching = len(switching)
+        facts.hidden = _names(name for name, own in hidden_weights(model) if _get_gradients(own, ours, held))
+        facts.adapters = list(adapters(parameters))[:MOST_NAMES]
+        facts.switching = sum(map(_switches, model.modules()))
 
     def _frozen_by_mistake(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, nn.Parameter]], held: Mapping[int, str]
@@ -359,11 +369,13 @@ class LoopWatch:
         facts.ungiven = _names(name for name in always if not self._present[name])
         facts.zero = _names(name for name in always if self._present[name] and not self._graded[name])
         facts.decaying = _names(name for name in facts.zero if self._decays.get(name, 0) == looks)
-        graded = [name for name in always if self._felt[name] == looks and name not in self._moved]
-        facts.still = _names(n for n in graded if self._changed.get(n, [1, 0])[0] == 0 and _enough(self._changed[n][1]))
+        felt = [name for name in always if self._felt[name] == looks]
+        facts.still = _names(name for name in felt if _is_still(*self._changed.get(name, (1, 0))))
+        idle = self._elsewhere - self._moved - self._asked.keys()
+        facts.unstepped = _names(name for name, _ in self._named if name in idle)
         facts.unheld = _names(name for name, _ in self._named if name in self._unheld and name not in self._moved)
         facts.moving = len(self._moved)
-        facts.partly_cleared = _names(name for name in always if self._kept.get(name) == looks)
+        facts.partly_cleared = _names(name for name in always if self._kept.get(name, 0) >= _USUALLY * looks)
         facts.in_eval = _names(name for name, count in self._eval.items() if count == looks)
         facts.zero_matrices = _names(
             name
@@ -393,29 +405,63 @@ class LoopWatch:
             with aside():
                 yield
         except Exception as problem:
-            self.reason = f"{type(problem).__name__}: {problem}"
+            self.reason, self.failed = f"{type(problem).__name__}: {problem}", True
             self._end()
         finally:
             self.seconds += time.perf_counter() - started
 
 
-def hidden_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules in plain lists, tuples and dicts of a model's modules, of which `parameters()` does not know."""
-    known = set(model.modules())
+def hidden_weights(model: nn.Module) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """Weights that a model keeps where `parameters()` does not find them, by the name of what has them."""
+    known = {id(module) for module in model.modules()} | {id(tensor) for tensor in model.parameters()}
+    known |= {id(tensor) for tensor in model.buffers()}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name.startswith("_") or not isinstance(value, (list, tuple, dict)):
-                continue
-            items = value.items() if isinstance(value, dict) else enumerate(value[:MOST_NAMES])
-            for key, item in list(items)[:MOST_NAMES]:
-                if isinstance(item, nn.Module) and item not in known:
-                    yield f"{path}.{name}.{key}".removeprefix("."), item
+            if not name.startswith("_"):
+                yield from _weights_in(value, f"{path}.{name}".removeprefix("."), known, _DEPTH)
 
 
-def _gets_gradients(module: nn.Module, ours: set[int], held: Mapping[int, str]) -> bool:
-    """Whether a module that nobody knows has weights of its own that get gradients and no optimizer moves."""
-    own = [p for p in module.parameters() if id(p) not in ours and id(p) not in held]
-    return any(p.requires_grad and p.grad is not None and bool(p.grad.detach().any()) for p in own)
+def _weights_in(value: Any, name: str, known: set[int], depth: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    if id(value) in known:
+        return
+    if isinstance(value, nn.Module):
+        yield name, list(value.parameters())
+    elif isinstance(value, torch.Tensor):
+        if value.requires_grad and value.is_leaf:
+            yield name, [value]
+    elif isinstance(value, (list, tuple, dict)) and depth:
+        items = list(value.items() if isinstance(value, dict) else enumerate(value[:MOST_NAMES]))
+        for key, item in items[:MOST_NAMES]:
+            yield from _weights_in(item, f"{name}.{key}", known, depth - 1)
+
+
+def _switches(module: nn.Module) -> bool:
+    """Whether a module works in another way in evaluation mode: a batch norm, a dropout of more than nothing."""
+    return isinstance(module, _SWITCHING) and bool(vars(module).get("p", True))
+
+
+def adapters(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
+    """Pairs of matrices of one module, or of modules side by side, whose product has at most half the full rank."""
+    families: dict[str, list[tuple[str, torch.Tensor]]] = {}
+    for name, parameter in parameters:
+        if parameter.dim() == 2:
+            alike = name.lower().replace("lora_a", "lora").replace("lora_b", "lora")
+            module, _, own = alike.rpartition(".")
+            family = module.rpartition(".")[0] if own == "weight" else module
+            families.setdefault(family, []).append((name, parameter))
+    for members in families.values():
+        for (first, a), (second, b) in itertools.combinations(members[:_MOST_SIBLINGS], 2):
+            for down, up in ((a, b), (b, a)):
+                rank = down.shape[0]
+                if up.shape[1] == rank and 2 * rank <= min(down.shape[1], up.shape[0]):
+                    yield first, second
+                    yield second, first
+
+
+def _get_gradients(weights: Sequence[torch.Tensor], ours: set[int], held: Mapping[int, str]) -> bool:
+    """Whether weights that nobody knows get gradients, and no optimizer moves them."""
+    own = [p for p in weights if id(p) not in ours and id(p) not in held and p.requires_grad and p.grad is not None]
+    return any(bool(p.grad.detach().any()) for p in own if p.grad is not None)
 
 
 def _some(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -457,5 +503,5 @@ def _names(names: Any) -> list[str]:
     return list(names)[:MOST_NAMES]
 
 
-def _enough(elements: int) -> bool:
-    return elements >= _LEAST_GRADED
+def _is_still(changed: int, same: int) -> bool:
+    return same >= _LEAST_GRADED and changed <= _RARELY * (changed + same)

@@ -114,6 +114,11 @@ class Observer:
         """Whether what was seen happened in another thread than this."""
         return self._calls.thread not in (0, get_ident())
 
+    @property
+    def reads_saved(self) -> bool:
+        """Whether something was seen, and no tensor that was saved for backward went through hooks."""
+        return bool(self._calls.called) and not self._calls.saved_tensor_hooks
+
     def take_seconds(self) -> float:
         """What hooks have taken since the last time."""
         taken, self.seconds = self.seconds, 0.0

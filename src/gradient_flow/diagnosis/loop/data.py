@@ -22,8 +22,10 @@ _SPREAD: Final = 1e3
 LEAST_STUCK: Final = 60
 """Losses without which nobody can say that one does not fall."""
 _NOT_FALLEN: Final = 0.97
-_NEAR: Final = 0.15
+_NEAR: Final = 0.08
 _GROWN: Final = 3.0
+_LARGE_INPUT: Final = 30.0
+"""Root mean square of inputs that nobody has standardised, such as pixels from 0 to 255."""
 _LEAST_LABELS: Final = 8
 
 
@@ -119,13 +121,14 @@ def constant_targets(loop: Loop) -> Iterator[Issue]:
     of_classes = all(call.function in _CLASSES for call in calls)
     if not all(call.of_output and call.distinct == 1 for call in calls):
         return
-    if of_classes and (
-        len({call.common for call in calls}) > 1 or median(c.labels or 0 for c in calls) < _LEAST_LABELS
-    ):
+    if of_classes and median(c.labels or 0 for c in calls) < _LEAST_LABELS:
         return
-    if not of_classes and not all(call.function in _REGRESSION and looks[0].samples >= _LEAST_LABELS for call in calls):
+    if not of_classes and looks[0].samples < _LEAST_LABELS:
         return
-    what = f"every label is {calls[0].common}" if of_classes else "the target is the same for every sample"
+    what = "the target is the same for every sample"
+    if of_classes:
+        sorted_out = len({call.common for call in calls}) > 1
+        what = "each batch has labels of one class alone" if sorted_out else f"every label is {calls[0].common}"
     yield issue(
         "constant_targets",
         IssueSeverity.HIGH,
@@ -156,7 +159,8 @@ def padding(loop: Loop) -> Iterator[Issue]:
 
 
 def _is_padded(look: LoopLook, call: LossCall) -> bool:
-    same = look.pad is not None and call.common == look.pad
+    # A label for each token, not one for each row.
+    same = look.pad is not None and call.common == look.pad and (call.labels or 0) >= 2 * look.samples
     return same and look.pad_share >= _PADDED and (call.common_share or 0.0) >= _PADDED
 
 
@@ -194,6 +198,8 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
     classes, losses = _class_loss(loop), loop.losses
     if classes is None or len(losses) < 3 or any(look.backwards > 1 for look in loop.looks):
         return
+    if loop.network is not None and any(layer.matrix and not layer.trainable for layer in loop.network.layers):
+        return  # weights that are given: what they say of a new task at first is no fault of theirs
     guess, first = math.log(classes), losses[0]
     if first > FIRST_HIGH * guess:
         output = loop.network.output_layer if loop.network is not None else "model"
@@ -204,7 +210,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
             "sure of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
-                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; 0.02 is usual for embeddings.",
+                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings usually take 0.02.",
                 "Standardise the inputs.",
             ],
             layer=output,
@@ -216,17 +222,31 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
 
 def input_scales(loop: Loop) -> Iterator[Issue]:
     """Columns of the input on wildly different scales."""
-    network = loop.network
-    if network is None or not network.input_spread > _SPREAD or not network.layers:
+    network, losses = loop.network, loop.losses
+    if network is None or not network.layers:
         return
     first = network.layers[0]
-    if "Norm" in first.kind or (loop.losses and loss_change(loop.losses, 10) < 0.5 and min(loop.losses[-10:]) < 0.5):
+    if "Norm" in first.kind or (losses and loss_change(losses, 10) < 0.5 and min(losses[-10:]) < 0.5):
+        return
+    spread = max([look.columns for look in loop.looks if look.columns is not None], default=0.0)
+    classes = _class_loss(loop)
+    wild = classes is not None and bool(losses) and losses[0] > FIRST_HIGH * math.log(classes)
+    if network.input_spread > _SPREAD or spread > 10 * _SPREAD:
+        times = max(spread, network.input_spread) if network.input_spread > _SPREAD else spread
+        message = (
+            f"columns of the input differ in size by a factor of {times:,.3g}: the largest alone sets the gradient"
+        )
+        message += " of the first layer."
+    elif network.input_rms > _LARGE_INPUT and wild:
+        message = (
+            f"the input has a size of {network.input_rms:,.3g} (1 is good), and the first loss is {losses[0]:.3g}."
+        )
+    else:
         return
     yield issue(
         "input_scales",
         IssueSeverity.HIGH,
-        f"the largest column of the input is {network.input_spread:,.3g} times the median one: it alone sets the "
-        "gradient of the first layer.",
+        message,
         "inputs that are not standardised.",
         ["Subtract the mean of each column and divide by its deviation; take logarithms of what spans decades."],
         layer=first.name,
@@ -243,33 +263,51 @@ def grows(loop: Loop) -> Iterator[Issue]:
     change = loss_change(losses, 20)
     half = median(losses[len(losses) // 2 - 2 : len(losses) // 2 + 3])
     supervised = bool(loop.calls(*_CLASSES)) or bool(loop.calls("binary_cross_entropy_with_logits"))
+    if _is_turned_around(loop):
+        yield _climbs(loop, "backward starts from a loss function with its sign turned around: training raises it.")
+        return
     upwards = losses[0] > 0 and change > _GROWN and losses[0] < half < median(losses[-5:])
     if upwards and (loop.facts.maximize or supervised or change > 10 * _GROWN):
-        yield issue(
-            "loss_grows",
-            IssueSeverity.HIGH,
-            f"the loss rises from {losses[0]:.3g} to {median(losses[-5:]):.3g}, step by step.",
-            "the optimizer maximises (`maximize=True`)."
-            if loop.facts.maximize
-            else "the sign of the loss is turned around, or the learning rate is at the edge of stability.",
-            [
-                "Leave out `maximize=True`."
-                if loop.facts.maximize
-                else "Check the sign of the loss; otherwise lower the learning rate by a factor of 3."
-            ],
-            step=1,
-            loss_change=change,
-            maximize=loop.facts.maximize,
-        )
+        yield _climbs(loop, f"the loss rises from {losses[0]:.3g} to {median(losses[-5:]):.3g}, step by step.")
+
+
+def _climbs(loop: Loop, message: str) -> Issue:
+    maximizes = loop.facts.maximize
+    return issue(
+        "loss_grows",
+        IssueSeverity.HIGH,
+        message,
+        "the optimizer maximises (`maximize=True`)."
+        if maximizes
+        else "the sign of the loss is turned around, or the learning rate is at the edge of stability.",
+        [
+            "Leave out `maximize=True`."
+            if maximizes
+            else "Check the sign of the loss; otherwise lower the learning rate by a factor of 3."
+        ],
+        step=1,
+        loss_change=loss_change(loop.losses),
+        maximize=maximizes,
+    )
+
+
+def _is_turned_around(loop: Loop) -> bool:
+    """Whether backward starts from the negative of the one loss function that is called in a step."""
+    if not loop.looks or loop.facts.maximize or any(len(look.calls) != 1 for look in loop.looks):
+        return False
+    pairs = [(look.loss, look.calls[0]) for look in loop.looks]
+    return all(c.of_output and c.value is not None and c.value > 0 and loss == -c.value for loss, c in pairs)
 
 
 def stuck(loop: Loop) -> Iterator[Issue]:
     """A loss that stays at that of somebody who knows how frequent each answer is and nothing else."""
     losses = loop.losses
-    if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(losses):
+    # At first a model learns how frequent each answer is.
+    later = losses[len(losses) // 3 :]
+    if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(later):
         return
-    level, change = median(losses[-len(losses) // 3 :]), loss_change(losses, LEAST_STUCK)
-    known = _uninformed(loop)
+    level, change = median(later[len(later) // 2 :]), loss_change(later)
+    known = uninformed(loop)
     if known is None or change < _NOT_FALLEN or not (1 - _NEAR) * known < level < (1 + _NEAR) * known:
         return
     yield issue(
@@ -289,11 +327,14 @@ def stuck(loop: Loop) -> Iterator[Issue]:
     )
 
 
-def _uninformed(loop: Loop) -> float | None:
+def uninformed(loop: Loop) -> float | None:
     """The loss of who knows the frequencies of labels, or the mean of targets."""
     if _class_loss(loop) is not None:
         found = [call.entropy for _, call in loop.calls(*_CLASSES) if call.entropy is not None]
-        return max(found, default=None)
+        return median(found) if found else None
+    binary = [call for _, call in loop.calls("binary_cross_entropy_with_logits", "binary_cross_entropy")]
+    if binary and all(call.reduction == "mean" and call.of_output and call.entropy is not None for call in binary):
+        return median(call.entropy or 0.0 for call in binary)
     calls = [call for _, call in loop.calls("mse_loss") if call.reduction == "mean" and call.of_output]
     variances = [call.variance for call in calls if call.variance]
     return median(variances) if variances and len(variances) == len(calls) else None

@@ -7,18 +7,24 @@ from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
-from gradient_flow.diagnosis.robust import is_solved
+from gradient_flow.diagnosis.robust import is_solved, loss_change
 
+_USUALLY: Final = 0.6
+"""Share of looks: gradients that are cleared once per epoch are seen cleared now and then."""
 _MOST_STALE: Final = 0.8
 """Share of the gradients that are old from which on all are."""
 UNDONE: Final = 0.6
 """Share of a step that is taken back; a bound on weights takes back some of it."""
 _MANY: Final = 5
-_FEWEST, _MOST = 8, 64
+_FEWEST, _MOST = 8, 128
 """Samples of a batch that is probably not all the data there is: fewer are a toy, more may well be."""
-_ENDED: Final = 1e-4
-"""Of the largest rate: below it a schedule is over. A cosine is there for its last hundredth."""
+_BY_HEART: Final = 0.5
+"""Of the first losses, where a batch is learnt by heart."""
+_ENDED: Final = 0.9e-3
+"""Of the largest rate: below it a schedule is over. A cosine is there for its last fiftieth, and ten to the minus third
+is where three falls by ten lead."""
 _LONG: Final = 0.3
 _LEAST_STEPS: Final = 10
 
@@ -54,27 +60,13 @@ def no_gradients(loop: Loop) -> Iterator[Issue]:
         )
 
 
-def stale_step(loop: Loop) -> Iterator[Issue]:
-    """The step uses gradients of the batch before."""
-    looks = loop.looks
-    if looks and all(look.order == "BFS" for look in looks) and all(look.used for look in looks):
-        yield issue(
-            "step_before_backward",
-            IssueSeverity.HIGH,
-            "each step uses the gradients of the batch before: `backward()` comes after `step()`.",
-            "the lines of the loop are in another order than they run in.",
-            ["Call `backward()` before `step()`: `zero_grad()`, forward, `backward()`, `step()`."],
-            step=1,
-            orders=[look.order for look in looks],
-        )
-
-
 def not_cleared(loop: Loop) -> Iterator[Issue]:
     """Gradients of the step before are still there when the first backward pass of a step begins."""
     looks, names = loop.looks, loop.facts.partly_cleared
-    if not looks or not names or not all(look.stale and look.used for look in looks):
+    stale = [look for look in looks if look.stale and look.used]
+    if not looks or not names or len(stale) < max(3, _USUALLY * len(looks)):
         return
-    share = median(look.stale / look.used for look in looks)
+    share = median(look.stale / look.used for look in stale)
     told = {"share": share, "parameters": names, "looks": len(looks)}
     if share >= _MOST_STALE:
         yield issue(
@@ -141,10 +133,14 @@ def same_batch(loop: Loop) -> Iterator[Issue]:
     if all(look.kept_batch for look in known[1:]):
         return  # all the data in one tensor, given whole in every step
     samples = known[-1].samples
-    if samples >= _FEWEST:
+    # With all of the data in one batch that is as it should be: few samples that are learnt by heart are not. Who has
+    # learnt them before goes on with what is known.
+    level, losses = data.uninformed(loop), loop.losses
+    fresh = level is not None and bool(losses) and losses[0] > _BY_HEART * level
+    if _FEWEST <= samples <= _MOST and fresh and loss_change(losses, _LEAST_STEPS) < _BY_HEART:
         yield issue(
             "same_batch",
-            IssueSeverity.MEDIUM if samples <= _MOST else IssueSeverity.LOW,
+            IssueSeverity.MEDIUM,
             f"the model was given the same batch of {samples} samples in all {len(known)} steps that were looked at.",
             "an iterator that is made anew in each step, a seed that is set inside of the loop, or inputs that are "
             "all the same.",

@@ -68,6 +68,8 @@ class LoopLook:
     kept_batch: bool = False
     """Whether its tensors are the very ones of the look before: data that the loop keeps, and gives whole."""
     samples: int = 0
+    columns: float | None = None
+    """Largest over small (the tenth percentile) deviation of the columns of a table."""
     pad: int | None = None
     """The token that ends most rows of a batch of tokens."""
     pad_share: float = 0.0
@@ -106,14 +108,18 @@ class LoopFacts:
     """In an optimizer, with a gradient of exactly zero in every look."""
     decaying: list[str] = field(default_factory=list)
     """Those of `zero` that shrink all the same."""
+    unstepped: list[str] = field(default_factory=list)
+    """In an optimizer that never steps, given a gradient, and never moved."""
     still: list[str] = field(default_factory=list)
-    """In an optimizer, with a gradient in every look, and never moved."""
+    """In an optimizer, with a gradient in every look, and (nearly) no element of it moves."""
     moving: int = 0
     """Tensors that moved."""
     partly_cleared: list[str] = field(default_factory=list)
     """Still with the old gradient in every look, while others were cleared."""
     zero_matrices: list[str] = field(default_factory=list)
     """All zero in the last look."""
+    adapters: list[tuple[str, str]] = field(default_factory=list)
+    """Two matrices side by side whose product has a small rank, as those of LoRA, in both orders."""
     frozen: list[str] = field(default_factory=list)
     """Held and not trainable: under a module with an attribute `requires_grad`, or in a group that was added later."""
     hidden: list[str] = field(default_factory=list)

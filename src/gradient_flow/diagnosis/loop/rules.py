@@ -22,7 +22,6 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     data.masked,
     data.no_variance,
     order.not_cleared,
-    order.stale_step,
     order.overwritten,
     data.squashed,
     data.spread,
@@ -31,11 +30,13 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     data.input_scales,
     trained.decaying,
     trained.unmoved,
+    trained.unstepped,
     order.ranks,
     order.same_batch,
     order.evaluation_mode,
     data.not_finite,
     sizes.too_large,
+    sizes.clipped_away,
     data.first_loss,
     data.grows,
     data.stuck,
@@ -72,13 +73,17 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "padding_labels": _QUIET | {_T.LOW_RANK},
     "input_scales": _BROKEN | _QUIET,
     "same_batch": _ATTENTION | {_T.LOW_RANK},
+    "clip_sets_step": _QUIET,
     "rate_too_high": _BROKEN | _QUIET | _ATTENTION,
     "summed_loss": _BROKEN | _QUIET | _ATTENTION,
     "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
     "first_loss_high": frozenset({_T.EXPLODING, _T.SATURATION, _T.UNSTABLE, _T.ENTROPY_COLLAPSE}),
+    "loss_nonfinite": _QUIET,
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
 }
 """Code → types of issues that this cause brings about."""
+_NAMED_BY: Final = frozenset({"first_loss_high", "input_scales", "double_softmax", "schedule_ended", "zero_rate"})
+"""Causes that are told as such of an issue of the network that shows them: that one has the place."""
 _SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
@@ -103,6 +108,13 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         else:
             mains[cause] = _with(mains[cause], issue)
     left = []
+    for at, main in enumerate(mains):
+        explained = [issue for issue in others if main.code in _NAMED_BY and _explains(main, issue)]
+        here = [issue for issue in explained if issue.layer == main.layer]
+        shown = next(iter([*here, *explained]), None)
+        if shown is not None and shown.severity > IssueSeverity.LOW:
+            others.remove(shown)
+            mains[at] = _because(shown, main)
     for issue in others:
         cause = next((i for i, main in enumerate(mains) if _explains(main, issue)), None)
         if cause is None:
@@ -115,6 +127,19 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         mains = [issue for issue in mains if issue not in follows]
         left[left.index(causes[0])] = replace(causes[0], consequences=(*causes[0].consequences, *follows))
     return sorted([*mains, *left], key=lambda issue: -issue.severity)
+
+
+def _because(shown: Issue, main: Issue) -> Issue:
+    """What was seen in the network, with its cause in the loop or the data."""
+    return replace(
+        shown,
+        severity=max(shown.severity, main.severity),
+        evidence={**main.evidence, **shown.evidence},
+        cause=f"{main.message} {main.cause[:1].upper()}{main.cause[1:]}",
+        advice=[*main.advice, *shown.advice],
+        code=main.code,
+        consequences=(*shown.consequences, *main.consequences),
+    )
 
 
 def _is_consequence(issue: Issue, main: Issue) -> bool:
@@ -131,6 +156,8 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
 def _explains(main: Issue, other: Issue) -> bool:
     if main.severity == IssueSeverity.LOW < other.severity or other.origin:
         return False
+    if main.code in ("never_moves", "only_decay") and "dead_share" in other.evidence:
+        return False  # units that never fire are a cause of their own
     if main.code in _FOLLOWS and other.code:
         return False  # it has a cause of its own, and is rather that of the other
     return other.issue_type in EXPLAINS.get(main.code, frozenset())

@@ -10,13 +10,18 @@ from typing import Final
 
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop import context
 from gradient_flow.diagnosis.loop.context import LARGE, Loop
-from gradient_flow.diagnosis.robust import is_solved
+from gradient_flow.diagnosis.loop.record import LoopLook
+from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved
 from gradient_flow.record.evidence import Series
 
 _OFTEN: Final = 0.9
 _TIGHT: Final = 1e-2
 """Clipped over raw norm, from which on the limit sets the size of a step."""
+_SLOW: Final = 1e-4
+_SUSPICIOUS: Final = 0.3
+"""The same as `LARGE` where it is known that steps are too large by a factor."""
 _NOT_BELOW: Final = 0.8
 """Of the first loss: a run that ends below has learnt something."""
 
@@ -24,7 +29,8 @@ _NOT_BELOW: Final = 0.8
 def too_large(loop: Loop) -> Iterator[Issue]:
     """Steps that moved the typical matrix by its own size at their peak, after which the loss did not fall."""
     ratio, losses = loop.largest_update, loop.losses
-    if ratio <= LARGE or is_solved(losses) or len(losses) < 10:
+    limit = _SUSPICIOUS if _summed(loop) or _undivided(loop) else LARGE
+    if ratio <= limit or is_solved(losses) or len(losses) < 10:
         return
     # Against the very first loss, before any step: a run that broke was worse since, and falls from there.
     if losses[0] > 0 and median(losses[-max(3, len(losses) // 5) :]) < _NOT_BELOW * losses[0]:
@@ -44,6 +50,25 @@ def too_large(loop: Loop) -> Iterator[Issue]:
         ),
         loop,
     )
+
+
+def clipped_away(loop: Loop) -> Iterator[Issue]:
+    """Clipping that leaves next to nothing of every gradient, while the loss does not fall."""
+    series, losses = loop.alone, loop.losses
+    factor = None if series is None else _clip_factor(series)
+    slow = loop.updates and loop.typical_update < _SLOW
+    if factor is not None and slow and len(losses) >= 20 and not fell_beyond_noise(losses):
+        yield context.issue(
+            "clip_sets_step",
+            IssueSeverity.HIGH,
+            f"clipping makes nearly every gradient over {1 / max(factor, 1e-300):,.0f} times smaller, a step moves the "
+            f"typical matrix by {loop.typical_update:.2g} of its size (1e-3 is usual), and the loss does not fall.",
+            "a clip limit far below the usual norm: it sets the size of the step.",
+            ["Raise the clip limit to about the usual norm, so that it catches spikes only."],
+            step=1,
+            factor=factor,
+            update_ratio=loop.typical_update,
+        )
 
 
 def with_code(issue: Issue, loop: Loop) -> Issue:
@@ -109,7 +134,13 @@ def _clip_factor(series: Series) -> float | None:
 
 def _summed(loop: Loop) -> bool:
     looks = loop.facts.looks
-    return bool(looks) and all(look.summed or any(c.reduction == "sum" for c in look.calls) for look in looks)
+    return bool(looks) and all(look.summed or _is_sum(look) for look in looks)
+
+
+def _is_sum(look: LoopLook) -> bool:
+    """Whether a loss function sums, and nobody divides what it returns."""
+    sums = [call.value for call in look.calls if call.reduction == "sum" and call.value is not None]
+    return any(look.loss is None or not abs(look.loss) < 0.5 * abs(value) for value in sums)
 
 
 def _undivided(loop: Loop) -> bool:

@@ -11,6 +11,8 @@ from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 _MOSTLY: Final = 0.5
 _LOST: Final = 1e-5
 """A step that moves the typical matrix by less is too small for all, not for some."""
+_LEAST_STEPS: Final = 40
+"""Steps in which a weight has to stay as it is, to the bit."""
 
 
 def unheld(loop: Loop) -> Iterator[Issue]:
@@ -97,35 +99,29 @@ def lora(loop: Loop) -> Iterator[Issue]:
     facts = loop.facts
     if not loop.looks:
         return
-    for zero in facts.zero_matrices:
-        for other in facts.zero:
-            if other != zero and _are_factors(zero, other):
-                both = zero in facts.zero
-                yield issue(
-                    "lora_frozen",
-                    IssueSeverity.CRITICAL,
-                    f"`{zero}` is zero and stays so: `{other}` never gets a gradient other than zero, and the adapter "
-                    "does nothing.",
-                    "both factors start at zero, so neither gives the other a gradient."
-                    if both
-                    else "the factor that starts at zero is frozen.",
-                    [
-                        "Draw one of the two factors at random; the other starts at zero."
-                        if both
-                        else "Train both factors: set `requires_grad` of both, and give both to the optimizer."
-                    ],
-                    zero=zero,
-                    without_gradient=[n for n in facts.zero if n != zero],
-                    layer=module_of(zero),
-                    step=1,
-                )
-                return
-
-
-def _are_factors(one: str, other: str) -> bool:
-    """Whether two parameters are of one module, or of two modules side by side."""
-    left, right = one.split("."), other.split(".")
-    return len(left) == len(right) and (left[:-1] == right[:-1] or left[:-2] == right[:-2] != [])
+    for zero, other in facts.adapters:
+        if zero not in facts.zero_matrices or other not in facts.zero:
+            continue
+        both = zero in facts.zero
+        yield issue(
+            "lora_frozen",
+            IssueSeverity.CRITICAL,
+            f"`{zero}` is zero and stays so: `{other}` never gets a gradient other than zero, and the adapter does "
+            "nothing.",
+            "both factors start at zero, so neither gives the other a gradient."
+            if both
+            else "the factor that starts at zero is frozen.",
+            [
+                "Draw one of the two factors at random; the other starts at zero."
+                if both
+                else "Train both factors: set `requires_grad` of both, and give both to the optimizer."
+            ],
+            zero=zero,
+            without_gradient=[name for name in facts.zero if name != zero],
+            layer=module_of(zero),
+            step=1,
+        )
+        return
 
 
 def decaying(loop: Loop) -> Iterator[Issue]:
@@ -151,10 +147,10 @@ def decaying(loop: Loop) -> Iterator[Issue]:
 def unmoved(loop: Loop) -> Iterator[Issue]:
     """Parameters with a gradient that no step changes by a bit, or whose gradient is masked on its way to them."""
     facts = loop.facts
-    if not loop.looks or facts.steps < 5 or not facts.moving:
+    if not loop.looks or not facts.moving:
         return
     rates = [look.rate for look in loop.looks if look.rate is not None]
-    if facts.still and rates and min(rates) > 0 and loop.typical_update > _LOST:
+    if facts.still and facts.steps >= _LEAST_STEPS and rates and min(rates) > 0 and loop.typical_update > _LOST:
         yield issue(
             "never_moves",
             IssueSeverity.HIGH,
@@ -169,7 +165,7 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
             layer=module_of(facts.still[0]),
             step=1,
         )
-    masked = [name for name in facts.zero if name not in facts.decaying and _output_has_gradient(loop, name)]
+    masked = [name for name in facts.zero if name not in facts.decaying and _is_masked(loop, name)]
     if masked and _any_gradient(loop):
         yield issue(
             "never_moves",
@@ -183,14 +179,37 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
         )
 
 
+def unstepped(loop: Loop) -> Iterator[Issue]:
+    """Parameters of an optimizer whose `step` is never called."""
+    names = loop.facts.unstepped
+    if names and loop.looks:
+        yield issue(
+            "never_moves",
+            IssueSeverity.HIGH,
+            f"{some(names)} get gradients and never move: the optimizer that holds them takes no step.",
+            "`step()` of one of the optimizers is missing.",
+            ["Call `step()` and `zero_grad()` of every optimizer."],
+            parameters=names,
+            layer=module_of(names[0]),
+            step=1,
+        )
+
+
 def _any_gradient(loop: Loop) -> bool:
     return any(look.used for look in loop.looks)
 
 
-def _output_has_gradient(loop: Loop, parameter: str) -> bool:
-    places = [] if loop.network is None else loop.network.places
-    mine = [place for place in places if place.name == module_of(parameter) and place.role == "output"]
-    return any(norm for place in mine for norm in place.gradient)
+def _is_masked(loop: Loop, parameter: str) -> bool:
+    """Whether a gradient arrives at what a module makes and at none of its parameters.
+
+    The weight alone has none where what goes into the module is zero, as behind a dead layer; its bias has one then.
+    """
+    layer = None if loop.network is None else loop.network.layer(module_of(parameter))
+    if loop.network is None or layer is None or not set(layer.parameters) <= set(loop.facts.zero):
+        return False
+    mine = [place for place in loop.network.places if place.name == layer.name and place.role == "output"]
+    values = any(value > 0 for place in mine for value in place.rms)
+    return values and any(norm for place in mine for norm in place.gradient)
 
 
 def _is_dead(loop: Loop, parameter: str) -> bool:

@@ -1,0 +1,456 @@
+"""Each cause on a tiny loop: the sick one is named by its code, the repaired one by none."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import gradient_flow as gf
+from gradient_flow.diagnosis.issue import IssueSeverity
+
+STEPS = 70
+
+
+@dataclass
+class Parts:
+    """A loop in parts, each of which a fault changes."""
+
+    model: nn.Module
+    optimizer: Any = None
+    loss: Any = None
+    order: str = "ZFBS"
+    data: Any = None
+    steps: int = STEPS
+    after_step: Any = None
+    before: Any = None
+    seen: list[float] = field(default_factory=list)
+
+    def run(self):
+        self.optimizer = self.optimizer or torch.optim.Adam(self.model.parameters(), lr=3e-3)
+        random = torch.Generator().manual_seed(1)
+        data = self.data or classified
+        loss = None
+        with gf.watch(self.model, self.optimizer, describe=False) as flow:
+            for step in range(self.steps):
+                if self.before is not None:
+                    self.before(step)
+                x, y = data(random)
+                for line in self.order:
+                    if line == "Z":
+                        self.optimizer.zero_grad()
+                    elif line == "F":
+                        loss = (self.loss or F.cross_entropy)(self.model(x), y)
+                    elif line == "B" and loss is not None:
+                        loss.backward()
+                    elif line == "S":
+                        self.optimizer.step()
+                if self.after_step is not None:
+                    self.after_step()
+        return flow.diagnose()
+
+
+CODES = torch.randn(5, 12, generator=torch.Generator().manual_seed(7))
+
+
+def classified(random, batch=64):
+    x = torch.randn(batch, 12, generator=random)
+    return x, (x @ CODES.T).argmax(1)
+
+
+def valued(random):
+    x = torch.randn(64, 12, generator=random)
+    return x, (x[:, :1] + x[:, 1:2].sin())
+
+
+def net(*more, out=5):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(12, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, out), *more)
+
+
+def adam(parameters, lr=3e-3, **more):
+    return torch.optim.Adam(parameters, lr=lr, **more)
+
+
+class Cut(nn.Module):
+    def __init__(self, cut):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head, self.cut = nn.Linear(12, 48), nn.Linear(48, 5), cut
+
+    def forward(self, x):
+        x = self.body(x).relu()
+        return self.head(x.detach() if self.cut else x)
+
+
+class Listed(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.head = nn.Linear(12, 24), nn.Linear(24, 5)
+        self.layers = kind([nn.Linear(24, 24), nn.Linear(24, 24)])
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
+
+
+class Adapter(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def detached(sick):
+    return Parts(Cut(sick))
+
+
+def not_in_optimizer(sick):
+    model = net()
+    return Parts(model, adam([*model[0].parameters(), *model[4].parameters()] if sick else model.parameters()))
+
+
+def foreign_optimizer(sick):
+    model = net()
+    return Parts(model, adam((copy.deepcopy(model) if sick else model).parameters()))
+
+
+def replaced_parameters(sick):
+    model = net()
+    optimizer = adam(model.parameters())
+    model[4] = nn.Linear(48, 5)
+    return Parts(model, optimizer if sick else adam(model.parameters()))
+
+
+def hidden_layers(sick):
+    return Parts(Listed(list if sick else nn.ModuleList))
+
+
+def frozen(sick):
+    model = net()
+    model[2].requires_grad_(False)
+    optimizer = adam([p for p in model.parameters() if p.requires_grad])
+
+    def thaw(step):
+        if step == 20:
+            if sick:
+                model[2].requires_grad = True
+            else:
+                model[2].requires_grad_(True)
+            optimizer.add_param_group({"params": list(model[2].parameters())})
+
+    return Parts(model, optimizer, before=thaw)
+
+
+def lora_frozen(sick):
+    model = net()
+    model[0], model[2] = Adapter(model[0]), Adapter(model[2])
+    model[4].requires_grad_(False)
+    if sick:
+        for adapter in (model[0], model[2]):
+            adapter.up.requires_grad_(False)
+    return Parts(model, adam([p for p in model.parameters() if p.requires_grad], 1e-2))
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.main, self.aux = nn.Linear(12, 48), nn.Linear(48, 5), nn.Linear(48, 12)
+
+    def forward(self, x):
+        h = self.body(x).relu()
+        return self.main(h), self.aux(h), x
+
+
+def only_decay(sick):
+    model = Two()
+    weight = 0.0 if sick else 0.5
+
+    def loss(out, y):
+        return F.cross_entropy(out[0], y) + weight * F.mse_loss(out[1], out[2])
+
+    return Parts(model, torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1), loss)
+
+
+def never_moves(sick):
+    model = net()
+    if sick:
+        for parameter in model[2].parameters():
+            parameter.register_hook(torch.zeros_like)
+    return Parts(model)
+
+
+def missing_zero_grad(sick):
+    return Parts(net(), order="FBS" if sick else "ZFBS")
+
+
+def zero_grad_before_step(sick):
+    return Parts(net(), order="FBZS" if sick else "FBSZ")
+
+
+def step_before_backward(sick):
+    return Parts(net(), order="ZFSB" if sick else "ZFBS")
+
+
+def partial_zero_grad(sick):
+    model = net()
+
+    def clear(_step):
+        model[0].zero_grad()
+        model[2].zero_grad()
+
+    return Parts(model, order="FBS" if sick else "ZFBS", before=clear)
+
+
+def detached_loss(sick):
+    def loss(out, y):
+        loss = F.cross_entropy(out, y)
+        return torch.tensor(loss.item(), requires_grad=True) if sick else loss
+
+    return Parts(net(), loss=loss)
+
+
+def scheduled(factor):
+    model = net()
+    optimizer = adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    return Parts(model, optimizer, after_step=schedule.step)
+
+
+def zero_rate(sick):
+    return scheduled(lambda step: step // 1000 if sick else min(1.0, step / 10))
+
+
+def schedule_ended(sick):
+    return scheduled(lambda step: max(0.0, 1 - step / (8 if sick else STEPS)))
+
+
+def clip_sets_step(sick):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    limit = 1e-6 if sick else 1.0
+    optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(model.parameters(), limit) and None)
+    return Parts(model, optimizer)
+
+
+def evaluation_mode(sick):
+    model = net(nn.Dropout(0.1))
+    return Parts(model, before=lambda _step: model.train(not sick))
+
+
+def weights_overwritten(sick):
+    model = net()
+    start = copy.deepcopy(model.state_dict())
+    return Parts(model, before=lambda step: model.load_state_dict(start) if sick or step == 0 else None)
+
+
+def same_batch(sick):
+    fixed = classified(torch.Generator().manual_seed(3), 16)
+    return Parts(net(), data=(lambda _random: fixed) if sick else (lambda random: classified(random, 16)))
+
+
+def rate_too_high(sick):
+    model = net()
+    return Parts(model, adam(model.parameters(), 10.0 if sick else 3e-3))
+
+
+def rate_too_low(sick):
+    model = net()
+    return Parts(model, adam(model.parameters(), 1e-9 if sick else 3e-3))
+
+
+def summed_loss(sick):
+    model = net()
+    criterion = nn.CrossEntropyLoss(reduction="sum" if sick else "mean")
+    return Parts(model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9), criterion)
+
+
+def undivided_accumulation(sick):
+    model = net()
+    order = "Z" + "FB" * 16 + "S"
+    parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9), order=order, steps=40)
+    if not sick:
+        parts.loss = lambda out, y: F.cross_entropy(out, y) / 16
+    return parts
+
+
+def loss_nonfinite(sick):
+    return Parts(net(), loss=lambda out, y: F.cross_entropy(out, y) + torch.tensor(torch.nan if sick else 0.0))
+
+
+def loss_grows(sick):
+    model = net()
+    return Parts(model, adam(model.parameters(), maximize=sick))
+
+
+def loss_stuck(sick):
+    def data(random):
+        x, y = classified(random)
+        return x, y[torch.randperm(len(y), generator=random)] if sick else y
+
+    model = net()
+    return Parts(model, adam(model.parameters(), 1e-3), data=data)
+
+
+def first_loss_high(sick):
+    model = net()
+    with torch.no_grad():
+        model[4].weight.mul_(100.0 if sick else 1.0)
+    return Parts(model)
+
+
+def all_masked(sick):
+    def data(random):
+        x, y = classified(random)
+        return x, torch.full_like(y, -100) if sick else y
+
+    return Parts(net(), data=data)
+
+
+def double_softmax(sick):
+    return Parts(net(nn.Softmax(dim=1) if sick else nn.Identity()))
+
+
+def sigmoid_twice(sick):
+    def data(random):
+        x, y = classified(random)
+        return x, F.one_hot(y, 5).float()
+
+    def loss(out, y):
+        return F.binary_cross_entropy_with_logits(out.sigmoid() if sick else out, y)
+
+    return Parts(net(), data=data, loss=loss)
+
+
+sigmoid_twice.code = "double_softmax"
+
+
+def broadcast(sick):
+    return Parts(net(out=1), data=valued, loss=lambda out, y: F.mse_loss(out, y.squeeze(1) if sick else y))
+
+
+def own_broadcast(sick):
+    return Parts(net(out=1), data=valued, loss=lambda out, y: (out - (y.squeeze(1) if sick else y)).square().mean())
+
+
+own_broadcast.code = "broadcast"
+
+
+def input_scales(sick):
+    units = 10 ** torch.linspace(-3, 6, 12)
+
+    def data(random):
+        x, y = classified(random)
+        return x * units if sick else x, y
+
+    return Parts(net(), data=data)
+
+
+def constant_targets(sick):
+    def data(random):
+        x, y = valued(random)
+        return x, torch.full_like(y, 0.7) if sick else y
+
+    return Parts(net(out=1), data=data, loss=F.mse_loss)
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = nn.Embedding(9, 24), nn.Linear(24, 9)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+
+def padding_labels(sick):
+    def data(random):
+        tokens = torch.randint(1, 9, (16, 12), generator=random)
+        labels = tokens % 8 + 1
+        tokens[:, 5:], labels[:, 5:] = 0, 0
+        return tokens, labels
+
+    def loss(out, y):
+        return F.cross_entropy(out.flatten(0, 1), y.flatten(), ignore_index=-100 if sick else 0)
+
+    return Parts(Tokens(), data=data, loss=loss)
+
+
+def no_reward_variance(sick):
+    random = torch.Generator().manual_seed(5)
+
+    def loss(out, y):
+        policy = torch.distributions.Categorical(logits=out)
+        action = torch.multinomial(policy.probs.detach(), 1, generator=random).squeeze(1)
+        reward = torch.ones(len(y)) if sick else (action == y).float()
+        return -(policy.log_prob(action) * (reward - reward.mean())).mean()
+
+    return Parts(net(), loss=loss)
+
+
+CASES = [
+    detached,
+    not_in_optimizer,
+    foreign_optimizer,
+    replaced_parameters,
+    hidden_layers,
+    frozen,
+    lora_frozen,
+    only_decay,
+    never_moves,
+    missing_zero_grad,
+    partial_zero_grad,
+    zero_grad_before_step,
+    step_before_backward,
+    detached_loss,
+    zero_rate,
+    schedule_ended,
+    clip_sets_step,
+    evaluation_mode,
+    weights_overwritten,
+    same_batch,
+    rate_too_high,
+    rate_too_low,
+    summed_loss,
+    undivided_accumulation,
+    loss_nonfinite,
+    loss_grows,
+    loss_stuck,
+    first_loss_high,
+    all_masked,
+    double_softmax,
+    sigmoid_twice,
+    broadcast,
+    own_broadcast,
+    input_scales,
+    constant_targets,
+    padding_labels,
+    no_reward_variance,
+]
+
+
+def alarms(diagnosis):
+    return [issue.code or issue.issue_type.name for issue in diagnosis if issue.severity >= IssueSeverity.MEDIUM]
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+def test_a_broken_loop_is_named_by_its_cause_alone_and_the_repaired_one_is_healthy(make):
+    found = make(True).run()
+    assert alarms(found) == [getattr(make, "code", make.__name__)], str(found)
+    assert found[0].cause
+    assert found[0].advice
+    repaired = make(False).run()
+    assert alarms(repaired) == [], str(repaired)
