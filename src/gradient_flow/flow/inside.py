@@ -40,7 +40,7 @@ class Inside:
         self._schedule = Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
-        self._warned = False
+        self._warned = self._told_of_end = False
         self._bad = False
         """Whether the last step had a gradient that was not finite."""
 
@@ -95,6 +95,14 @@ class Inside:
     def after_update(self, step: int) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]] | None:
         """What was seen in the step that is over, and how the look came about; None without one."""
         return None if self._looks is None else self._looks.after_update(step)
+
+    def news_of_end(self) -> str | None:
+        """Why there are no looks any more, told once; None otherwise."""
+        reason = "" if self._looks is None else self._looks.reason
+        if not reason or self._told_of_end:
+            return None
+        self._told_of_end = True
+        return reason
 
     def close(self) -> None:
         """No hook stays."""

@@ -103,12 +103,14 @@ class Looks:
         self.taken, self.dropped = 0, 0
         self.seconds = 0.0
         """What all looks have cost."""
-        self._free_seconds = 0.0
+        self.first_seconds = 0.0
+        """What the first three have cost, which no budget limits."""
         self.reason = ""
         """Why there are no looks any more, where there are none."""
         self.failed = False
         """Whether that is a failure of ours, of which the user is told."""
         self._because = ""
+        self._closed = False
         self._dropped_since = 0
         self._forget()
 
@@ -138,7 +140,7 @@ class Looks:
             due = self._schedule.is_due(self._last_planned, step)
             because = "schedule" if due else self._asked
             self._last_planned = step
-            if not because or step < FIRST or self._observer.is_looking or self.reason:
+            if not because or step < FIRST or self._observer.is_looking or self.reason or self._closed:
                 return
             if bad and (self._together or not _all_finite(parameters)):
                 # The weights are lost: there is nothing to see but NaN. A rank does not know that of the others'.
@@ -160,7 +162,7 @@ class Looks:
             return True
         if asked and self.taken < FREE + _ASKED:
             return True
-        spent = self.seconds - self._free_seconds
+        spent = self.seconds - self.first_seconds
         typical = self.seconds / self.taken
         return spent + typical <= self._budget * (time.perf_counter() - self._started)
 
@@ -284,7 +286,7 @@ class Looks:
             self.taken += 1
             self.seconds += self._cost
             if self.taken <= FREE:
-                self._free_seconds += self._cost
+                self.first_seconds += self._cost
             told: dict[str, Any] = {"because": self._because, "seconds": round(self._cost, 6)}
             if self._dropped_since:
                 told["dropped"] = self._dropped_since
@@ -318,7 +320,7 @@ class Looks:
         """Take every hook away, also in the middle of a look."""
         self._observer.give_up()
         self._end()
-        self.reason = self.reason or "closed."
+        self._closed = True
 
     # ---- care -----------------------------------------------------------------------------------------------------
 
