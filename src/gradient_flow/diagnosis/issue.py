@@ -299,7 +299,13 @@ class Diagnosis(Sequence[Issue]):
         ending = {"ending": self.ending.to_dict()} if self.ending is not None and told_ending else {}
         inside = {"looks": self.looks} if self.looks else {}
         inside |= {"unseen": self.unseen} if self.unseen else {}
-        return {**told, **inside, **ending, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
+        return {
+            **told,
+            **inside,
+            **ending,
+            "issues": issues,
+            **({} if self.stored is None else {"stored": dict(self.stored)}),
+        }
 
     @overload
     def __getitem__(self, index: int) -> Issue: ...

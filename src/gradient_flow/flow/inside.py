@@ -54,6 +54,11 @@ class Inside:
         """What was looked at, once there was a look."""
         return self._looks
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether hooks are on the model: the step that comes is looked at."""
+        return self._looks is not None and self._looks.is_looking
+
     def note(self, record: StepRecord) -> None:
         """A step whose numbers are there."""
         self._bad = not math.isfinite(record.norm)

@@ -124,6 +124,11 @@ class Looks:
         self._scale = 1.0
         """What the loss was multiplied with before backward."""
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is on."""
+        return self._observer.is_looking
+
     # ---- between steps --------------------------------------------------------------------------------------------
 
     def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:
