@@ -42,7 +42,7 @@ def test_the_verdict_includes_what_looks_saw_also_from_the_files(tmp_path):
     model, callback = fit(tmp_path, budget=1.0)
     assert [look["step"] for look in callback.looks] == [3, 6, 12, 25]
     found = callback.diagnose()
-    assert [(issue.issue_type, issue.layer) for issue in found][0] == (gf.IssueType.BOTTLENECK, "net.2")
+    assert (found[0].issue_type, found[0].layer) == (gf.IssueType.BOTTLENECK, "net.2")
     assert found.looks == 4
     assert str(gf.diagnose(tmp_path)) == str(found)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

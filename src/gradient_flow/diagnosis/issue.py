@@ -297,7 +297,7 @@ class Diagnosis(Sequence[Issue]):
         # What a run was told while it went on and what it is told after a good end are the same verdict.
         told_ending = self.ending is not None and self.ending.sentence
         ending = {"ending": self.ending.to_dict()} if self.ending is not None and told_ending else {}
-        inside = {"looks": self.looks} if self.looks else {}
+        inside: dict[str, Any] = {"looks": self.looks} if self.looks else {}
         inside |= {"unseen": self.unseen} if self.unseen else {}
         return {
             **told,

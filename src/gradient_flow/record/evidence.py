@@ -185,19 +185,11 @@ def evidence_of(run: Run) -> RunRecord:
     record.rate_changes = _rate_changes(steps, owners)
     record.layers = _layers(run, owners)
     record.nonfinite = _first_nonfinite(steps, record.layers)
-    newest = {probe: found for probe in run.seen if (found := _newest(run, probe)) is not None}
+    newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
     record.seen = {probe: found for probe, (_, found) in newest.items()}
     record.seen_at = {probe: step for probe, (step, _) in newest.items()}
     record.earlier_looks = partial(_earlier_looks, run)
     return record
-
-
-def _newest(run: Run, probe: str) -> tuple[int, Mapping[str, Any]] | None:
-    """The last that can be read."""
-    for step in sorted({each.step for each in run.seen[probe]}, reverse=True):
-        if found := run.found(probe, steps=(step,)):
-            return found[-1]
-    return None
 
 
 def _earlier_looks(run: Run) -> list[tuple[int, dict[str, Mapping[str, Any]]]]:
