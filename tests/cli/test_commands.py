@@ -42,7 +42,7 @@ def as_json(*arguments):
 def test_diagnose_prints_the_verdict_and_its_exit_status_follows(runs):
     good, bad = command("diagnose", runs / "good"), command("diagnose", runs / "bad" / "run.jsonl")
     assert good.exit_code == 0
-    assert "Healthy: no issue found in 40 steps." in good.output
+    assert "Healthy: no issue found in 40 steps" in good.output
     assert bad.exit_code == 1
     assert "[CRITICAL] NUMERICAL in `head.bias`, since step 30" in bad.output
     assert max(map(len, bad.output.splitlines())) <= 80

@@ -69,6 +69,11 @@ def step_with(loss):
     return run
 
 
+def train(model, optimizer, steps):
+    for step in range(steps):
+        step_with(loss_of)(model, optimizer, step)
+
+
 # ---- what models return and how they are put together -------------------------------------------------------------
 
 
@@ -253,8 +258,7 @@ def test_what_fails_in_a_hook_reaches_neither_forward_nor_backward(monkeypatch):
             model = seeded(Net)
             optimizer = sgd(model)
             with pytest.warns(gf.GradientFlowWarning, match="broken on purpose"), gf.watch(model, optimizer) as flow:
-                for step in range(8):
-                    step_with(loss_of)(model, optimizer, step)
+                train(model, optimizer, 8)
             assert len(flow.history) == 8
             assert not hooks_of(model)
 

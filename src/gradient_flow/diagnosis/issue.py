@@ -145,9 +145,21 @@ class Diagnosis(Sequence[Issue]):
     Healthy: no issue found in 200 steps.
     """
 
-    def __init__(self, issues: Iterable[Issue], *, steps: int = 0, enough: bool = True, reason: str = "") -> None:
+    def __init__(
+        self,
+        issues: Iterable[Issue],
+        *,
+        steps: int = 0,
+        enough: bool = True,
+        reason: str = "",
+        looks: int = 0,
+        unseen: str = "",
+    ) -> None:
         self.issues = tuple(sorted(issues, key=lambda issue: -issue.severity))
-        self.steps = steps
+        self.steps, self.looks = steps, looks
+        """What the verdict rests on: steps that were recorded, and looks inside the model."""
+        self.unseen = unseen
+        """What is not judged for want of looks, in a sentence; empty where that is nothing, or none were wanted."""
         self._enough = enough
         self.reason = reason
         """Why there is no verdict, where more is known than that there are too few steps."""
@@ -198,9 +210,19 @@ class Diagnosis(Sequence[Issue]):
         return self.with_ending(self._found)
 
     def with_ending(self, sentence: str) -> str:
-        """A sentence on the run, and how it ended where that is worth another."""
+        """A sentence on the run, what was not seen of it, and how it ended where that is worth another."""
         ending = "" if self.ending is None else self.ending.sentence
-        return f"{sentence} {ending}" if ending else sentence
+        return " ".join(filter(None, (sentence, self.unseen, ending)))
+
+    @property
+    def rests_on(self) -> str:
+        """`412 steps and 9 looks`.
+
+        >>> Diagnosis([], steps=60, looks=1).rests_on
+        '60 steps and 1 look'
+        """
+        looks = f" and {self.looks} {'look' if self.looks == 1 else 'looks'}" if self.looks else ""
+        return f"{self.steps} steps{looks}"
 
     @property
     def _too_little(self) -> str:
@@ -212,7 +234,7 @@ class Diagnosis(Sequence[Issue]):
     def _found(self) -> str:
         if not self.issues:
             if self._enough:
-                return f"Healthy: no issue found in {self.steps} steps."
+                return f"Healthy: no issue found in {self.rests_on}."
             return self._too_little
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
@@ -263,7 +285,9 @@ class Diagnosis(Sequence[Issue]):
             and (issue_type is None or issue.issue_type == issue_type)
             and (layer is None or layer.lower() in issue.layer.lower())
         ]
-        found = Diagnosis(kept, steps=self.steps, enough=self._enough, reason=self.reason)
+        found = Diagnosis(
+            kept, steps=self.steps, enough=self._enough, reason=self.reason, looks=self.looks, unseen=self.unseen
+        )
         found.ending = self.ending
         return found
 
@@ -274,7 +298,10 @@ class Diagnosis(Sequence[Issue]):
         # A verdict while running and one after a good end are the same.
         worth_telling = self.ending is not None and self.ending.sentence
         ending = {"ending": self.ending.to_dict()} if self.ending is not None and worth_telling else {}
-        return {**summary, **ending, "issues": issues, **({} if self.stored is None else {"stored": dict(self.stored)})}
+        inside: dict[str, Any] = {"looks": self.looks} if self.looks else {}
+        inside |= {"unseen": self.unseen} if self.unseen else {}
+        stored = {} if self.stored is None else {"stored": dict(self.stored)}
+        return {**summary, **inside, **ending, "issues": issues, **stored}
 
     @overload
     def __getitem__(self, index: int) -> Issue: ...
@@ -296,7 +323,7 @@ class Diagnosis(Sequence[Issue]):
         verdict = "Healthy, with a remark" if self.healthy else f"Not healthy ({self.status})"
         if self.failed and self._unsuspicious:
             return "\n\n".join([self.message, *map(str, self.issues)])
-        return "\n\n".join([self.with_ending(f"{verdict}: {many} in {self.steps} steps."), *map(str, self.issues)])
+        return "\n\n".join([self.with_ending(f"{verdict}: {many} in {self.rests_on}."), *map(str, self.issues)])
 
     def __repr__(self) -> str:
         return f"Diagnosis({self.status!r}, {len(self)} issues, {self.steps} steps)"
@@ -304,7 +331,9 @@ class Diagnosis(Sequence[Issue]):
 
 def _message_of(plain: Mapping[str, Any]) -> str:
     """The sentence of a verdict that was kept as plain values."""
-    message, issues, steps = (plain.get(name) for name in ("message", "issues", "steps"))
+    message, issues = plain.get("message"), plain.get("issues")
+    steps, looks = (each if type(each := plain.get(name)) is int else 0 for name in ("steps", "looks"))
+    unseen = plain.get("unseen")
     if isinstance(message, str):
         return message
     try:
@@ -312,7 +341,8 @@ def _message_of(plain: Mapping[str, Any]) -> str:
     except RunFileError:
         return str(plain.get("status"))
     enough = plain.get("status") != "insufficient_data"
-    found = Diagnosis(kept, steps=steps if type(steps) is int else 0, enough=enough)
+    unseen = unseen if isinstance(unseen, str) else ""
+    found = Diagnosis(kept, steps=steps, enough=enough, looks=looks, unseen=unseen)
     found.ending = Ending.from_dict(plain.get("ending"))
     return found.message
 

@@ -12,10 +12,10 @@ import orjson
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, RunFileError
-from gradient_flow.record.event import END
-from gradient_flow.record.export import MATRICES_FILE, STATISTICS_FILE
+from gradient_flow.record.event import END, LOOKED
+from gradient_flow.record.export import LOOKS_FILE, MATRICES_FILE, STATISTICS_FILE
 from gradient_flow.record.run import Run, load_run, run_of_lines
-from gradient_flow.record.run_lines import FILE_NAME, FORMAT_VERSION
+from gradient_flow.record.run_lines import FILE_NAME, FORMAT_VERSION, is_step
 
 _ACCEPTED: Final = f"a Flow, a Run, a run folder, or a {STATISTICS_FILE}"
 
@@ -72,17 +72,23 @@ def _lines_of_json(path: Path) -> Iterator[Mapping[str, Any]]:
         if not isinstance(matrices, dict) or not all(map(_is_matrix, matrices.values())):
             raise RunFileError(f"{str(beside)!r} is not of weight matrices: each needs `step` and `norm`.")
     home = path if matrices is data else beside
-    yield from _lines_of(data if "grad_norm" in data else None, matrices, str(path), str(home))
+    inside = path.with_name(LOOKS_FILE)
+    looks = _read_json(inside) if inside.exists() else {}
+    yield from _lines_of(data if "grad_norm" in data else None, matrices, str(path), str(home), looks)
 
 
-def run_of_statistics(statistics: Mapping[str, Any], matrices: Mapping[str, Mapping[str, Any]]) -> Run:
+def run_of_statistics(
+    statistics: Mapping[str, Any],
+    matrices: Mapping[str, Mapping[str, Any]],
+    looks: Mapping[str, Any] | None = None,
+) -> Run:
     """The run that the callback's lists are, as its files would be read."""
-    read = orjson.loads(orjson.dumps([statistics, matrices], option=orjson.OPT_SERIALIZE_NUMPY))
-    return run_of_lines(_lines_of(read[0], read[1], STATISTICS_FILE, MATRICES_FILE))
+    read = orjson.loads(orjson.dumps([statistics, matrices, looks or {}], option=orjson.OPT_SERIALIZE_NUMPY))
+    return run_of_lines(_lines_of(read[0], read[1], STATISTICS_FILE, MATRICES_FILE, read[2]))
 
 
 def _lines_of(
-    data: Mapping[str, Any] | None, matrices: Mapping[str, Any], where: str, home: str
+    data: Mapping[str, Any] | None, matrices: Mapping[str, Any], where: str, home: str, looks: Any
 ) -> Iterator[Mapping[str, Any]]:
     norms = {name: dict(zip(*_columns(home, values, "norm"), strict=True)) for name, values in matrices.items()}
     parameters = [{"name": name, "shape": None} for name in norms]
@@ -105,8 +111,19 @@ def _lines_of(
         zeros = dict.fromkeys(("zeros", "near_zero", "very_large", "inf", "neg_inf"), 0)
         rest = dict.fromkeys(("sum", "sum_abs", "min", "max"), [0.0] * len(here))
         yield {"kind": "look", "step": step, "rows": here, "norm": known, **rest, **zeros, "nan": counts}
+    yield from _lines_of_looks(looks)
     if data is not None and isinstance(data.get("ending"), dict):
         yield {"kind": END, "ending": data["ending"]}
+
+
+def _lines_of_looks(looks: Any) -> Iterator[Mapping[str, Any]]:
+    """What was seen inside the model; whatever is damaged is left out, for the rest of the record stands."""
+    each_look = looks.get("looks") if isinstance(looks, dict) else None
+    for look in each_look if isinstance(each_look, list) else ():
+        if isinstance(look, dict) and is_step(look.get("step")) and isinstance(look.get("seen"), dict):
+            for probe, found in look["seen"].items():
+                yield {"kind": "seen", "step": look["step"], "probe": probe, "found": found}
+            yield {"kind": LOOKED, "step": look["step"], "because": str(look.get("because"))}
 
 
 def _read_json(path: Path) -> Any:

@@ -23,7 +23,7 @@ from gradient_flow.diagnosis.rate_changes import after_rate_change
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
-from gradient_flow.record.event import FORENSICS, UNSUPPORTED, Event
+from gradient_flow.record.event import FORENSICS, LOOKS_ENDED, UNSUPPORTED, Event
 from gradient_flow.record.evidence import ANALYSIS, RunRecord, evidence_of
 from gradient_flow.record.plain import from_plain
 from gradient_flow.record.run import Run
@@ -33,6 +33,7 @@ NETWORK: Final = "network"
 LOOP: Final = "loop"
 """The name under which a look keeps what was seen of the loop: `LoopFacts`."""
 NOT_SUPPORTED: Final = "Not supported: nothing is judged."
+NOT_JUDGED: Final = "bottlenecks, dead units, attention and recurrence are not judged."
 WAITS: Final = "No step has been recorded yet: without an optimizer, call flow.step() before each step of your own."
 
 
@@ -41,7 +42,7 @@ def verdict(run: Run) -> Diagnosis:
     found = judge(evidence_of(run))
     elsewhere = _of_rules_elsewhere(run)
     if elsewhere:
-        found = Diagnosis([*found, *elsewhere], steps=found.steps)
+        found = Diagnosis([*found, *elsewhere], steps=found.steps, looks=found.looks, unseen=found.unseen)
     found.ending = run.ending
     stored = _stored(run)
     if stored is not None and stored.get("rule_set") != RULE_SET:
@@ -67,7 +68,21 @@ def judge(record: RunRecord) -> Diagnosis:
         issues = with_loop(issues, apply_rules(loop, LOOP_RULES, "loop"), loop)
     issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
-    return Diagnosis(issues, steps=record.steps, enough=analysed or record.steps >= ENOUGH, reason=reason)
+    enough = analysed or record.steps >= ENOUGH
+    unseen = "" if reason else _unseen(record)
+    return Diagnosis(
+        issues, steps=record.steps, enough=enough, reason=reason, looks=record.looks, unseen=unseen if enough else ""
+    )
+
+
+def _unseen(record: RunRecord) -> str:
+    """What is not judged although looks were wanted, and why."""
+    ended = next((e.data.get("reason") for e in reversed(record.events) if e.kind == LOOKS_ENDED), None)
+    if record.looks:
+        return f"Looks ended after {record.looks}: {ended}" if isinstance(ended, str) else ""
+    if isinstance(ended, str):
+        return f"No look inside, {ended.rstrip('.')}: {NOT_JUDGED}"
+    return f"No look inside yet: {NOT_JUDGED}" if record.looks_wanted and not record.seen else ""
 
 
 def network_of(record: RunRecord) -> AnalysisRecord | None:
@@ -103,11 +118,15 @@ def _seen_inside(record: RunRecord, over_time: Sequence[Issue]) -> list[Issue] |
         return consolidate(special, AnalysisRecord(steps=record.steps))
     if record.source != ANALYSIS and is_of_training(network):
         network, steps = with_steps(network, record)
-        inside = [_at_step(issue, steps) for issue in apply_rules(network, TRAINING_RULES, "analysis")]
+        inside = apply_rules(network, TRAINING_RULES, "analysis")
+        known = {_same(issue) for issue in inside if issue.step is not None and issue.step > 1}
+        inside = [_at_step(issue, steps) for issue in inside]
         # A rate that is far too high may have done its work before the first look.
         told = [issue for main in over_time for issue in (main, *main.consequences)]
         by_rate = [] if any(map(is_by_rate, inside)) else list(filter(is_by_rate, told))
-        return without_settled(consolidate([*by_rate, *inside, *special], network), network)
+        known |= set(map(_same, by_rate))
+        found = without_settled(consolidate([*by_rate, *inside, *special], network), network)
+        return _since_looks([issue if _same(issue) in known else replace(issue, step=None) for issue in found], record)
     found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
     return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))
 
@@ -121,6 +140,36 @@ def _naming_tensors(seen: Sequence[Issue], over_time: Sequence[Issue]) -> list[I
         else issue
         for issue in seen
     ]
+
+
+def _since_looks(issues: list[Issue], record: RunRecord) -> list[Issue]:
+    """Where a rule does not tell since when: since the first of the looks up to now that all show the issue."""
+    asked = {_same(issue): issue for issue in issues if issue.step is None}
+    since = dict.fromkeys(asked, record.seen_at.get(NETWORK))
+    for step, seen in reversed(record.earlier_looks() if asked else []):
+        then = _shown_at(seen, record)
+        asked = {key: issue for key, issue in asked.items() if key in then}
+        since |= dict.fromkeys(asked, step)
+        if not asked:
+            break
+    return [replace(issue, step=since[_same(issue)]) if issue.step is None else issue for issue in issues]
+
+
+def _shown_at(seen: Mapping[str, Mapping[str, Any]], record: RunRecord) -> set[tuple[IssueType, str]]:
+    """What the rules find with this look as the last. Losses and norms are those of the whole run: with hindsight."""
+    found = [issue for probe, each in seen.items() for issue in apply_probe_rules(probe, each)]
+    try:
+        network = from_plain(AnalysisRecord, seen[NETWORK])
+    except (KeyError, RunFileError):
+        network = None
+    if network is not None:
+        network, _ = with_steps(network, record)
+        found += apply_rules(network, TRAINING_RULES, "analysis")
+    return {_same(issue) for issue in found}
+
+
+def _same(issue: Issue) -> tuple[IssueType, str]:
+    return issue.issue_type, issue.layer
 
 
 def _at_step(issue: Issue, steps: Sequence[int]) -> Issue:

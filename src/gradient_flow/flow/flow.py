@@ -51,6 +51,7 @@ from gradient_flow.record.event import (
     CLIP_BEFORE_UNSCALE,
     FORENSICS,
     LOOKED,
+    LOOKS_ENDED,
     RESERVED_KINDS,
     RESUMED,
     UNSUPPORTED,
@@ -154,6 +155,7 @@ class Flow:
             self.look_inside(inside)
         settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
         header = self._header(settings) | ({"by_hand": True} if by_hand else {})
+        header |= {"looks": True} if self._inside is not None else {}
         first = is_first_rank() and not self._off
         self.describer = Describer(
             on=first and is_described(describe), config=config, scaler=scaler, attachment=attachment
@@ -415,6 +417,8 @@ class Flow:
         if self._may_be_recorded() and not self._gave_up:
             ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
             inside.plan(self.steps + 1, ours, optimizer, len(self._living()))
+        if (ended := inside.news_of_end()) is not None:
+            self._recorder.add_event(Event(kind=LOOKS_ENDED, step=self.steps, data={"reason": ended}))
 
     def _is_recorded(self, own_step: int) -> bool:
         """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""

@@ -46,6 +46,7 @@ class Inside:
         self._looks: Looks | None = None
         self._loop: LoopWatch | None = None
         self._warned: set[str] = set()
+        self._told_of_end = False
         self._bad = False
         """Whether the last step had a gradient that was not finite."""
 
@@ -58,6 +59,11 @@ class Inside:
     def looks(self) -> Looks | None:
         """What was looked at, once there was a look."""
         return self._looks
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether hooks are on the model: the step that comes is looked at."""
+        return self._looks is not None and self._looks.is_looking
 
     def note(self, record: StepRecord) -> None:
         """A step whose numbers are there."""
@@ -128,6 +134,14 @@ class Inside:
         """What was seen of the loop, if the round that is over was looked at."""
         facts = None if self._loop is None else self._loop.after_update(optimizer)
         return None if facts is None else to_plain(facts)
+
+    def news_of_end(self) -> str | None:
+        """Why there are no looks any more, told once; None otherwise."""
+        reason = "" if self._looks is None else self._looks.reason
+        if not reason or self._told_of_end:
+            return None
+        self._told_of_end = True
+        return reason
 
     def close(self) -> None:
         """No hook stays."""

@@ -28,6 +28,7 @@ from gradient_flow.errors import warn
 from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.main_module import Ending, run_as_main
+from gradient_flow.looks.schedule import FREE
 from gradient_flow.record.ending import BY_SIGNAL, FAILED, FINISHED, INTERRUPTED
 from gradient_flow.record.ending import Ending as RunEnding
 from gradient_flow.record.redact import clean_text
@@ -265,11 +266,22 @@ def summary(watched: ScriptWatch, ending: Ending) -> str:
         lines.append(f"  first bad layer: {verdict.layer}{since}")
     if len(norms):
         lines.append(f"  gradient norm: first {plain(norms[0])}, last {plain(norms[-1])}")
-    lines += _losses(flow)
+    lines += _losses(flow) + _looks(flow)
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
         folder = flow.path.parent
         lines.append(f"  run folder: {watched.shown_folder if folder == watched.folder else folder}")
     return "\n".join(lines)
+
+
+def _looks(flow: Flow) -> list[str]:
+    """How often the model was looked at from inside, and what the looks cost that no budget limits."""
+    looks = flow.looks
+    if looks is None:
+        return []
+    many = f"{min(looks.taken, FREE)} look{'s' if looks.taken > 1 else ''}"
+    cost = f", the first {many} in {1000 * looks.first_seconds:,.0f} ms" if looks.taken else ""
+    told = [f"  looks inside: {looks.taken}{cost}"] if looks.taken or not looks.reason else []
+    return told + ([f"  no further look inside: {looks.reason}"] if looks.reason else [])
 
 
 def _losses(flow: Flow) -> list[str]:

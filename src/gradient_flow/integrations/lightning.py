@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.sources import run_of_statistics
 from gradient_flow.diagnosis.verdict import verdict
-from gradient_flow.errors import InputError, MissingExtraError, check_whole, warn
+from gradient_flow.errors import InputError, MissingExtraError, check_number, check_whole, warn
+from gradient_flow.flow.inside import Inside
+from gradient_flow.looks.schedule import Schedule
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.export import (
     GLOBAL,
+    LOOKS_FILE,
     MATRICES_FILE,
     PER_MATRIX,
     STATISTICS_FILE,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     import torch
 
 PLOT_FILE = "gradient_statistics.png"
+_MOST_LOOKS: Final = 32
 
 
 class GradientStatisticsCallback(Callback):
@@ -45,6 +49,9 @@ class GradientStatisticsCallback(Callback):
     Gradients are taken after backward, unscaled and before the Trainer clips them. Every logger of the Trainer gets
     `train/grad_norm` and the other documented keys; at the end, and also after an exception or an interrupt, two JSON
     files and a plot are left in `save_dir`: by default the logger's directory, else the Trainer's root.
+
+    Some steps are looked at from inside, as by `watch`: `looks` and `budget` are those of `watch`. What was seen goes
+    into a third file and into the verdict.
     """
 
     def __init__(
@@ -52,6 +59,9 @@ class GradientStatisticsCallback(Callback):
         grad_log_every_n_steps: int = 100,
         grad_track_per_weight_matrix: bool = True,
         save_dir: str | Path | None = None,
+        *,
+        looks: bool | int | Iterable[int] = True,
+        budget: float = 0.01,
     ) -> None:
         super().__init__()
         track: Any = grad_track_per_weight_matrix
@@ -60,6 +70,9 @@ class GradientStatisticsCallback(Callback):
             raise InputError(f"`grad_track_per_weight_matrix` must be True or False, got {track!r}.")
         self.grad_track_per_weight_matrix = track
         self.save_dir = None if save_dir is None else Path(save_dir)
+        Schedule(looks)  # refused now rather than in the middle of a training
+        check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
+        self._looks, self._budget = looks, budget
         self._forget()
 
     def _forget(self) -> None:
@@ -73,6 +86,10 @@ class GradientStatisticsCallback(Callback):
         self._open: tuple[int, int, GradientTable] | None = None
         self._roles: dict[str, str] = {}
         self._parameters: dict[int, list[tuple[str, torch.Tensor]]] = {}
+        self._inside: Inside | None = None
+        self._stepped: tuple[int, torch.optim.Optimizer] | None = None
+        self.looks: list[dict[str, Any]] = []
+        """What was seen inside the model: the first look, and the last ones."""
 
     # ---- what Lightning calls -------------------------------------------------------------------------------------
 
@@ -84,6 +101,35 @@ class GradientStatisticsCallback(Callback):
             self._parameters = {}
             self._ending = None
             self._roles = parameter_roles(pl_module)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Looks inside the model begin when its weights are where they are trained."""
+        if not disabled():
+            self._guarded(lambda: self._begin_looks(pl_module))
+
+    def _begin_looks(self, pl_module: Any) -> None:
+        inside = Inside(pl_module, self._looks, self._budget)
+        self._inside = inside if inside.is_on else None
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """If a step was taken: keep what a look saw in it, and begin one if the next step is to be looked at."""
+        if self._inside is not None and self._stepped is not None:
+            self._guarded(lambda: self._look_ahead(pl_module))
+
+    def _look_ahead(self, pl_module: Any) -> None:
+        assert self._inside is not None
+        assert self._stepped is not None
+        (step, optimizer), self._stepped = self._stepped, None
+        found = self._inside.after_update(step)
+        if found is not None:
+            seen, told = found
+            self.looks.append({"step": step, "because": told["because"], "seen": seen})
+            del self.looks[1 : len(self.looks) - _MOST_LOOKS]
+        self._inside.plan(step + 1, self._parameters_of(optimizer, pl_module))
+
+    def _end_looks(self) -> None:
+        if self._inside is not None:
+            self._inside.close()
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Measure, if this is one of the steps to measure."""
@@ -99,6 +145,12 @@ class GradientStatisticsCallback(Callback):
         self._steps[which] = self._steps.get(which, 0) + 1
         # The optimizer that is furthest on sets the count; the others join its entry when they step meanwhile.
         step = max(self._steps.values())
+        if self._inside is not None:
+            self._stepped = step, optimizer
+            if self._inside.is_looking:
+                parameters, scale = self._parameters_of(optimizer, pl_module), _scale_left_in(trainer, optimizer)
+                seen = measure({name: p.grad for name, p in parameters}).unscaled(scale)
+                self._inside.before_update(optimizer, seen, parameters, scale)
         if step % self.grad_log_every_n_steps:
             return
         table = measure({name: p.grad for name, p in self._parameters_of(optimizer, pl_module)})
@@ -113,10 +165,12 @@ class GradientStatisticsCallback(Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Leave the files."""
+        self._end_looks()
         self._guarded(lambda: self._save(trainer))
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave the files also after an error or an interrupt, which they then name."""
+        self._end_looks()
         self._ending = Ending.by(exception, max(self._steps.values(), default=0))
         self._guarded(lambda: self._save(trainer))
 
@@ -132,7 +186,7 @@ class GradientStatisticsCallback(Callback):
     @property
     def run(self) -> Run:
         """What was recorded so far, as `gf.diagnose` reads it back from the JSON files."""
-        return run_of_statistics(self._told(), self.matrix_statistics)
+        return run_of_statistics(self._told(), self.matrix_statistics, {"looks": self.looks})
 
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose` of the folder with the JSON files."""
@@ -200,6 +254,8 @@ class GradientStatisticsCallback(Callback):
             write_json(folder / STATISTICS_FILE, self._told())
             if self.grad_track_per_weight_matrix:
                 write_json(folder / MATRICES_FILE, self.matrix_statistics)
+            if self.looks or (folder / LOOKS_FILE).exists():  # of an earlier run there
+                write_json(folder / LOOKS_FILE, {"looks": self.looks})
             self._plot(folder / PLOT_FILE)
         except OSError as problem:
             _warn(f"The gradient statistics cannot be written to {folder}: {problem}")

@@ -110,12 +110,14 @@ class Looks:
         self.taken, self.dropped = 0, 0
         self.seconds = 0.0
         """What all looks have cost."""
-        self._free_seconds = 0.0
+        self.first_seconds = 0.0
+        """What the first three have cost, which no budget limits."""
         self.reason = ""
         """Why there are no looks any more, where there are none."""
         self.failed = False
         """Whether it is our failure, which the user is warned about."""
         self._because = ""
+        self._closed = False
         self._dropped_since = 0
         self._forget()
         self._release()
@@ -140,6 +142,11 @@ class Looks:
         model = self._model()
         return _compiled_graphs() != 0 or (model is not None and bool(why_not(model)))
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is on."""
+        return self._observer.is_looking
+
     # ---- between steps --------------------------------------------------------------------------------------------
 
     def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:
@@ -156,7 +163,7 @@ class Looks:
             due = self._schedule.is_due(self._last_planned, step)
             because = "schedule" if due else self._asked
             self._last_planned = step
-            if not because or step < FIRST or self._observer.is_looking or self.reason:
+            if not because or step < FIRST or self._observer.is_looking or self.reason or self._closed:
                 return
             if bad and (self._together or not _all_finite(parameters)):
                 # The weights are lost: there is nothing to see but NaN. A rank does not know that of the others'.
@@ -187,7 +194,7 @@ class Looks:
             return True
         if asked and self.taken < FREE + _ASKED:
             return True
-        spent = self.seconds - self._free_seconds
+        spent = self.seconds - self.first_seconds
         typical = self.seconds / self.taken
         return spent + typical <= self._budget * (time.perf_counter() - self._started)
 
@@ -311,7 +318,7 @@ class Looks:
             self.taken += 1
             self.seconds += self._cost
             if self.taken <= FREE:
-                self._free_seconds += self._cost
+                self.first_seconds += self._cost
             told: dict[str, Any] = {"because": self._because, "seconds": round(self._cost, 6)}
             if self._dropped_since:
                 told["dropped"] = self._dropped_since
@@ -354,7 +361,7 @@ class Looks:
         self._observer.give_up()
         self._end()
         self._release()
-        self.reason = self.reason or "closed."
+        self._closed = True
 
     # ---- care -----------------------------------------------------------------------------------------------------
 

@@ -146,6 +146,7 @@ class PlaceRecords:
         for key, (values, gradients, empty) in self._ranks.items():
             place = self._places[key]
             place.rank, place.gradient_rank, place.empty_samples = map(samples.middle, (values, gradients, empty))
+        record.activations = []  # a look in a training writes again what the one before it wrote
         for found in self._bends.values():
             found[-1].first_flat_share = found[0].flat_share
             record.activations.append(found[-1])

@@ -24,6 +24,9 @@ LOOKED: Final = "looked"
 """A step was looked at from inside: `because` says why, `seconds` what it cost, `dropped` how many looks before it the
 budget did not allow."""
 
+LOOKS_ENDED: Final = "looks_ended"
+"""No look inside the model comes any more; `reason` says why."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:

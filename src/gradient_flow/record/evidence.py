@@ -7,20 +7,23 @@ long run tables are taken at even distances, and of steps the one with the large
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.record.event import Event
+from gradient_flow.record.event import LOOKED, Event
 from gradient_flow.record.look import stacked
 from gradient_flow.record.run import Run, TableSpan
 from gradient_flow.record.step_columns import StepColumns
 from gradient_flow.table.columns import INDEX, STATISTICS
 
 MOST_TABLES: Final = 64
+MOST_LOOKS: Final = 8
+"""Earlier looks that are judged, to tell since when something is so."""
 _LAST_TABLES: Final = 3
 """Always among them: whether a layer is silent now is seen in the last ones."""
 MOST_STEPS: Final = 1 << 17
@@ -124,9 +127,15 @@ class RunRecord:
     """Name of a probe → the newest of what it saw."""
     seen_at: dict[str, int] = field(default_factory=dict)
     """Name of a probe → the step of that look."""
+    earlier_looks: Callable[[], list[tuple[int, dict[str, Mapping[str, Any]]]]] = list
+    """Reads the looks before the newest, at most `MOST_LOOKS` of them: step, and what each probe saw by its name."""
     source: str = "training"
     """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
     recorded_steps: int | None = None
+    looks: int = 0
+    """How often a training was looked at from inside."""
+    looks_wanted: bool = False
+    """Whether it was to be."""
     by_hand: bool = False
     """Whether the watch has no optimizer, so that steps are recorded with `flow.step()`."""
     ranks_differ: tuple[int, int, int] | None = None
@@ -171,6 +180,8 @@ def evidence_of(run: Run) -> RunRecord:
     source = ANALYSIS if run.header.get("source") == ANALYSIS else "training"
     by_hand = run.header.get("by_hand") is True
     record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source, by_hand=by_hand)
+    record.looks = sum(event.kind == LOOKED for event in run.events)
+    record.looks_wanted = run.header.get("looks") is True
     record.totals = [_total(steps, name, at) for name, at in zip(owners.names, kept, strict=True) if len(at)]
     if "loss" in steps.names:
         record.losses = steps["loss"][np.sort(np.concatenate(kept))].tolist()
@@ -182,7 +193,20 @@ def evidence_of(run: Run) -> RunRecord:
     newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
     record.seen = {probe: found for probe, (_, found) in newest.items()}
     record.seen_at = {probe: step for probe, (step, _) in newest.items()}
+    record.earlier_looks = partial(_earlier_looks, run)
     return record
+
+
+def _earlier_looks(run: Run) -> list[tuple[int, dict[str, Mapping[str, Any]]]]:
+    """At even distances from the first on, without the newest."""
+    steps = sorted({each.step for spans in run.seen.values() for each in spans})[:-1]
+    stride = max(1, math.ceil(len(steps) / MOST_LOOKS))
+    chosen = set(steps[::stride]) | set(steps[-1:])
+    looks: dict[int, dict[str, Mapping[str, Any]]] = {step: {} for step in sorted(chosen)[-MOST_LOOKS:]}
+    for probe in list(run.seen):
+        for step, found in run.found(probe, steps=looks):
+            looks[step][probe] = found
+    return list(looks.items())
 
 
 def nonfinite_steps(steps: StepColumns) -> NDArray[np.bool_]:

@@ -27,6 +27,7 @@ _NO_METRICS: Final = ("step", "time")
 
 STATISTICS_FILE: Final = "gradient_statistics.json"
 MATRICES_FILE: Final = "gradient_statistics_weight_matrices.json"
+LOOKS_FILE: Final = "gradient_looks.json"
 
 
 def logged_metrics(record: StepRecord | GradientStats, groups: GradientTable | None) -> dict[str, float]:

@@ -7,7 +7,7 @@ read, a torn or damaged line, is left out and counted.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, overload
 
@@ -226,10 +226,12 @@ class Run:
                 self._discard(span)
         return found
 
-    def found(self, probe: str) -> list[tuple[int, Mapping[str, Any]]]:
-        """What a probe saw, with the step of each look."""
+    def found(self, probe: str, steps: Container[int] | None = None) -> list[tuple[int, Mapping[str, Any]]]:
+        """What a probe saw, with the step of each look; of these steps, where they are given."""
         results: list[tuple[int, Mapping[str, Any]]] = []
         for each in list(self.seen.get(probe, ())):
+            if steps is not None and each.step not in steps:
+                continue
             record = run_lines.whole_record(self._lines.read([each.span])[0])
             found = None if record is None else record.get("found")
             if isinstance(found, Mapping):

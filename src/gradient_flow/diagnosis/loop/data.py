@@ -210,7 +210,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
             "sure of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
-                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings usually take 0.02.",
+                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings: 0.02.",
                 "Standardise the inputs.",
             ],
             layer=output,
