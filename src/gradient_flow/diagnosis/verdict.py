@@ -62,10 +62,12 @@ def judge(record: RunRecord) -> Diagnosis:
     if seen is None:
         issues = over_time
     else:
-        issues = sorted(beside(_naming_tensors(seen, over_time), over_time), key=lambda issue: -issue.severity)
+        issues = beside(_naming_tensors(seen, over_time), over_time)
     if not analysed:
         loop = _loop_of(record)
         issues = with_loop(issues, apply_rules(loop, LOOP_RULES, "loop"), loop)
+        # Of equals that which ends a training comes first.
+        issues = sorted(issues, key=lambda issue: (-issue.severity, issue.issue_type is not IssueType.NUMERICAL))
     issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     enough = analysed or record.steps >= ENOUGH

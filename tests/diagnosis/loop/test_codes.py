@@ -257,7 +257,9 @@ def weights_overwritten(sick):
 
 def same_batch(sick):
     fixed = classified(torch.Generator().manual_seed(3), 16)
-    return Parts(net(), data=(lambda _random: fixed) if sick else (lambda random: classified(random, 16)))
+    # Made anew in each step, as an iterator that is made anew does; what a loop keeps is all of its data.
+    again = lambda _random: tuple(part.clone() for part in fixed)  # noqa: E731
+    return Parts(net(), data=again if sick else (lambda random: classified(random, 16)))
 
 
 def rate_too_high(sick):
