@@ -50,7 +50,8 @@ def test_where_looks_are_switched_off_nothing_is_said_of_them():
 def test_looks_that_end_early_are_told_of_with_the_reason(tmp_path):
     model = seeded(Net)
     optimizer = sgd(model)
-    with gf.watch(torch.compile(model, backend="eager"), optimizer, run=tmp_path / "run") as flow:
+    compiled = torch.compile(model, backend="eager")
+    with gf.watch(compiled, optimizer, run=tmp_path / "run") as flow:
         train(model, optimizer, 5)
     assert "No look inside, the model is compiled: bottlenecks" in flow.diagnose().message
     assert gf.diagnose(tmp_path / "run").message == flow.diagnose().message

@@ -13,6 +13,8 @@ from gradient_flow.diagnosis.words import percent, plain
 TARGET_RATIO: Final = 1e-3
 """An update that moves a weight by a thousandth of its size is the usual rule of thumb."""
 LARGEST_RATIO: Final = 1e-2
+_DIVERGED: Final = 30.0
+"""An update ratio beyond this tells how far a run has diverged, not which rate it would bear."""
 _HIGHEST_RATE: Final = 10.0
 """No optimizer runs with more: a run that needs it has a loss that is scaled down."""
 _HIGHEST_LIMIT: Final = 1e3
@@ -41,6 +43,8 @@ def learning_rate_at_most(rate: float | None, ratio: float) -> str:
     """From the update-to-weight ratio that was seen."""
     if rate is None or not math.isfinite(ratio) or ratio <= 0:
         return "Lower the learning rate by factors of 10 until the update ratio is near 0.001."
+    if ratio > _DIVERGED:
+        return f"Lower the learning rate a hundredfold, to {_round(rate / 100)} (now {rate:g}), and warm it up."
     return (
         f"Learning rate at most {_round(rate * LARGEST_RATIO / ratio)} (now {plain(rate)}): the update ratio is "
         f"{plain(ratio, 2)}, and stable runs stay below {LARGEST_RATIO:g}."

@@ -149,6 +149,8 @@ def _since_looks(issues: list[Issue], record: RunRecord) -> list[Issue]:
     asked = {_same(issue): issue for issue in issues if issue.step is None}
     since = dict.fromkeys(asked, record.seen_at.get(NETWORK))
     for step, seen in reversed(record.earlier_looks() if asked else []):
+        if not seen.keys() - {LOOP}:
+            continue  # a look at the loop alone shows nothing of the network
         then = _shown_at(seen, record)
         asked = {key: issue for key, issue in asked.items() if key in then}
         since |= dict.fromkeys(asked, step)

@@ -54,6 +54,7 @@ class Observer:
         self._read = reader_for_hooks()
         self._called: set[str] = set()
         """Paths of all modules that were called in any look."""
+        self._saved_hooks = False
         self._weights: GradientTable | None = None
         self._places = PlaceRecords()
         self.bind(model)
@@ -117,7 +118,8 @@ class Observer:
     @property
     def reads_saved(self) -> bool:
         """Whether something was seen, and no tensor that was saved for backward went through hooks."""
-        return bool(self._calls.called) and not self._calls.saved_tensor_hooks
+        hooked = self._saved_hooks or self._calls.saved_tensor_hooks
+        return bool(self._called or self._calls.called) and not hooked
 
     def take_seconds(self) -> float:
         """What hooks have taken since the last time."""
@@ -144,6 +146,7 @@ class Observer:
         """Take the hooks away and let go of the step's graph."""
         self._looking = self._close = False
         self._called |= self._calls.called
+        self._saved_hooks |= self._calls.saved_tensor_hooks
         self._calls.detach()
         self._calls.release()
 
