@@ -164,7 +164,7 @@ def test_the_demo_says_what_its_runs_say(demonstrated):
 
 def test_the_table_of_the_issue():
     """What started this: a rate of 1e-9 and of 10 are sick on every surface, not healthy on one of them."""
-    for rate, kind in ((1e-9, gf.IssueType.SLOW), (10.0, gf.IssueType.NUMERICAL)):
+    for rate, kind in ((1e-9, gf.IssueType.SLOW), (10.0, gf.IssueType.EXPLODING)):
         torch.manual_seed(0)
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=rate)
