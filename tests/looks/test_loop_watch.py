@@ -67,13 +67,18 @@ def test_closing_and_errors_of_the_user_leave_nothing_behind():
     before = functions()
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(RuntimeError, match="of the user"), gf.watch(model, optimizer, looks=1, describe=False):
-        for step in range(5):
-            F.cross_entropy(model(torch.randn(8, 6)), torch.arange(8) % 3).backward()
-            if step == 3:
-                assert functions() != before
-                raise RuntimeError("of the user")
-            optimizer.step()
+
+    def train():
+        with gf.watch(model, optimizer, looks=1, describe=False):
+            for step in range(5):
+                F.cross_entropy(model(torch.randn(8, 6)), torch.arange(8) % 3).backward()
+                if step == 3:
+                    assert functions() != before
+                    raise RuntimeError("of the user")
+                optimizer.step()
+
+    with pytest.raises(RuntimeError, match="of the user"):
+        train()
     assert functions() == before
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 

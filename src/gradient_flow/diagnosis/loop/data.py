@@ -59,7 +59,7 @@ def not_finite(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "loss_nonfinite",
             IssueSeverity.HIGH,
-            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps that were looked at, while gradients are.",
+            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps that were looked at; gradients are.",
             "a mean over nothing, a logarithm or a division whose result is masked afterwards.",
             ["Mask before the logarithm or the division, not after it; leave out batches without labels."],
             step=bad[0],
@@ -206,11 +206,11 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
-            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}. The model starts by being "
-            "sure of wrong answers.",
+            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}. The model starts out sure "
+            "of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
-                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; 0.02 is usual for embeddings.",
+                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings start at 0.02.",
                 "Standardise the inputs.",
             ],
             layer=output,
