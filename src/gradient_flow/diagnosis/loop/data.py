@@ -144,7 +144,7 @@ def padding(loop: Loop) -> Iterator[Issue]:
     """Padding that counts as a label."""
     calls = [(look, call) for look, call in loop.calls(*_CLASSES) if _is_padded(look, call)]
     if calls and len({look.step for look, _ in calls}) == len(loop.looks):
-        look, call = calls[-1]
+        call = calls[-1][1]
         yield issue(
             "padding_labels",
             IssueSeverity.HIGH,
@@ -206,8 +206,8 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
-            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}. The model starts out sure "
-            "of wrong answers.",
+            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}: the model starts out "
+            "sure of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
                 f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings start at 0.02.",
