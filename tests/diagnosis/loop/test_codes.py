@@ -122,6 +122,15 @@ def not_in_optimizer(sick):
     return Parts(model, adam([*model[0].parameters(), *model[4].parameters()] if sick else model.parameters()))
 
 
+def criterion_not_in_optimizer(sick):
+    model, scale = net(), nn.Parameter(torch.ones(()))
+    parameters = [*model.parameters(), *([] if sick else [scale])]
+    return Parts(model, adam(parameters), loss=lambda out, y: F.cross_entropy(out * scale, y))
+
+
+criterion_not_in_optimizer.code = "not_in_optimizer"
+
+
 def foreign_optimizer(sick):
     model = net()
     return Parts(model, adam((copy.deepcopy(model) if sick else model).parameters()))
@@ -405,6 +414,7 @@ def no_reward_variance(sick):
 CASES = [
     detached,
     not_in_optimizer,
+    criterion_not_in_optimizer,
     foreign_optimizer,
     replaced_parameters,
     hidden_layers,
