@@ -308,6 +308,8 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         return
     level, change = median(later[len(later) // 2 :]), loss_change(later)
     known = uninformed(loop)
+    if loop.calls("mse_loss") and fell_beyond_noise(losses):
+        return  # of targets there is no frequency to be learnt first
     if known is None or change < _NOT_FALLEN or not (1 - _NEAR) * known < level < (1 + _NEAR) * known:
         return
     yield issue(
