@@ -20,16 +20,14 @@ def net():
     return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
 
 
-def trained(steps=14, watched=True, fail_at=None, **more):
+def trained(steps=14, watched=True, **more):
     """The end of a training: weights, buffers, gradients, optimizer state, random numbers."""
     model = net()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     flow = gf.watch(model, optimizer, describe=False, **more) if watched else None
-    for step in range(steps):
+    for _ in range(steps):
         x = torch.randn(16, 6)
         optimizer.zero_grad()
-        if step == fail_at:
-            raise RuntimeError("of the user")
         F.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
         optimizer.step()
     state = [*model.state_dict().values(), *(p.grad for p in model.parameters()), torch.get_rng_state()]
@@ -67,16 +65,20 @@ def test_loss_functions_are_wrapped_in_a_look_alone():
 
 def test_closing_and_errors_of_the_user_leave_nothing_behind():
     before = functions()
-    with pytest.raises(RuntimeError, match="of the user"), gf.watch(net(), looks=False):
-        trained(fail_at=3, looks=1)
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    flow = gf.watch(model, optimizer, looks=1, describe=False)
-    for _ in range(3):
-        F.cross_entropy(model(torch.randn(8, 6)), torch.arange(8) % 3).backward()
-        optimizer.step()
-    assert functions() != before
-    flow.close()
+
+    def train():
+        with gf.watch(model, optimizer, looks=1, describe=False):
+            for step in range(5):
+                F.cross_entropy(model(torch.randn(8, 6)), torch.arange(8) % 3).backward()
+                if step == 3:
+                    assert functions() != before
+                    raise RuntimeError("of the user")
+                optimizer.step()
+
+    with pytest.raises(RuntimeError, match="of the user"):
+        train()
     assert functions() == before
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 

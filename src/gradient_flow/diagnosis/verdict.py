@@ -59,10 +59,7 @@ def judge(record: RunRecord) -> Diagnosis:
     analysed = record.source == ANALYSIS
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
     seen = _seen_inside(record, over_time)
-    if seen is None:
-        issues = over_time
-    else:
-        issues = beside(_naming_tensors(seen, over_time), over_time)
+    issues = over_time if seen is None else beside(_naming_tensors(seen, over_time), over_time)
     if not analysed:
         loop = _loop_of(record)
         issues = with_loop(issues, apply_rules(loop, LOOP_RULES, "loop"), loop)

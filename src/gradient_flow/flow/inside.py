@@ -151,11 +151,8 @@ class Inside:
             self._looks.close()
 
     def _tell(self) -> None:
-        seen: list[tuple[str, Looks | LoopWatch | None]] = [
-            ("inside the model", self._looks),
-            ("at the loop", self._loop),
-        ]
-        for what, looks in seen:
+        seen: dict[str, Looks | LoopWatch | None] = {"inside the model": self._looks, "at the loop": self._loop}
+        for what, looks in seen.items():
             if looks is not None and looks.failed and what not in self._warned:
                 self._warned.add(what)
                 warn(f"gradient_flow stopped looking {what} ({looks.reason}); training continues.", stacklevel=8)

@@ -188,8 +188,11 @@ def column_spread(tensors: Iterable[torch.Tensor]) -> float | None:
     return None
 
 
-def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> None:
-    """What operations next to the loss tell: a sum that nobody divides, a difference that spreads, a factor of zero."""
+def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> list[torch.Tensor]:
+    """What operations next to the loss tell: a sum that nobody divides, a difference that spreads, a factor of zero.
+
+    Returns the parameters among them.
+    """
     nodes: list[Any] = [root]
     seen = {root}
     divided, reduced = False, False
@@ -215,6 +218,8 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
                     nodes.append(child)
     if read_saved and look.loss is not None and (look.loss == 0 or look.loss != look.loss):
         look.zero_factor = _zero_factor(nodes)
+    leaves = [node.variable for node in nodes if node.name() == "torch::autograd::AccumulateGrad"]
+    return [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
 
 
 def _zero_factor(nodes: list[Any]) -> str:

@@ -44,6 +44,8 @@ _MOST_CHILDREN: Final = 32
 _MOST_SIBLINGS: Final = 16
 _DEPTH: Final = 3
 """Lists in lists that are searched for weights."""
+_MOST_STRAYS: Final = 3
+"""With more of them, the loss is computed by another network, which may be meant to stay as it is."""
 _USUALLY: Final = 0.6
 _RARELY: Final = 0.02
 """Share of elements with a gradient that a step changes, below which updates are lost."""
@@ -80,6 +82,8 @@ class LoopWatch:
         self._restore: list[Callable[[], None]] = []
         self._first: dict[str, tuple[weakref.ref[torch.Tensor], NDArray[Any]]] = {}
         """Each tensor and its sampled elements, when it was seen first."""
+        self._strays: dict[int, tuple[weakref.ref[torch.Tensor], NDArray[Any]]] = {}
+        """The same of parameters next to the loss that are neither the model's nor an optimizer's."""
         self._groups: dict[int, int] = {}
         """Optimizer → groups that it had at first."""
         self._moved: set[str] = set()
@@ -148,6 +152,7 @@ class LoopWatch:
         self._uncleared: set[str] | None = None
         self._outputs: set[Any] = set()
         self._brought: set[str] = set()
+        self._near: list[torch.Tensor] = []
         self._named = _some([(name, p) for name, p in self._model.named_parameters() if p.layout is torch.strided])
         self._after = _values(self._named)
         self._stale = _nonzero(self._named)
@@ -222,7 +227,7 @@ class LoopWatch:
                     value = None if loss is None else losses.value_of(loss)
                     look.loss = None if value is None else float(value)
                     if loss is not None and loss.grad_fn is not None:
-                        note_graph(look, loss.grad_fn, self._outputs, read_saved=self._may_read_saved())
+                        self._near = note_graph(look, loss.grad_fn, self._outputs, read_saved=self._may_read_saved())
         return self._backward_ended
 
     def _backward_ended(self) -> None:
@@ -348,8 +353,20 @@ class LoopWatch:
         facts.unheld_come_first = bool(trained and lost) and max(lost) < min(trained)
         facts.frozen = _names(self._frozen_by_mistake(optimizer, parameters, held))
         facts.hidden = _names(name for name, own in hidden_weights(model) if _get_gradients(own, ours, held))
+        strays = [p for p in self._near if id(p) not in ours and id(p) not in held]
+        facts.strays = [str(tuple(p.shape)) for p in strays if self._rests(p)] if len(strays) <= _MOST_STRAYS else []
         facts.adapters = list(adapters(parameters))[:MOST_NAMES]
         facts.switching = sum(map(_switches, model.modules()))
+
+    def _rests(self, stray: torch.Tensor) -> bool:
+        """Whether a parameter that nobody knows is as it was when it was seen first, some steps ago."""
+        now = _values([("", stray)]).get("")
+        known = self._strays.get(id(stray))
+        if now is None or known is None or known[0]() is not stray:
+            if now is not None and len(self._strays) < MOST_NAMES:
+                self._strays[id(stray)] = (weakref.ref(stray), now)
+            return False
+        return np.array_equal(known[1], now)
 
     def _frozen_by_mistake(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, nn.Parameter]], held: Mapping[int, str]
@@ -389,7 +406,7 @@ class LoopWatch:
         self._look = None
         while self._restore:
             self._restore.pop()()
-        self._named, self._outputs = [], set()
+        self._named, self._outputs, self._near = [], set(), []
         self._step_before = None
 
     def close(self) -> None:

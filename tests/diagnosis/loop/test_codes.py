@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 import gradient_flow as gf
 from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.verdict import judge
+from gradient_flow.record.evidence import RunRecord, Series
 
 STEPS = 70
 
@@ -118,6 +120,15 @@ def detached(sick):
 def not_in_optimizer(sick):
     model = net()
     return Parts(model, adam([*model[0].parameters(), *model[4].parameters()] if sick else model.parameters()))
+
+
+def criterion_not_in_optimizer(sick):
+    model, scale = net(), nn.Parameter(torch.ones(()))
+    parameters = [*model.parameters(), *([] if sick else [scale])]
+    return Parts(model, adam(parameters), loss=lambda out, y: F.cross_entropy(out * scale, y))
+
+
+criterion_not_in_optimizer.code = "not_in_optimizer"
 
 
 def foreign_optimizer(sick):
@@ -405,6 +416,7 @@ def no_reward_variance(sick):
 CASES = [
     detached,
     not_in_optimizer,
+    criterion_not_in_optimizer,
     foreign_optimizer,
     replaced_parameters,
     hidden_layers,
@@ -456,3 +468,49 @@ def test_a_broken_loop_is_named_by_its_cause_alone_and_the_repaired_one_is_healt
     assert found[0].advice
     repaired = make(False).run()
     assert alarms(repaired) == [], str(repaired)
+
+
+def test_a_head_trained_on_a_body_that_is_not_frozen_is_a_remark():
+    model = net()
+    optimizer = torch.optim.Adam(model[4].parameters(), lr=1e-2)
+    found = Parts(model, optimizer, before=lambda _step: model.zero_grad()).run()
+    assert [(issue.code, issue.severity) for issue in found] == [("not_in_optimizer", IssueSeverity.LOW)]
+
+
+def test_two_players_of_a_game_and_their_constant_labels_are_no_fault():
+    torch.manual_seed(0)
+    maker, critic = nn.Sequential(nn.Linear(4, 24), nn.ReLU(), nn.Linear(24, 12)), net(out=1)
+    model = nn.ModuleList([maker, critic])
+    first, second = (torch.optim.Adam(each.parameters(), lr=1e-3) for each in (maker, critic))
+    loss = F.binary_cross_entropy_with_logits
+    with gf.watch(model, [first, second], describe=False) as flow:
+        for _ in range(40):
+            made, real = maker(torch.randn(32, 4)), torch.randn(32, 12)
+            second.zero_grad()
+            (loss(critic(real), torch.ones(32, 1)) + loss(critic(made.detach()), torch.zeros(32, 1))).backward()
+            second.step()
+            first.zero_grad()
+            loss(critic(made), torch.ones(32, 1)).backward()  # and leaves gradients in the critic, which clears them
+            first.step()
+    assert not [issue for issue in flow.diagnose() if issue.code]
+
+
+def test_an_optimizer_that_never_steps_is_named():
+    model = net()
+    head, body = torch.optim.Adam(model[4].parameters()), torch.optim.Adam(model[:4].parameters())
+    with gf.watch(model, [head, body], describe=False) as flow:
+        for _ in range(40):
+            x, y = classified(None)
+            head.zero_grad()
+            body.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            head.step()
+    assert alarms(flow.diagnose()) == ["never_moves"]
+
+
+def test_ranks_that_differ_reach_the_verdict():
+    record = RunRecord(
+        totals=[Series(name="model", steps=list(range(1, 31)), norms=[1.0] * 30)], ranks_differ=(11, 2, 3)
+    )
+    (found,) = judge(record)
+    assert (found.code, found.step, found.evidence["steps"]) == ("ranks_differ", 11, 2)

@@ -59,7 +59,7 @@ def not_finite(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "loss_nonfinite",
             IssueSeverity.HIGH,
-            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps that were looked at, while gradients are.",
+            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps that were looked at; gradients are.",
             "a mean over nothing, a logarithm or a division whose result is masked afterwards.",
             ["Mask before the logarithm or the division, not after it; leave out batches without labels."],
             step=bad[0],
@@ -144,7 +144,7 @@ def padding(loop: Loop) -> Iterator[Issue]:
     """Padding that counts as a label."""
     calls = [(look, call) for look, call in loop.calls(*_CLASSES) if _is_padded(look, call)]
     if calls and len({look.step for look, _ in calls}) == len(loop.looks):
-        _look, call = calls[-1]
+        call = calls[-1][1]
         yield issue(
             "padding_labels",
             IssueSeverity.HIGH,
@@ -206,11 +206,11 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
-            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}. The model starts by being "
+            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}: the model starts out "
             "sure of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
-                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings: 0.02.",
+                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings start at 0.02.",
                 "Standardise the inputs.",
             ],
             layer=output,
@@ -308,6 +308,8 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         return
     level, change = median(later[len(later) // 2 :]), loss_change(later)
     known = uninformed(loop)
+    if loop.calls("mse_loss") and fell_beyond_noise(losses):
+        return  # of targets there is no frequency to be learnt first
     if known is None or change < _NOT_FALLEN or not (1 - _NEAR) * known < level < (1 + _NEAR) * known:
         return
     yield issue(

@@ -98,6 +98,8 @@ class LoopFacts:
     """Tensors that an optimizer holds and the model does not have."""
     unheld: list[str] = field(default_factory=list)
     """Trainable, in no optimizer, given a gradient, and never moved."""
+    strays: list[str] = field(default_factory=list)
+    """Shapes of parameters next to the loss that are neither the model's nor an optimizer's, and never move."""
     unheld_share: float = 0.0
     """Their share of all trainable elements."""
     unheld_come_first: bool = False

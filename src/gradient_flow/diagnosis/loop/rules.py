@@ -8,7 +8,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data, order, sizes, trained
-from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop.context import Loop, module_of
 
 _T = IssueType
 LoopRule = Callable[[Loop], Iterable[Issue]]
@@ -154,6 +154,9 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
 
 
 def _explains(main: Issue, other: Issue) -> bool:
+    if main.code == "not_in_optimizer" and other.issue_type is _T.DISCONNECTED:
+        # Gradients do come to these: those of the optimizer's parameters alone were measured.
+        return other.layer in map(module_of, main.evidence.get("parameters", ())) or main.severity > IssueSeverity.LOW
     if main.severity == IssueSeverity.LOW < other.severity or other.origin:
         return False
     if main.code in ("never_moves", "only_decay") and "dead_share" in other.evidence:

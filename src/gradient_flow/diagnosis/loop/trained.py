@@ -18,6 +18,17 @@ _LEAST_STEPS: Final = 40
 def unheld(loop: Loop) -> Iterator[Issue]:
     """Trainable parameters that get gradients, and that no optimizer moves."""
     facts = loop.facts
+    if facts.strays and loop.looks and facts.held:
+        yield issue(
+            "not_in_optimizer",
+            IssueSeverity.HIGH,
+            f"the loss has parameters of its own, of shape {', '.join(facts.strays)}: they get gradients, are in no "
+            "optimizer, and never move.",
+            "a loss function with parameters (a temperature, centres, weights of tasks) that no optimizer was given.",
+            ["Give them to the optimizer: `[*model.parameters(), *criterion.parameters()]`."],
+            shapes=facts.strays,
+            step=1,
+        )
     if not facts.unheld or facts.taken < 2:
         return
     layer, told = module_of(facts.unheld[0]), {"parameters": facts.unheld, "strangers": facts.strangers}
