@@ -93,7 +93,8 @@ class Recorder:
         self.sinks: list[Sink] = []
         self._header = {"kind": "header", "format": FORMAT_VERSION, **header}
         self._open: deque[OpenStep] = deque()
-        self._looks: list[list[dict[str, Any]]] = []
+        self._looks: dict[str, list[dict[str, Any]]] = {}
+        """Lines of looks by the name of the probe; empty for tables."""
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self.about: dict[str, Any] = {}
         self._file_run: Run | None = None
@@ -147,7 +148,7 @@ class Recorder:
         if self._file_run is not None:
             self._file_run.update()
             return self._file_run
-        looks = [line for lines in self._looks for line in lines]
+        looks = sorted((line for lines in self._looks.values() for line in lines), key=lambda line: int(line["step"]))
         header = {**self._header, "parameters": self.known.described}
         events = [event.to_line() for event in self._events]
         about = [{"kind": ABOUT, **self.about}] if self.about else []
@@ -183,10 +184,12 @@ class Recorder:
         return lines
 
     def _remember(self, lines: list[dict[str, Any]]) -> None:
-        """Without a file, looks are kept at even distances, and the last one."""
-        self._looks.append(lines)
-        if len(self._looks) > 2 * MOST_TABLES:
-            self._looks = [*self._looks[:-1:2], self._looks[-1]]
+        """Without a file, tables are kept at even distances, and so is what each probe saw; of each the last one."""
+        for line in lines:
+            kept = self._looks.setdefault(str(line.get("probe", "")), [])
+            kept.append(line)
+            if len(kept) > 2 * MOST_TABLES:
+                kept[:] = [*kept[:-1:2], kept[-1]]
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self.writer is not None:
