@@ -126,7 +126,19 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         follows = [issue for issue in mains if issue.code in _FOLLOWS]
         mains = [issue for issue in mains if issue not in follows]
         left[left.index(causes[0])] = replace(causes[0], consequences=(*causes[0].consequences, *follows))
-    return sorted([*mains, *left], key=lambda issue: -issue.severity)
+    return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
+
+
+def _one_per_code(issues: Sequence[Issue]) -> list[Issue]:
+    """Of several issues of one cause, in order of severity, the first takes in the others."""
+    kept: list[Issue] = []
+    for issue in issues:
+        same = next((i for i, main in enumerate(kept) if issue.code and main.code == issue.code), None)
+        if same is None:
+            kept.append(issue)
+        else:
+            kept[same] = _with(kept[same], issue)
+    return kept
 
 
 def _because(shown: Issue, main: Issue) -> Issue:
