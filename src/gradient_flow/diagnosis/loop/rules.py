@@ -77,7 +77,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "rate_too_high": _BROKEN | _QUIET | _ATTENTION,
     "summed_loss": _BROKEN | _QUIET | _ATTENTION,
     "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
-    "first_loss_high": frozenset({_T.EXPLODING, _T.SATURATION, _T.UNSTABLE, _T.ENTROPY_COLLAPSE}),
+    "first_loss_high": frozenset({_T.UNSTABLE}),
     "loss_nonfinite": _QUIET,
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,12 +16,29 @@ from gradient_flow.diagnosis.network.updates import has_converged
 from gradient_flow.diagnosis.robust import is_solved
 from gradient_flow.record.evidence import RunRecord, Series
 
-RULES: Final = tuple(
-    rule for rule in NETWORK_RULES if rule not in (stability.unstable_norm, levels.coefficient_of_variation)
-)
-"""In a training norms are judged against those around them, which rules on steps do."""
+_SETTLING: Final = 5
+"""First steps, whose norms are larger in most trainings."""
+_WINDOW: Final = 64
+_KNOWS: Final = 0.3
+"""Share of the loss of a guess."""
+_SMALL: Final = 0.1
+"""A loss of targets of ordinary size."""
 _LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY})
 """A fault whatever the loss is."""
+
+
+def unstable_norm(network: AnalysisRecord) -> Iterator[Issue]:
+    """Spikes and noise in the last steps. In a long training norms far apart have nothing to do with each other."""
+    first = max(_SETTLING, len(network.norms) - _WINDOW)
+    for issue in stability.unstable_norm(replace(network, norms=network.norms[first:])):
+        yield replace(issue, step=None if issue.step is None else issue.step + first)
+
+
+RULES: Final = tuple(
+    unstable_norm if rule is stability.unstable_norm else rule
+    for rule in NETWORK_RULES
+    if rule is not levels.coefficient_of_variation
+)
 
 
 def is_of_training(network: AnalysisRecord) -> bool:
@@ -61,11 +78,21 @@ def with_steps(network: AnalysisRecord, record: RunRecord) -> tuple[AnalysisReco
 
 def without_settled(issues: Sequence[Issue], network: AnalysisRecord) -> list[Issue]:
     """What counts in a training that has done its work: units may saturate, gradients be small, updates be noise."""
-    if is_solved(network.losses):
+    if _has_solved_it(network):
         return [issue for issue in issues if issue.issue_type in _LASTING]
     if network.losses and has_converged(network):
         return [issue for issue in issues if issue.severity > IssueSeverity.LOW or issue.issue_type in _LASTING]
     return list(issues)
+
+
+def _has_solved_it(network: AnalysisRecord) -> bool:
+    """Whether the loss is next to nothing, and not only far below a first one that was far too high."""
+    if not is_solved(network.losses):
+        return False
+    if network.optimizer == "LBFGS":
+        return True  # with a line search it takes no step that does not lower the loss
+    most = _KNOWS * math.log(max(2, network.classes)) if network.classes is not None else _SMALL
+    return max(loss for loss in network.losses[-3:] if math.isfinite(loss)) < most
 
 
 def _losses(series: Series) -> list[float]:
