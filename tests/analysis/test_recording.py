@@ -123,7 +123,7 @@ def test_a_failing_probe_rule_does_not_end_an_analysis(monkeypatch):
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
     analyzer = gf.TransformerAnalyzer(layer)
-    with pytest.warns(gf.GradientFlowWarning, match="attention rules.*failed and is left out"):
+    with pytest.warns(gf.GradientFlowWarning, match="attention rules.*failed and was skipped"):
         issues, stats = analyzer.analyze(lambda: torch.randn(4, 6, 16), lambda output: output.square().mean(), steps=2)
     assert stats is not None
     assert isinstance(issues, list)

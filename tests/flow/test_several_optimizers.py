@@ -105,7 +105,9 @@ def test_two_networks_on_different_scales_are_no_fault():
         for x in batches(60):
             step(model["actor"], optimizers[0], x, scale=1e-6)
             step(model["critic"], optimizers[1], x)
-    assert [issue for issue in flow.diagnose() if issue.issue_type.name not in ("SLOW",)] == []
+    assert [
+        issue for issue in flow.diagnose() if issue.severity > gf.IssueSeverity.LOW and issue.issue_type.name != "SLOW"
+    ] == []
 
 
 def test_a_bad_step_is_compared_with_the_steps_of_its_own_optimizer():

@@ -108,12 +108,13 @@ def test_a_watched_run_reads_back_as_it_was(tmp_path):
         assert run.table(step).names == tables[step].names
         np.testing.assert_allclose(run.table(step).rows, tables[step].rows, rtol=2e-7)
         np.testing.assert_allclose(run.layers(step)["update_ratio"], ratios[step], rtol=1e-5)
-    assert [event.kind for event in run.events] == ["end"]
+    assert [event.kind for event in run.events if event.kind != "looked"] == ["end"]
 
 
 def test_records_come_in_the_order_they_were_written(tmp_path):
     trained(tmp_path, steps=3, layers_every=2)
-    kinds = [(record["kind"], record.get("step")) for record in gf.load_run(tmp_path).records]
+    records = [record for record in gf.load_run(tmp_path).records if record["kind"] not in ("seen", "looked")]
+    kinds = [(record["kind"], record.get("step")) for record in records]
     written = [
         ("header", None),
         ("about", None),

@@ -100,13 +100,14 @@ class Inside:
                 zero=self._zero,
             )
             looks = self._looks
-            self._loop = LoopWatch(
-                self._model,
-                self._schedule,
-                self._budget,
-                compiled=looks.is_compiled,
-                reads_saved=lambda: looks.reads_saved,
-            )
+            if not several_ranks():  # its clock is that of one rank, and no rank may look alone
+                self._loop = LoopWatch(
+                    self._model,
+                    self._schedule,
+                    self._budget,
+                    compiled=looks.is_compiled,
+                    reads_saved=lambda: looks.reads_saved,
+                )
         self._looks.plan(step, parameters, bad=self._bad)
         if self._loop is not None:
             self._loop.plan(step, optimizer, optimizers)

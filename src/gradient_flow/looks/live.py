@@ -140,7 +140,7 @@ class Looks:
     def is_compiled(self) -> bool:
         """Whether there is compiled code around that a hook, or a wrapped function, would have compiled anew."""
         model = self._model()
-        return _compiled_graphs() != 0 or (model is not None and bool(why_not(model)))
+        return _compiled_graphs() != self._graphs or (model is not None and bool(why_not(model)))
 
     @property
     def is_looking(self) -> bool:

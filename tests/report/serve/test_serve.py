@@ -560,7 +560,9 @@ def test_the_page_grows_while_a_script_trains(browser, tmp_path):  # noqa: F811
     command = [sys.executable, str(script), str(runs / "training"), "100"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with served(runs) as server, subprocess.Popen(command, env=environment) as training:
-        until(lambda: (runs / "training" / "run.jsonl").exists() and get(server, "/api/run/training")["series"]["step"])
+        file = runs / "training" / "run.jsonl"  # a first step stands in it
+        until(lambda: file.exists() and b'"step"' in file.read_bytes())
+        until(lambda: get(server, "/api/run/training")["series"]["step"])
         browser.open(f"{server.url}#run=training")
         loaded = browser.js("return performance.timeOrigin")
 
