@@ -26,7 +26,7 @@ def measure_in_training(job: Job) -> Record:
     return measure(job, findings_in_training)
 
 
-def measure(job: Job, read: Callable[[Case, Setup | Program], list[Finding]] = findings) -> Record:
+def measure(job: Job, read: Callable[[Case, Setup | Program], list[Finding]] | None = None) -> Record:
     """Build one case and let the tool look at it; a crash of either is a result too."""
     name, seed = job
     case = CASES[name]
@@ -35,7 +35,7 @@ def measure(job: Job, read: Callable[[Case, Setup | Program], list[Finding]] = f
     try:
         setup = case.make(seed)
         known["layers"] = layers_of(setup.model)
-        found = tuple(read(case, setup))
+        found = tuple((read or findings)(case, setup))
         return Record(**known, findings=found, seconds=time.perf_counter() - started)
     except Exception:  # whatever a tool does must not end the validation of the others
         return Record(**known, error=traceback.format_exc(), seconds=time.perf_counter() - started)

@@ -92,7 +92,7 @@ class Flow:
         Tool.seen["open"] = False
 
     def diagnose(self):
-        issue = SimpleNamespace(**{**vars(ISSUE), "cause": "zero_rate"})
+        issue = SimpleNamespace(**{**vars(ISSUE), "code": "zero_rate"})
         return [] if Tool.seen["open"] else [issue]
 
 
