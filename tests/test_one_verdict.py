@@ -107,7 +107,7 @@ def plain(diagnosis):
 
 def words(text):
     """The words of a text that was wrapped and marked up."""
-    return re.sub(r"[^\w.]+", " ", text)
+    return re.sub(r"[^\w.]+", " ", text).lower()  # a sentence of its own begins with a capital
 
 
 def assert_every_surface_says(expected, folder):
