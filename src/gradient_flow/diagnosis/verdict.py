@@ -63,8 +63,7 @@ def judge(record: RunRecord) -> Diagnosis:
     if not analysed:
         loop = _loop_of(record)
         issues = with_loop(issues, apply_rules(loop, LOOP_RULES, "loop"), loop)
-        # Of equals that which ends a training comes first.
-        issues = sorted(issues, key=lambda issue: (-issue.severity, issue.issue_type is not IssueType.NUMERICAL))
+        issues = sorted(issues, key=_rank)
     issues = _with_origin(after_rate_change(issues, record), record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     enough = analysed or record.steps >= ENOUGH
@@ -72,6 +71,11 @@ def judge(record: RunRecord) -> Diagnosis:
     return Diagnosis(
         issues, steps=record.steps, enough=enough, reason=reason, looks=record.looks, unseen=unseen if enough else ""
     )
+
+
+def _rank(issue: Issue) -> tuple[int, bool, bool]:
+    """Of equals that which ends a training comes first, and a first loss after what makes it high."""
+    return -issue.severity, issue.issue_type is not IssueType.NUMERICAL, issue.code == "first_loss_high"
 
 
 def _unseen(record: RunRecord) -> str:
