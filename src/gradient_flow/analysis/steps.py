@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from gradient_flow.capture.module_calls import tensors_in
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.errors import InputError
 from gradient_flow.looks.observer import Observer
+from gradient_flow.looks.probe import Probe
 from gradient_flow.table import measure, samples
 
 if TYPE_CHECKING:
@@ -30,15 +31,6 @@ _BAD_STEPS: Final = 3
 _LEAST_LOOKS: Final = 3
 _ONE_IN: Final = 7
 """Steps watched: the first ones, then every Nth of a longer analysis."""
-
-
-class Probe(Protocol):
-    """A special measurement beside the general one."""
-
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *_: Any) -> Any: ...
-    def after_step(self, inputs: Any, output: Any) -> None:
-        """Once per step, after backward."""
 
 
 def run_steps(

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from gradient_flow.analysis.recording import analysis_run
-from gradient_flow.analysis.steps import Probe, gradient_field, input_jacobian, run_steps
+from gradient_flow.analysis.steps import gradient_field, input_jacobian, run_steps
 from gradient_flow.config import Default, passed
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
 from gradient_flow.diagnosis.verdict import NETWORK, verdict
 from gradient_flow.errors import ConfigError, InputError
 from gradient_flow.looks.found import found_by
+from gradient_flow.looks.probe import Probe
 from gradient_flow.probes.field.coherence import FlowCoherence
 from gradient_flow.record.plain import to_plain
 

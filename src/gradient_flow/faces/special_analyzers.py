@@ -9,12 +9,12 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gradient_flow.analysis.steps import Probe
 from gradient_flow.config import Default, passed
 from gradient_flow.diagnosis.issue import Issue
 from gradient_flow.errors import check_number
 from gradient_flow.faces.analyzers import GradientFlowAnalyzer, InputFn, LossFn, say, summary
 from gradient_flow.looks.found import found_by, policy_head
+from gradient_flow.looks.probe import Probe
 
 _RADIUS, _BAND = Default(0.9), Default(0.15)
 _ENTROPY, _DIVERSITY = Default(0.5), Default(0.3)

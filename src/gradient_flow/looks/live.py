@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.verdict import NETWORK
 from gradient_flow.looks.found import found_by, policy_head
 from gradient_flow.looks.observer import Observer
+from gradient_flow.looks.probe import Probe
 from gradient_flow.looks.schedule import FIRST, FREE, Schedule
 from gradient_flow.looks.triggers import Triggers
 from gradient_flow.probes.attention.probe import AttentionProbe
@@ -39,27 +40,6 @@ _ASKED: Final = 3
 """Looks that were asked for by what happened and are taken whatever they cost."""
 _BLIND: Final = 2
 """Looks in which no hook fires before it is taken for granted that none will."""
-
-
-class Probe(Protocol):
-    """A probe, as it is used here."""
-
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *_: Any) -> Any: ...
-    def bind(self, model: nn.Module) -> None:
-        """Take up the model, until `release`."""
-
-    def release(self) -> None:
-        """Hold on to nothing of it."""
-
-    def listen(self, listening: bool) -> None:
-        """Whether the forwards that come are of interest."""
-
-    def after_step(self, inputs: Any, output: Any) -> None:
-        """Once per look, after backward."""
-
-    def result(self) -> Any:
-        """What was found so far."""
 
 
 class Looks:
