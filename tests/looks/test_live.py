@@ -266,6 +266,18 @@ def test_a_jump_of_the_learning_rate_asks_for_a_look():
     assert told == {3: "schedule", 7: "the learning rate changed"}
 
 
+def test_a_look_that_was_asked_for_comes_however_many_the_schedule_took_before():
+    """A slow machine takes more scheduled looks within the budget: what happens later is looked at all the same."""
+    model = seeded(Net)
+    optimizer = sgd(model)
+    with gf.watch(model, optimizer, looks=range(3, 12), budget=1.0) as flow:
+        train(model, optimizer, 13)
+        flow.looks._budget = 1e-9
+        optimizer.param_groups[0]["lr"] *= 10
+        train(model, optimizer, 3)
+    assert looked(flow) == [*range(3, 12), 15]
+
+
 # ---- care ---------------------------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ MOST_LOOKS: Final = 8
 """Looks that the numbers of a look are about: the first, and the last ones."""
 _ASKED: Final = 3
 """Looks that were asked for by what happened and are taken whatever they cost."""
+_SCHEDULE: Final = "schedule"
 _BLIND: Final = 2
 """Looks in which no hook fires before it is taken for granted that none will."""
 
@@ -88,6 +89,7 @@ class Looks:
         self._blind = 0
         self._cost = 0.0
         self.taken, self.dropped = 0, 0
+        self._asked_taken = 0
         self.seconds = 0.0
         """What all looks have cost."""
         self.first_seconds = 0.0
@@ -101,6 +103,10 @@ class Looks:
         self._dropped_since = 0
         self._forget()
         self._release()
+
+    def __repr__(self) -> str:
+        ended = f", ended: {self.reason}" if self.reason else ""
+        return f"<{self.taken} looks, {self.dropped} dropped, {self.seconds:.3f} s{ended}>"
 
     def _forget(self) -> None:
         self._over = self._heard = False
@@ -141,7 +147,7 @@ class Looks:
         """
         with self._guarded():
             due = self._schedule.is_due(self._last_planned, step)
-            because = "schedule" if due else self._asked
+            because = _SCHEDULE if due else self._asked
             self._last_planned = step
             if not because or step < FIRST or self._observer.is_looking or self.reason or self._closed:
                 return
@@ -172,7 +178,7 @@ class Looks:
         """Whether the budget allows another look."""
         if self._together or self.taken < FREE:
             return True
-        if asked and self.taken < FREE + _ASKED:
+        if asked and self._asked_taken < _ASKED:
             return True
         spent = self.seconds - self.first_seconds
         typical = self.seconds / self.taken
@@ -296,6 +302,7 @@ class Looks:
                         about = {"layer": policy_head(network, stats.valid_actions)} if name == "policy" else {}
                         seen[name] = found_by(stats, **about)
             self.taken += 1
+            self._asked_taken += self._because != _SCHEDULE
             self.seconds += self._cost
             if self.taken <= FREE:
                 self.first_seconds += self._cost
