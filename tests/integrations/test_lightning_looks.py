@@ -40,7 +40,7 @@ def fit(folder, **settings):
 
 def test_the_verdict_includes_what_looks_saw_also_from_the_files(tmp_path):
     model, callback = fit(tmp_path, budget=1.0)
-    assert [look["step"] for look in callback.looks] == [3, 6, 12, 25]
+    assert [look["step"] for look in callback.looks] == [3, 6, 13, 26]
     found = callback.diagnose()
     assert (found[0].issue_type, found[0].layer) == (gf.IssueType.BOTTLENECK, "net.2")
     assert found.looks == 4

@@ -54,15 +54,21 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
         step=bad.step,
         message=f"gradients became NaN or Inf{counts}{more}.",
         evidence={"layers": list(bad.layers), "nan": nan, "inf": inf, "norms_before": before[-3:]},
-        cause="the run diverged: the norm had been rising."
-        if rising
-        else "a single operation or batch: the norms before it are normal.",
+        cause=_cause_of_nonfinite(rising=rising, first=not before),
         advice=[
             _lower_rate(record, own[0].name if own else "") if rising else "Look at the batch of that step.",
             "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and the line of code.",
             KEEP_OUT,
         ],
     )
+
+
+def _cause_of_nonfinite(*, rising: bool, first: bool) -> str:
+    if rising:
+        return "the run diverged: the norm had been rising."
+    if first:
+        return "the first batch, the initial weights, or an operation: it was so from the first step on."
+    return "a single operation or batch: the norms before it are normal."
 
 
 def trends(record: RunRecord) -> Iterator[Issue]:

@@ -68,7 +68,7 @@ def watch(
         again: what to do with a folder that has a run already: `"append"` continues it, as after a checkpoint;
             `"number"` writes to `first-2`.
         looks: some steps are seen from inside as well, as the analyzers see theirs: values and gradients between
-            modules, dead units, attention, recurrence. True for steps 3, 6, 12, 25, 50, 100 and so on, a number for
+            modules, dead units, attention, recurrence. True for steps 3, 6, 13, 26, 51, 100 and so on, a number for
             every Nth step, a list for these steps, False for none.
         budget: the share of the training time that looks may take, beyond the first three; the others are dropped
             while it is used up. 0 switches looks off.

@@ -24,6 +24,7 @@ from gradient_flow.capture import loss_functions, losses
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import local_part
+from gradient_flow.diagnosis.loop.context import ENOUGH
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook
 from gradient_flow.looks.loop_data import column_spread, fingerprint, loss_call, note_graph, padding
 from gradient_flow.looks.schedule import FIRST, Schedule
@@ -32,9 +33,9 @@ from gradient_flow.table import GradientTable
 _SAMPLE: Final = 64
 """Elements of each tensor that are compared."""
 _MOST_TENSORS: Final = 400
-_FREE: Final = 9
+_FREE: Final = 10
 """Looks that are taken whatever they cost: about a millisecond for a small model."""
-_AGAIN: Final = (1, 4, 6)
+_AGAIN: Final = (1, 3, 5, 7)
 """After these looks the next step is looked at too: whether batches repeat is seen in neighbours."""
 _MOST_CALLS: Final = 8
 _MOST_STEPS: Final = 16
@@ -101,6 +102,9 @@ class LoopWatch:
         self._kept: dict[str, int] = {}
         """Tensor → looks in which its gradient was not cleared."""
         self._eval: dict[str, int] = {}
+        """Module in evaluation mode → looks in a row."""
+        self._all_frozen: dict[int, list[str]] = {}
+        """Optimizer → its parameters, where all of them are frozen while it steps."""
         self._batch: list[weakref.ref[torch.Tensor]] = []
         """The tensors of the last batch that was seen, as long as they live."""
         self._look: LoopLook | None = None
@@ -186,11 +190,14 @@ class LoopWatch:
                 return
             self._compare_with_step_before()
             look.evaluating = not (self._model.training or module.training)
-            for name, part in self._model.named_modules():
-                if _switches(part) and not part.training:
-                    own = list(part.parameters(recurse=False))
-                    if look.evaluating or any(p.requires_grad for p in own):
-                        self._eval[name] = self._eval.get(name, 0) + 1
+            resting = [
+                name
+                for name, part in self._model.named_modules()
+                if _switches(part)
+                and not part.training
+                and (look.evaluating or any(p.requires_grad for p in part.parameters(recurse=False)))
+            ]
+            self._eval = {name: self._eval.get(name, 0) + 1 for name in resting}
             tensors = list(tensors_in((args, kwargs)))
             look.batch, look.samples = fingerprint(tensors)
             look.kept_batch = bool(tensors) and [id(t) for t in tensors] == [id(each()) for each in self._batch]
@@ -278,8 +285,8 @@ class LoopWatch:
             usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0
             felt = {name for name, size in zip(table.names, sizes, strict=True) if size > _FELT * usual}
             mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            names = {name for name, p in self._named if id(p) in mine and p.requires_grad}
-            uncleared = (self._uncleared or set()) & names
+            names = [name for name, p in self._named if id(p) in mine and p.requires_grad]
+            uncleared = (self._uncleared or set()).intersection(names)
             look.stale = len(uncleared)
             for name in uncleared:
                 self._kept[name] = self._kept.get(name, 0) + 1
@@ -351,7 +358,10 @@ class LoopWatch:
         trained = [at for at, (_, p) in enumerate(parameters) if p.requires_grad and id(p) in held]
         lost = [at for at, (name, _) in enumerate(parameters) if name in self._unheld]
         facts.unheld_come_first = bool(trained and lost) and max(lost) < min(trained)
-        facts.frozen = _names(self._frozen_by_mistake(optimizer, parameters, held))
+        mine = [(name, p) for name, p in parameters if id(p) in taken]
+        self._all_frozen[id(optimizer)] = [] if any(p.requires_grad for _, p in mine) else [name for name, _ in mine]
+        all_frozen = [name for names in self._all_frozen.values() for name in names]
+        facts.frozen = _names([*self._frozen_by_mistake(optimizer, parameters, held), *all_frozen])
         facts.hidden = _names(name for name, own in hidden_weights(model) if _get_gradients(own, ours, held))
         strays = [p for p in self._near if id(p) not in ours and id(p) not in held]
         facts.strays = [str(tuple(p.shape)) for p in strays if self._rests(p)] if len(strays) <= _MOST_STRAYS else []
@@ -392,8 +402,12 @@ class LoopWatch:
         facts.unstepped = _names(name for name, _ in self._named if name in idle)
         facts.unheld = _names(name for name, _ in self._named if name in self._unheld and name not in self._moved)
         facts.moving = len(self._moved)
-        facts.partly_cleared = _names(name for name in always if self._kept.get(name, 0) >= _USUALLY * looks)
-        facts.in_eval = _names(name for name, count in self._eval.items() if count == looks)
+        # Of several optimizers each is asked in its own looks.
+        own = {name: asked for name, asked in self._asked.items() if asked >= ENOUGH}
+        facts.partly_cleared = _names(
+            name for name, asked in own.items() if self._kept.get(name, 0) >= _USUALLY * asked
+        )
+        facts.in_eval = _names(name for name, count in self._eval.items() if count >= ENOUGH)
         facts.zero_matrices = _names(
             name
             for name, p in self._named

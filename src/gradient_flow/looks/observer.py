@@ -214,7 +214,9 @@ class Observer:
         self._places.keep(passages, len(self._record.watched) - 1, self._weighted, scale)
         if self._close:
             self._places.note_states(passages)
-            self._places.rank({each.key: each for each in passages}, self._chains, self._record.input_units)
+            by_key = {each.key: each for each in passages}
+            self._places.rank(by_key, self._chains, self._record.input_units)
+            self._places.note_lines(by_key, self._chains, self._input_rows)
 
     def _forget_second(self) -> None:
         """The first look tells how it began; of the others the last ones count."""

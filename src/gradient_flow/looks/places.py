@@ -13,7 +13,7 @@ from torch import nn
 
 from gradient_flow.capture.main_path import Bend
 from gradient_flow.capture.module_calls import Passage
-from gradient_flow.diagnosis.network.bottleneck import NARROW
+from gradient_flow.diagnosis.network.bottleneck import NARROW, heads_of
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
 from gradient_flow.table import samples
 from gradient_flow.table.sums import Sums
@@ -22,6 +22,9 @@ Key = tuple[str, str, int]
 _MANY: Final = 1 << 30
 """Token inputs have no width; treat it as unbounded."""
 _MOST_RANKS: Final = 12
+_WIDE: Final = 8
+_SPREAD: Final = 2.0
+"""Units and effective rank that a layer must be given before it can lose them."""
 _MOST_SILENT: Final = 8
 """Looks of which it is remembered which units were silent, where not all are."""
 _QUIET: Final = 0.3
@@ -99,21 +102,41 @@ class PlaceRecords:
 
     def rank(self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], input_units: int) -> None:
         """Ranks where a narrow place makes them a question: there, at the first place and at the output."""
+        known = {key for chain in chains for key in chain}
+        key_of = {place.order: key for key, place in self._places.items()}
+        others = [place for key, place in self._places.items() if key not in known and key in passages]
         for chain in chains:
             here = [passages[key] for key in chain if key in passages]
+            heads = heads_of([self._places[passage.key] for passage in here], others)
+            here += [passages[key_of[head.order]] for head in heads]
             units = [input_units or _MANY, *(self._places[passage.key].units for passage in here)]
             narrow = [
                 passage
-                for i, passage in enumerate(here[:-1], start=1)
+                for i, passage in enumerate(here[: len(here) - max(1, len(heads))], start=1)
                 if units[i] <= NARROW * min(max(units[:i]), max(units[i + 1 :]))
             ]
-            for passage in dict.fromkeys([*narrow[:_MOST_RANKS], here[0], here[-1]] if narrow else []):
+            ends = here[-len(heads) :] if heads else here[-1:]
+            for passage in dict.fromkeys([*narrow[:_MOST_RANKS], here[0], *ends] if narrow else []):
                 values, gradients, empty = self._ranks.setdefault(passage.key, ([], [], []))
                 if passage.forward.rows is not None:
                     values.append(samples.effective_rank(passage.forward.rows, centred=True))
                 if passage.backward is not None and passage.backward.rows is not None:
                     gradients.append(samples.effective_rank(passage.backward.rows, centred=False))
                     empty.append(samples.empty_samples(passage.backward.rows))
+
+    def note_lines(
+        self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], batch: torch.Tensor | None
+    ) -> None:
+        """Layers whose values lie on a line although what came to them does not; `batch` are rows of the input."""
+        for chain in chains:
+            before = batch
+            for passage in (passages[key] for key in chain if key in passages):
+                place, rows = self._places[passage.key], passage.forward.rows
+                if not place.own_weights or rows is None:
+                    continue
+                if place.on_a_line is None and before is not None:
+                    place.on_a_line = samples.are_on_a_line(rows) and _spreads(before)
+                before = rows
 
     def forget(self, index: int) -> None:
         """One of the looks so far."""
@@ -172,6 +195,10 @@ class PlaceRecords:
             dtype=passage.dtype,
         )
         return place
+
+
+def _spreads(rows: torch.Tensor) -> bool:
+    return rows.shape[-1] >= _WIDE and samples.effective_rank(rows, centred=True) >= _SPREAD
 
 
 def layer_of(passage: Passage, passages: Sequence[Passage], weighted: Mapping[nn.Module, str]) -> str:

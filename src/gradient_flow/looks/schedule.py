@@ -10,9 +10,9 @@ from gradient_flow.errors import InputError
 
 FIRST: Final = 3
 """None before this step: the first ones are those in which a model may be compiled."""
-EARLY: Final = (FIRST, 6, 12, 25, 50, 100, 200, 400, 700, 1000)
-LATER: Final = 500
-"""After the early looks, every Nth step."""
+EARLY: Final = (FIRST, 6, 13, 26, 51, 100, 201, 400, 701, 1000)
+LATER: Final = 501
+"""After the early looks, every Nth step. Odd and even steps take turns: where two optimizers do, both are seen."""
 FREE: Final = 3
 """Looks that are taken whatever they cost."""
 
@@ -53,6 +53,6 @@ class Schedule:
         """Whether a look falls to this step, or to one that was passed over since the step `before`.
 
         >>> [step for step in range(1, 1600) if Schedule().is_due(step - 1, step)][:4]
-        [3, 6, 12, 25]
+        [3, 6, 13, 26]
         """
         return not self.off and self.until(step) > self.until(max(before, FIRST - 1))

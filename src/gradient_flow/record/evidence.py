@@ -47,6 +47,8 @@ class Series:
     """After clipping, NaN where a step was not clipped; empty where none was."""
     losses: list[float] = field(default_factory=list)
     """Logged with these steps; empty where none were."""
+    loss_lost: bool = False
+    """Whether losses were recorded and none of them is finite."""
     learning_rate: float | None = None
     rates: list[float] = field(default_factory=list)
     """The largest learning rate of each step; empty where none was recorded."""
@@ -268,6 +270,7 @@ def _total(steps: StepColumns, name: str, at: NDArray[np.intp]) -> Series:
         norms=steps.get("norm")[at].tolist(),
         clipped_norms=[] if np.isnan(clipped).all() else clipped.tolist(),
         losses=[] if np.isnan(losses).all() else losses.tolist(),
+        loss_lost="loss" in steps.names and bool(np.isnan(losses).all()),
         learning_rate=last_finite(steps.get("lr")[at]),
         rates=_largest_rates(steps, at),
     )

@@ -161,6 +161,25 @@ def is_rank_one(matrix: torch.Tensor) -> bool:
     return bool((cosines.abs() > 1 - 1e-6).all())
 
 
+def are_on_a_line(rows: torch.Tensor) -> bool:
+    """Whether rows differ from one another in one direction only: their differences are multiples of one.
+
+    >>> direction = torch.arange(1.0, 17)
+    >>> are_on_a_line(5 + torch.outer(torch.arange(20.0), direction)), are_on_a_line(torch.eye(20))
+    (True, False)
+    """
+    few = rows.reshape(-1, rows.shape[-1])[: 2 * _LEAST_FOR_RANK].double()
+    if min(few.shape) < _LEAST_FOR_RANK:
+        return False
+    away = few - few.mean(dim=0)
+    size = float(away.norm())
+    if not 0 < size < math.inf:
+        return False
+    longest = away[away.norm(dim=1).argmax()]
+    along = torch.outer(away @ longest, longest) / longest.square().sum()
+    return float((away - along).norm()) < 1e-3 * size
+
+
 def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
     """The norm of all tensors together, from some `ELEMENTS` evenly spaced elements of each; not finite if one is not.
 

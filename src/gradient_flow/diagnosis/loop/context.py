@@ -46,8 +46,13 @@ class Loop:
     def updates(self) -> list[float]:
         """Update ratios of the typical weight matrix, one for each table and each look inside the network."""
         tables = [layer.update_ratios for layer in self.run.layers if layer.is_weight]
+        return [*_typical(tables), *self.seen_updates]
+
+    @property
+    def seen_updates(self) -> list[float]:
+        """The same, of looks alone, from the first on."""
         seen = [] if self.network is None else self.network.layers
-        return [*_typical(tables), *_typical([layer.update_ratio for layer in seen if not layer.zero_weights])]
+        return _typical([layer.update_ratio for layer in seen if not layer.zero_weights])
 
     @property
     def largest_update(self) -> float:

@@ -16,6 +16,9 @@ _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _CLASSES: Final = ("cross_entropy", "nll_loss")
 FIRST_HIGH: Final = 3.5
 """Times the loss of a guess; usual initialisations stay below twice."""
+_LEAST_FAR: Final = 20
+_FAR, _STILL_FAR, _HALF = 100.0, 10.0, 0.5
+"""Times the variance of the targets, at first and now; and what is left of the first loss."""
 _PADDED: Final = 0.3
 _SPREAD: Final = 1e3
 """Largest column over the median one."""
@@ -196,6 +199,8 @@ def _class_loss(loop: Loop) -> int | None:
 def first_loss(loop: Loop) -> Iterator[Issue]:
     """A first loss far above that of a guess."""
     classes, losses = _class_loss(loop), loop.losses
+    if classes is None and loop.calls("mse_loss"):
+        yield from _far_targets(loop)
     if classes is None or len(losses) < 3 or any(look.backwards > 1 for look in loop.looks):
         return
     if loop.network is not None and any(layer.matrix and not layer.trainable for layer in loop.network.layers):
@@ -217,6 +222,30 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
             step=1,
             first=first,
             guess=guess,
+        )
+
+
+def _far_targets(loop: Loop) -> Iterator[Issue]:
+    """Targets whose mean is so far from zero that it takes a training of its own to get there."""
+    known, losses = uninformed(loop), loop.losses
+    if known is None or len(losses) < _LEAST_FAR or losses[0] < _FAR * known:
+        return
+    now = median(losses[-5:])
+    if now > _STILL_FAR * known and now > _HALF * losses[0]:
+        yield issue(
+            "first_loss_high",
+            IssueSeverity.MEDIUM,
+            f"the first loss is {losses[0]:.3g}, and after {len(losses)} steps it is {now:.3g}; always giving the mean "
+            f"of the targets would cost {known:.3g}.",
+            "targets far from zero that were not standardised: the model spends its steps on reaching their mean.",
+            [
+                "Subtract the mean of the targets and divide by their deviation; undo both when you predict.",
+                "Or start the bias of the output at the mean of the targets.",
+            ],
+            layer=loop.network.output_layer if loop.network is not None else "model",
+            step=1,
+            first=losses[0],
+            guess=known,
         )
 
 

@@ -64,11 +64,11 @@ def not_cleared(loop: Loop) -> Iterator[Issue]:
     """Gradients of the step before are still there when the first backward pass of a step begins."""
     looks, names = loop.looks, loop.facts.partly_cleared
     stale = [look for look in looks if look.stale and look.used]
-    if not looks or not names or len(stale) < max(3, _USUALLY * len(looks)):
+    if not looks or not names or len(stale) < max(3, _USUALLY * len(looks) // loop.facts.optimizers):
         return
     share = median(look.stale / look.used for look in stale)
     told = {"share": share, "parameters": names, "looks": len(looks)}
-    if share >= _MOST_STALE:
+    if share >= _MOST_STALE and (loop.facts.optimizers == 1 or len(stale) == len(looks)):
         yield issue(
             "missing_zero_grad",
             IssueSeverity.HIGH,
@@ -95,7 +95,8 @@ def evaluation_mode(loop: Loop) -> Iterator[Issue]:
     """Dropout and batch norms that do not work while the model is trained."""
     looks, names = loop.looks, loop.facts.in_eval
     if looks and names:
-        whole = all(look.evaluating for look in looks)
+        since = next((at for at in range(len(looks)) if all(look.evaluating for look in looks[at:])), len(looks))
+        whole = since < len(looks)
         yield issue(
             "evaluation_mode",
             IssueSeverity.MEDIUM,
@@ -105,18 +106,21 @@ def evaluation_mode(loop: Loop) -> Iterator[Issue]:
             ["Call `model.train()` at the start of each epoch, after every evaluation."],
             layer="model" if whole else names[0],
             modules=names,
-            step=looks[0].step,
+            step=looks[since if whole else 0].step,
         )
 
 
 def overwritten(loop: Loop) -> Iterator[Issue]:
     """Somebody takes steps back."""
     undone = [look.undone for look in loop.looks if look.undone is not None]
-    if len(undone) >= 2 and min(undone) > UNDONE - 0.2 and median(undone) > UNDONE:
+    taken_back = [share for share in undone if share > UNDONE - 0.2]
+    # A target that is copied back every other step leaves the steps between as they are.
+    if len(taken_back) >= max(2, len(undone) / 3) and median(taken_back) > UNDONE:
         yield issue(
             "weights_overwritten",
             IssueSeverity.HIGH,
-            f"between one step and the next, {min(1.0, median(undone)):.0%} of what the step changed is taken back.",
+            f"between one step and the next, {min(1.0, median(taken_back)):.0%} of what the step changed is taken back"
+            + ("." if len(taken_back) == len(undone) else f", in {len(taken_back)} of {len(undone)} looks."),
             "something writes to the weights after the step: a checkpoint that is loaded again, an average that is "
             "copied back.",
             ["Load checkpoints before the loop; keep averages in a copy of the model."],

@@ -173,6 +173,8 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False
     if main.code in ("never_moves", "only_decay") and "dead_share" in other.evidence:
         return False  # units that never fire are a cause of their own
+    if main.code in _SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:
+        return False  # steps that are somewhat large do not make a NaN out of nothing
     if main.code in _FOLLOWS and other.code:
         return False  # it has a cause of its own, and is rather that of the other
     return other.issue_type in EXPLAINS.get(main.code, frozenset())

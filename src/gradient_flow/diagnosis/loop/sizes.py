@@ -11,7 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import context
-from gradient_flow.diagnosis.loop.context import LARGE, Loop
+from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop
 from gradient_flow.diagnosis.loop.record import LoopLook
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved
 from gradient_flow.record.evidence import Series
@@ -22,6 +22,9 @@ _TIGHT: Final = 1e-2
 _SLOW: Final = 1e-4
 _SUSPICIOUS: Final = 0.3
 """The same as `LARGE` where it is known that steps are too large by a factor."""
+_AGREE: Final = 0.2
+_ORDINARY: Final = 0.1
+_RISEN: Final = 1.02
 _NOT_BELOW: Final = 0.8
 """Of the first loss: a run that ends below has learnt something."""
 
@@ -82,7 +85,11 @@ def with_code(issue: Issue, loop: Loop) -> Issue:
     if by_rate or (broke and (loop.largest_update > LARGE or _summed(loop) or _undivided(loop))):
         return _too_large(issue, loop)
     if issue.issue_type is IssueType.NUMERICAL and _loss_is_bad(issue, loop):
-        return replace(issue, code="loss_nonfinite")
+        return replace(
+            issue,
+            code="loss_nonfinite",
+            cause=f"the loss of that step is not finite either: {issue.cause}",
+        )
     return issue
 
 
@@ -105,7 +112,32 @@ def _too_large(issue: Issue, loop: Loop) -> Issue:
                 *issue.advice,
             ],
         )
+    if _goes_uphill(loop):
+        return replace(
+            issue,
+            code="loss_grows",
+            cause="steps of ordinary size raised the loss from the start, and gradients of successive steps agree: the "
+            "updates go uphill.",
+            advice=[
+                "Turn the sign around: of the loss, of a gradient that is reversed, of the optimizer's own update, or "
+                "`maximize=True`.",
+            ],
+        )
     return replace(issue, code="rate_too_high")
+
+
+def _goes_uphill(loop: Loop) -> bool:
+    """Whether steps make the loss larger before they are large. Of steps that are too long successive gradients differ,
+    or point against each other.
+    """
+    network, losses = loop.network, loop.losses
+    cosines = [] if network is None else network.cosines[:ENOUGH]
+    first = loop.seen_updates[:ENOUGH]
+    if len(cosines) < ENOUGH or min(cosines) < _AGREE or max(first, default=math.inf) > _ORDINARY or losses[0] <= 0:
+        return False
+    early = losses[: max(8, len(losses) // 4)]
+    third = len(early) // 3
+    return median(early[-third:]) > _RISEN * median(early[:third])
 
 
 def _too_small(issue: Issue, loop: Loop) -> Issue:
@@ -154,6 +186,8 @@ def _undivided(loop: Loop) -> bool:
 
 def _loss_is_bad(issue: Issue, loop: Loop) -> bool:
     """Whether the loss was not finite when gradients were not: losses are recorded, and that of this step is not."""
+    if loop.alone is not None and loop.alone.loss_lost:
+        return True
     for series in loop.run.totals:
         if issue.step in series.steps and series.losses:
             return not math.isfinite(series.losses[series.steps.index(issue.step)])

@@ -97,8 +97,8 @@ def frozen(loop: Loop) -> Iterator[Issue]:
             "frozen",
             IssueSeverity.HIGH,
             f"the optimizer holds {some(names)}, and they are frozen (`requires_grad` is False).",
-            "`module.requires_grad = True` sets an attribute of the module and unfreezes nothing; or a group was "
-            "added before its parameters were unfrozen.",
+            "they were frozen for a while and never unfrozen; `module.requires_grad = True` sets an attribute of the "
+            "module and unfreezes nothing; or a group was added before its parameters were unfrozen.",
             [f"Call `requires_grad_(True)` on `{module_of(names[0])}`, before it is used again."],
             parameters=names,
             layer=module_of(names[0]),

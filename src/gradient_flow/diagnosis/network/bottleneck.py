@@ -8,13 +8,13 @@ branches, adapters and the like are not on the main path and cannot be bottlenec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
-from gradient_flow.diagnosis.words import percent, plain
+from gradient_flow.diagnosis.words import count, percent, plain
 
 NARROW: Final = 0.5
 """At most this share of the units before it and of those after it."""
@@ -43,11 +43,25 @@ class _Narrow:
 
 def bottlenecks(record: AnalysisRecord) -> Iterator[Issue]:
     """The narrowest place of each chain that loses rank, blocks samples, or makes gradients erratic by its width."""
+    known = {index for chain in record.chains for index in chain}
+    others = [place for index, place in enumerate(record.places) if index not in known]
     for chain in record.chains:
-        found = _judged(record, [record.places[index] for index in chain])
+        places = [record.places[index] for index in chain]
+        heads = heads_of(places, others)
+        # The one that is asked for most stands for all.
+        found = _judged(record, [*places, *sorted(heads, key=lambda head: head.gradient_rank or 0.0)[-1:]])
         if found:
             yield _issue(min(found, key=lambda narrow: (narrow.score, narrow.place.units, narrow.place.order)))
             return
+
+
+def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
+    """The heads that a chain ends in, where it ends in several side by side; `others` are on no chain."""
+    if not chain or chain[-1].own_weights:
+        return []
+    last = max((place.order for place in chain if place.own_weights), default=-1)
+    later = [p for p in others if p.own_weights and p.order > last and p.typical_gradient is not None]
+    return [] if any(place.from_data for place in later) else later  # a second input enters: another tower, no head
 
 
 def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
@@ -77,22 +91,22 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         score = _score(record, place, places[0], task)
         share = sum(p.units <= place.units for p in weighted[:-1]) / place.units / beta  # a narrow stretch counts whole
         narrow = _Narrow(place, min(before, after), score, place.empty_samples or 0.0, share, beta)
-        # Without an activation behind it nothing is switched on and off: a data space between two nets is none.
-        switched = not places[index + 1].own_weights
-        structural = switched and narrow.share > _SHARE and narrow.beta >= _BETA
-        low = score < LOW_SCORE or narrow.blocked > BLOCKED
-        if _counts(narrow, structural, low):
+        if _counts(narrow, switched=not places[index + 1].own_weights):
             found.append(narrow)
     return found
 
 
-def _counts(narrow: _Narrow, structural: bool, low: bool) -> bool:
+def _counts(narrow: _Narrow, *, switched: bool) -> bool:
     place = narrow.place
+    structural = narrow.share > _SHARE and narrow.beta >= _BETA
+    low = narrow.score < LOW_SCORE or narrow.blocked > BLOCKED
     if place.positions == 1:
-        return structural or low
+        # Without an activation behind it nothing is switched on and off: a data space between two nets is none.
+        return (structural and switched) or low
     if place.kind.startswith(("Conv", "LazyConv")):
         return structural and low  # few channels still have all their positions: only an extreme one counts
-    return low and narrow.score < VERY_LOW and place.units <= 0.5 * NARROW * narrow.units_around
+    least = LOW_SCORE if place.units == 1 else VERY_LOW
+    return low and narrow.score < least and place.units <= 0.5 * NARROW * narrow.units_around
 
 
 def _score(record: AnalysisRecord, place: Place, first: Place, task: float) -> float:
@@ -142,13 +156,14 @@ def _issue(narrow: _Narrow) -> Issue:
         parts.append(f"{percent(narrow.blocked)} of the samples get no gradient")
     if not parts:
         parts.append(f"it causes {percent(narrow.share)} of the variation of gradients between units")
-    what = "channels" if place.positions > 1 else "units"
+    what = "channel" if place.positions > 1 and "Conv" in place.kind else "unit"
     wider = max(2 * place.units, min(narrow.units_around, math.ceil(place.units / max(narrow.score, 0.05))))
     return Issue(
         issue_type=IssueType.BOTTLENECK,
         severity=IssueSeverity.HIGH if low else IssueSeverity.MEDIUM,
         layer=place.name,
-        message=f"{place.units:,} {what} between layers with {narrow.units_around:,} or more: {' and '.join(parts)}.",
+        message=f"{count(place.units, what)} between layers with {narrow.units_around:,} or more: "
+        f"{' and '.join(parts)}.",
         evidence={
             "units": place.units,
             "units_around": narrow.units_around,
@@ -161,7 +176,7 @@ def _issue(narrow: _Narrow) -> Issue:
         },
         cause="this layer is much narrower than those before and after it, and nothing bypasses it.",
         advice=[
-            f"Widen `{place.name}` to at least {wider:,} {what}.",
+            f"Widen `{place.name}` to at least {count(wider, what)}.",
             "Add a skip connection around it, so that information can bypass it.",
         ],
         step=1,

@@ -62,6 +62,8 @@ class Place:
     rank: float | None = None
     """Effective rank of the values."""
     gradient_rank: float | None = None
+    on_a_line: bool | None = None
+    """Whether the values of all samples lie on one line, although those of the layer before it do not."""
 
     def add(self, index: int, *, rms: float, gradient: float | None, bad_values: int, bad_gradients: int) -> None:
         """Add a watched step; those in which the place was not seen are filled up."""

@@ -20,7 +20,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     structure_rules.disconnected,
     structure_rules.unused,
     structure_rules.symmetry,
-    structure_rules.rank_one_weights,
+    structure_rules.one_direction,
     dead_rules.dead_units,
     dead_rules.blocked_gradient,
     saturation_rules.saturation,

@@ -78,23 +78,42 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
-def rank_one_weights(record: AnalysisRecord) -> Iterator[Issue]:
-    """A wide matrix that lets a single direction through."""
+def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
+    """A wide layer that lets a single direction through: by its matrix, or by what comes out of it."""
+    lines = {place.name for place in record.places if place.on_a_line}
     for layer in record.layers:
-        if layer.rank_one and layer.trainable and not layer.is_embedding and not layer.equal_units:
-            yield Issue(
-                issue_type=IssueType.LOW_RANK,
-                severity=IssueSeverity.HIGH,
-                layer=layer.name,
-                message="the rows of its weight matrix are multiples of one another: only one direction of its input "
-                "gets "
-                "through.",
-                evidence={"matrix": layer.matrix, "rank": 1},
-                cause="the weight was initialised as an outer product, or has collapsed.",
-                advice=["Initialise the weight at random, each entry independently (He or Xavier)."],
-                step=1,
-            )
-            return
+        if layer.trainable and not layer.is_embedding and not layer.equal_units:
+            if layer.rank_one:
+                yield _low_rank(
+                    layer,
+                    "the rows of its weight matrix are multiples of one another: only one direction of its input gets "
+                    "through.",
+                    "the weight was initialised as an outer product, or has collapsed.",
+                    "Initialise the weight at random, each entry independently (He or Xavier).",
+                )
+                return
+            if layer.name in lines:
+                yield _low_rank(
+                    layer,
+                    "its outputs for different samples all lie on one line: only one direction of its input gets "
+                    "through.",
+                    "its weight is a product with an inner dimension of 1, or has collapsed.",
+                    "Give the layer a full matrix, or raise the rank of its factors to at least that of what it takes.",
+                )
+                return
+
+
+def _low_rank(layer: Layer, message: str, cause: str, advice: str) -> Issue:
+    return Issue(
+        issue_type=IssueType.LOW_RANK,
+        severity=IssueSeverity.HIGH,
+        layer=layer.name,
+        message=message,
+        evidence={"matrix": layer.matrix, "rank": 1},
+        cause=cause,
+        advice=[advice],
+        step=1,
+    )
 
 
 def _cut_off(record: AnalysisRecord, lost: list[Layer]) -> Issue | None:
