@@ -20,8 +20,8 @@ from validation import cases as folder
 
 SICK = [case for case in CASES.values() if case.sick]
 HEALTHY = [case for case in CASES.values() if not case.sick]
-PROVEN = [case for case in CASES.values() if not case.costly or zlib.crc32(case.name.encode()) % 8 == 0]
-"""Cases that are measured here: of those that have to train for it an eighth, always the same."""
+PROVEN = [case for case in CASES.values() if zlib.crc32(case.name.encode()) % (8 if case.costly else 3) == 0]
+"""Cases that are measured here, always the same: a third, and an eighth of those that have to train for it."""
 
 
 TWO_PROCESSES = "ranks_differ"

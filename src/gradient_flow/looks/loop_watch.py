@@ -103,6 +103,8 @@ class LoopWatch:
         """Tensor → looks in which its gradient was not cleared."""
         self._eval: dict[str, int] = {}
         """Module in evaluation mode → looks in a row."""
+        self._unheld: set[str] = set()
+        """Given a gradient, and in no optimizer."""
         self._all_frozen: dict[int, list[str]] = {}
         """Optimizer → its parameters, where all of them are frozen while it steps."""
         self._batch: list[weakref.ref[torch.Tensor]] = []
@@ -351,9 +353,11 @@ class LoopWatch:
         facts.strangers = sum(key not in ours for key in held)
         taken = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self._elsewhere = {name for name, p in trainable if id(p) in held and id(p) not in taken} & self._brought
-        self._unheld = {name for name, p in trainable if id(p) not in held and name in self._brought}
-        elements = sum(p.numel() for _, p in trainable)
-        missing = sum(p.numel() for name, p in trainable if name in self._unheld)
+        # Players of a game are frozen by turns: what was to be trained in one look is remembered in the next.
+        self._unheld |= {name for name, p in trainable if name in self._brought}
+        self._unheld -= {name for name, p in parameters if id(p) in held}
+        elements = sum(p.numel() for name, p in parameters if p.requires_grad or name in self._unheld)
+        missing = sum(p.numel() for name, p in parameters if name in self._unheld)
         facts.unheld_share = missing / elements if elements else 0.0
         trained = [at for at, (_, p) in enumerate(parameters) if p.requires_grad and id(p) in held]
         lost = [at for at, (name, _) in enumerate(parameters) if name in self._unheld]
