@@ -67,10 +67,6 @@ def torchdiag(program: Program) -> Told:
 
 Tool = Callable[[Program], Told]
 TOOLS: dict[str, Tool] = {"gradient_flow": ours, "torchmortem": torchmortem, "torchdiag": torchdiag}
-    "gradient_flow": ours,
-    "torchmortem": torchmortem,
-    "torchdiag": torchdiag,
-}
 
 
 def _optimizers(program: Program) -> list[torch.optim.Optimizer]:
