@@ -37,9 +37,9 @@ NOT_JUDGED: Final = "bottlenecks, dead units, attention and recurrence are not j
 WAITS: Final = "No step has been recorded yet: without an optimizer, call flow.step() before each step of your own."
 
 
-def verdict(run: Run) -> Diagnosis:
-    """What is wrong with a run, since when, where, and what to do."""
-    found = judge(evidence_of(run))
+def verdict(run: Run, evidence: RunRecord | None = None) -> Diagnosis:
+    """What is wrong with a run, since when, where, and what to do. `evidence` is that of the run, if it is at hand."""
+    found = judge(evidence_of(run) if evidence is None else evidence)
     elsewhere = _of_rules_elsewhere(run)
     if elsewhere:
         found = Diagnosis([*found, *elsewhere], steps=found.steps, looks=found.looks, unseen=found.unseen)

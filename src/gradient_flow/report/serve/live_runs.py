@@ -14,10 +14,11 @@ from weakref import WeakValueDictionary
 from gradient_flow.diagnosis.sources import diagnose
 from gradient_flow.errors import GradientFlowError
 from gradient_flow.record.ending import STILL_RUNNING
+from gradient_flow.record.run_folder import ITSELF
 from gradient_flow.record.run_lines import FILE_NAME
 from gradient_flow.report.headline import verdict_data
 from gradient_flow.report.live_run import LiveRun
-from gradient_flow.report.serve.run_ids import ITSELF, RunFolder
+from gradient_flow.report.serve.run_ids import RunFolder
 from gradient_flow.report.serve.run_list import RunList
 
 MOST_OPEN: Final = 6

@@ -11,9 +11,10 @@ from gradient_flow.errors import RunFileError
 from gradient_flow.record import run_lines
 from gradient_flow.record.ending import ending
 from gradient_flow.record.event import Event
+from gradient_flow.record.run_folder import ITSELF
 from gradient_flow.record.run_lines import newest_part
 from gradient_flow.report.data import readable
-from gradient_flow.report.serve.run_ids import ITSELF, RunFolder, path_of
+from gradient_flow.report.serve.run_ids import RunFolder, path_of
 
 _HEAD: Final = 4096
 _TAIL: Final = 1 << 16
