@@ -295,7 +295,7 @@ def _with_layer(
     found: Association, split: _Split, sick: NDArray[np.bool_], layers: Sequence[str | None]
 ) -> Association:
     chosen = split.chosen if found.relation in (">", "=") else split.known & ~split.chosen
-    places = [layers[at] for at in np.flatnonzero(chosen & sick)]
+    places = [layers[at] for at in np.flatnonzero(chosen & sick).tolist()]
     counted: dict[str | None, int] = {}
     for place in places:
         counted[place] = counted.get(place, 0) + 1

@@ -126,7 +126,7 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
         "type": issue.issue_type.name,
         "cause": cause_of(issue),
         "severity": issue.severity.name,
-        "layer": issue.layer,
+        "layer": shorten(issue.layer, _LONGEST),
         "since": issue.step,
         "message": shorten(issue.message, _LONGEST),
         "reason": shorten(issue.cause, _LONGEST) or None,
@@ -146,9 +146,9 @@ def _figures(run: Run, record: RunRecord) -> dict[str, Any]:
         "looks": record.looks,
         "tables": len(run.tables),
         "tensors": len(sizes),
-        "elements": None if None in sizes else sum(size or 0 for size in sizes),
+        "elements": _total(sizes),
         "seconds": _plain(run.seconds),
-        "started": run.started,
+        "started": None if run.started is None else shorten(run.started, _LONGEST),
         "loss_first": _plain(loss[0]) if len(loss) else None,
         "loss": _recent(loss),
         "loss_best": _plain(loss.min()) if len(loss) else None,
@@ -168,8 +168,8 @@ def settings_of(run: Run) -> dict[str, str]:
         facts.setdefault("lr", float(first_rate[0]))  # of a run that was not described
     facts["model tensors"] = len(run.parameters)
     sizes = [_elements(parameter) for parameter in run.parameters]
-    if None not in sizes:
-        facts["model elements"] = sum(size or 0 for size in sizes)
+    if (total := _total(sizes)) is not None:
+        facts["model elements"] = total
     return {name: _text(value) for name, value in list(facts.items())[-MOST_SETTINGS:]}
 
 
@@ -191,7 +191,7 @@ def _layer(place: int, layer: LayerSeries) -> dict[str, Any]:
     norms = [norm for norm in layer.norms if math.isfinite(norm)]
     return {
         "place": place,
-        "layer": layer.name,
+        "layer": shorten(layer.name, _LONGEST),
         "elements": layer.elements[0] if layer.elements else None,
         "norm_first": norms[0] if norms else None,
         "norm": norms[-1] if norms else None,
@@ -220,6 +220,13 @@ def _plain(value: Any) -> float | None:
 def _elements(parameter: Mapping[str, Any]) -> int | None:
     shape: Sequence[int] | None = parameter.get("shape")
     return None if shape is None else math.prod(shape)
+
+
+def _total(sizes: Sequence[int | None]) -> int | None:
+    """Of all tensors together; None where one is not known, or damage makes it more than a column holds."""
+    known = [size for size in sizes if size is not None]
+    total = sum(known)
+    return total if len(known) == len(sizes) and total < 1 << 62 else None
 
 
 def _text(value: Any) -> str:

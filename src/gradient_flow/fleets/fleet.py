@@ -100,7 +100,7 @@ def _bring_up_to_date(
 
 
 class Fleet:
-    """The runs of a folder: `print(fleet)`, `fleet.runs()`, `fleet.causes`, `fleet.settings`, `fleet.sql("SELECT …")`."""
+    """The runs of a folder: `print(fleet)`, `fleet.runs()`, `fleet.causes`, `fleet.settings`, `fleet.sql(…)`."""
 
     def __init__(self, folder: str | Path, tables: Tables, found: Sequence[Found]) -> None:
         self.folder = str(folder)

@@ -23,6 +23,7 @@ FEW: Final = 24
 """So many runs are read before other processes would have started."""
 _PER_TASK: Final = 16
 """Runs per task of Ray: a task costs about a millisecond by itself."""
+_COMMAND: Final = "from gradient_flow.fleets.worker import main; main()"
 
 Made = tuple[int, Digest]
 """The place of a file among those given, and its digest. They come in the order in which they are done."""
@@ -116,7 +117,7 @@ class _Worker:
             home = str(Path(__file__).parents[2])
             path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "from gradient_flow.fleets.worker import main; main()"],
+                [sys.executable, "-c", _COMMAND],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # One thread each: there are as many processes as cores.
@@ -160,9 +161,8 @@ def _on_ray(files: Sequence[str], workers: int | None) -> Iterator[Made]:
         raise MissingExtraError("ray") from missing
     ours = not ray.is_initialized()
     if ours:
-        here: dict[str, Any] = (
-            {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers or _cores(), "include_dashboard": False}
-        )
+        local: dict[str, Any] = {"num_cpus": workers or _cores(), "include_dashboard": False}
+        here = {} if os.environ.get("RAY_ADDRESS") else local
         ray.init(log_to_driver=False, logging_level="ERROR", **here)
     try:
         # A file that ends a process would end the next one too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 import orjson
 
@@ -15,13 +15,13 @@ from gradient_flow.fleets.sources import digest_of
 _LENGTH: Final = struct.Struct("<Q")
 
 
-def send(stream: BinaryIO, content: bytes) -> None:
+def send(stream: IO[bytes], content: bytes) -> None:
     """One message: its length, then itself. A file's name may hold any byte but zero."""
     stream.write(_LENGTH.pack(len(content)) + content)
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> bytes | None:
+def receive(stream: IO[bytes]) -> bytes | None:
     """The next message; None where the other end is gone."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
