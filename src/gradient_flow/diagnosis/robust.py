@@ -30,7 +30,7 @@ Points = Sequence[tuple[float, float]]
 def middle_and_spread(logarithms: Sequence[float], floor: float = FLOOR) -> tuple[float, float]:
     """The median, and the robust deviation, at least `floor`."""
     middle = median(logarithms)
-    return middle, max(MAD_TO_SIGMA * median(abs(value - middle) for value in logarithms), floor)
+    return middle, max(MAD_TO_SIGMA * median([abs(value - middle) for value in logarithms]), floor)
 
 
 def spikes(norms: Sequence[float], *, window: int | None = None, least: int = 8, tall: float = 1.0) -> list[int]:

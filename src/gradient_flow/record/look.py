@@ -129,7 +129,9 @@ class ReadTable:
         else:
             low, high = rows[:, INDEX["min"]], rows[:, INDEX["max"]]
             rows[:, INDEX["max_abs"]] = np.maximum(np.abs(low), np.abs(high))
-        rows[np.ix_(rows[:, INDEX["parts"]] == 0, _EXTREMES)] = EMPTY[_EXTREMES]
+        empty = rows[:, INDEX["parts"]] == 0
+        if empty.any():
+            rows[np.ix_(empty, _EXTREMES)] = EMPTY[_EXTREMES]
         has_ratio = line.get("update_ratio") is not None
         self.update_ratio = _column(line, "update_ratio", count) if has_ratio else np.full(count, np.nan)
 

@@ -74,6 +74,8 @@ def _text(value: float) -> str:
 
 
 def _read(kind: Any, value: Any) -> Any:
+    if type(value) is kind:  # a number, a text, a truth value: as most are
+        return value
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return _read_union(get_args(kind), value)

@@ -362,8 +362,9 @@ class Run:
         self.tables.append(table)
 
     def _add_seen(self, line: bytes, span: Span) -> None:
-        head = line[: line.find(b',"found":')] + b"}"
-        record = run_lines.whole_record(head) if line.rstrip(b"\n").endswith(b"}") else None
+        head, found, rest = line.partition(b',"found":')
+        whole = not found or (rest.startswith(b"{") and rest.rstrip(b"\n").endswith(b"}"))
+        record = run_lines.whole_record(head + b"}") if whole else None
         if record is None or not run_lines.is_step(record.get("step")):
             self.damaged += 1
             return
