@@ -83,8 +83,7 @@ def _rows(run: Run, record: RunRecord, found: Diagnosis) -> Digest:
             "problem": None,
             "state": OPEN if ending is None or not ending.ended else ending.state,
             "error": (ending.error or None) if ending is not None and ending.failed else None,
-            **_verdict(found),
-            **_gravest(found),
+            **verdict_row(found),
             "issues": len(found.issues),
             **_figures(run, record),
             "notes": " ".join(run.notes) or None,
@@ -95,12 +94,14 @@ def _rows(run: Run, record: RunRecord, found: Diagnosis) -> Digest:
     }
 
 
-def _verdict(found: Diagnosis) -> dict[str, Any]:
+def verdict_row(found: Diagnosis) -> dict[str, Any]:
+    """The verdict on a run in a few columns, with its gravest issue."""
     return {
         # A run too short for a verdict is neither sick nor healthy.
         "healthy": None if found.status == "insufficient_data" else found.healthy,
         "verdict": found.status,
         "message": shorten(found.message, _LONGEST),
+        **_gravest(found),
     }
 
 

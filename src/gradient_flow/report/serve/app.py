@@ -37,8 +37,8 @@ def application(live: LiveRuns) -> Starlette:
         return HTMLResponse(await run_in_threadpool(_page))
 
     async def runs(_request: Request) -> Response:
-        entries = await run_in_threadpool(live.facts)
-        return _json({"runs": entries}, BackgroundTask(live.judge_listed))
+        entries, settings = await run_in_threadpool(live.facts)
+        return _json({"runs": entries, "settings": settings}, BackgroundTask(live.judge_listed))
 
     async def run(request: Request) -> Response:
         run_id = _run_id(request)
