@@ -75,8 +75,10 @@ def watched(folder: Path) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
     for fault, count in {"": HEALTHY, **dict.fromkeys(FAULTS, SEEDS)}.items():
         for seed in range(count):
-            train(folder / f"{fault or 'healthy'}{seed}", fault, seed)
-            found.setdefault(fault, []).append((folder / f"{fault or 'healthy'}{seed}" / "run.jsonl").read_bytes())
+            file = folder / f"{fault or 'healthy'}{seed}" / "run.jsonl"
+            if not file.exists():  # with --keep they may be there from before
+                train(file.parent, fault, seed)
+            found.setdefault(fault, []).append(file.read_bytes())
     return found
 
 

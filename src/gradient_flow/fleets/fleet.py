@@ -161,12 +161,17 @@ class Fleet:
     @cached_property
     def settings(self) -> list[Association]:
         """Settings that split the runs, the clearest first; `found.significant` is beyond chance."""
-        rows = self._tables.rows(
-            "SELECT map_keys(settings), map_values(settings), healthy, cause, layer FROM runs WHERE healthy IS NOT NULL"
-        )
-        facts = [dict(zip(keys or (), values or (), strict=True)) for keys, values, *_ in rows]
-        causes = [None if healthy else cause for *_, healthy, cause, _ in rows]
-        return associations(facts, causes, [layer for *_, layer in rows])
+        rows = self._tables.rows("SELECT run, healthy, cause, layer FROM runs WHERE healthy IS NOT NULL")
+        facts: dict[str, dict[str, str]] = {run: {} for run, *_ in rows}
+        # Only those in which runs differ: most are the same in all of them.
+        for run, name, value in self._tables.rows("""
+            SELECT run, name, value FROM settings
+            WHERE name IN (SELECT name FROM settings GROUP BY name HAVING count(DISTINCT value) > 1)
+        """):
+            if run in facts:
+                facts[run][name] = value
+        causes = [None if healthy else cause for _, healthy, cause, _ in rows]
+        return associations(list(facts.values()), causes, [layer for *_, layer in rows])
 
     def runs(self, *, find: str = "", sort: str = "verdict", limit: int | None = None) -> list[dict[str, Any]]:
         """Runs as mappings, each with its issues.
