@@ -24,6 +24,7 @@ ROOMS = (
     "flow",
     "analysis",
     "training",
+    "fleets",
     "report",
     "faces",
     "integrations",
@@ -32,8 +33,11 @@ ROOMS = (
     "cli",
 )
 """Each may import from those before it, and from itself."""
-OPTIONAL = ("torch", "matplotlib", "pandas", "rich", "click", "wandb", "lightning", "transformers", "tensorboard")
-TORCH_FREE = ("record", "diagnosis", "report")
+OPTIONAL = (
+    *("torch", "matplotlib", "pandas", "rich", "click", "wandb", "lightning", "transformers", "tensorboard"),
+    *("duckdb", "pyarrow", "ray", "fsspec"),
+)
+TORCH_FREE = ("record", "diagnosis", "fleets", "report")
 """Rooms whose every module must be usable without torch."""
 PROBES = ("recurrent", "attention", "policy", "field", "nonfinite")
 

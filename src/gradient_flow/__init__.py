@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from gradient_flow.faces.special_analyzers import RLPolicyAnalyzer as RLPolicyAnalyzer
     from gradient_flow.faces.special_analyzers import TransformerAnalyzer as TransformerAnalyzer
     from gradient_flow.faces.training_optimizer import TrainingOptimizer as TrainingOptimizer
+    from gradient_flow.fleets.association import Association as Association
+    from gradient_flow.fleets.causes import Cause as Cause
+    from gradient_flow.fleets.fleet import Fleet as Fleet
+    from gradient_flow.fleets.fleet import fleet as fleet
     from gradient_flow.flow.flow import Flow as Flow
     from gradient_flow.flow.rank_checks import RankReport as RankReport
     from gradient_flow.flow.watch import watch as watch
@@ -85,7 +89,9 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AnalysisRecord": "diagnosis.network.record",
+    "Association": "fleets.association",
     "AttentionStats": "probes.attention.stats",
+    "Cause": "fleets.causes",
     "ClipAdvice": "act.clip_advice",
     "Comparison": "report.compare",
     "ConfigError": "errors",
@@ -93,6 +99,7 @@ _HOME = {
     "EarlyStoppingConfig": "training.early_stopping",
     "Event": "record.event",
     "FieldStats": "probes.field.stats",
+    "Fleet": "fleets.fleet",
     "Flow": "flow.flow",
     "GainComparison": "faces.gain",
     "GradientClipper": "act.clipper",
@@ -145,6 +152,7 @@ _HOME = {
     "detect_gradient_issues": "faces.functions",
     "diagnose": "diagnosis.sources",
     "find_nonfinite": "probes.nonfinite.find",
+    "fleet": "fleets.fleet",
     "load_run": "record.run",
     "measure": "table",
     "register_rule": "diagnosis.registry",

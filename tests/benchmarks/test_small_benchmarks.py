@@ -15,6 +15,11 @@ LINES = {
         "unwatched run: True",
     ),
     "run_file": ("look: encoded", 'load_run(path).series("norm")', "memory of that process"),
+    "fleet": (
+        "first digest, per run, two processes",
+        "planted sick runs that are listed with their cause                          1 ",
+        "rows that are the same as without Ray                                       1 ",
+    ),
     "dashboard": ("server started → list of all runs", "first page / that reference", "server started → verdict"),
 }
 

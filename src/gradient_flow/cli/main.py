@@ -20,6 +20,8 @@ COMMANDS: Final = {
     "serve": "Show runs in the browser, live while they train.",
     "tail": "Follow a run in the terminal.",
     "compare": "Say what differs between runs, and since which step.",
+    "fleet": "Say which runs of a folder are sick, of what, and which settings go with it.",
+    "sql": "Ask the runs of a folder with SQL.",
     "export": "Write a run as a table: CSV, Parquet or JSON.",
     "completion": "Print the completion script for a shell.",
 }
@@ -29,8 +31,8 @@ _EPILOG: Final = """\b
 Start with:  gradient-flow demo
 Then:        gradient-flow run train.py
 
-Exit status: 0 for success and for a healthy verdict, 1 where `diagnose` or `check` found issues, 2 for wrong usage and
-for a run that cannot be read, 130 after Ctrl-C. NO_COLOR=1 switches colours off.
+Exit status: 0 for success and for a healthy verdict, 1 where `diagnose`, `check` or `fleet` found issues, 2 for wrong
+usage and for a run that cannot be read, 130 after Ctrl-C. NO_COLOR=1 switches colours off.
 """
 
 

@@ -6,11 +6,13 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import combinations, pairwise
+from functools import lru_cache
+from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 MAD_TO_SIGMA: Final = 1.4826
 """Median absolute deviation times this is the standard deviation, for normal noise."""
@@ -28,7 +30,7 @@ Points = Sequence[tuple[float, float]]
 def middle_and_spread(logarithms: Sequence[float], floor: float = FLOOR) -> tuple[float, float]:
     """The median, and the robust deviation, at least `floor`."""
     middle = median(logarithms)
-    return middle, max(MAD_TO_SIGMA * median(abs(value - middle) for value in logarithms), floor)
+    return middle, max(MAD_TO_SIGMA * median([abs(value - middle) for value in logarithms]), floor)
 
 
 def spikes(norms: Sequence[float], *, window: int | None = None, least: int = 8, tall: float = 1.0) -> list[int]:
@@ -180,8 +182,17 @@ def median_slope(points: Points) -> float:
     if len(points) > _MOST_POINTS:
         stride = len(points) / _MOST_POINTS
         points = [points[int(k * stride)] for k in range(_MOST_POINTS)]
-    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)]
-    return median(slopes) if slopes else math.nan
+    if len(points) < 2:
+        return math.nan
+    x, y = np.array(points, dtype=np.float64).T
+    one, other = _pairs(len(points))
+    # At once: one by one, the 20,000 pairs took a quarter of the time of a verdict.
+    return float(np.median((y[other] - y[one]) / (x[other] - x[one])))
+
+
+@lru_cache(maxsize=4)  # of long series all have the same number of points
+def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.triu_indices(count, 1)
 
 
 def slope_with_error(points: Points) -> Slope:

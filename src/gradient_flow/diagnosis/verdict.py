@@ -37,9 +37,9 @@ NOT_JUDGED: Final = "bottlenecks, dead units, attention and recurrence are not j
 WAITS: Final = "No step has been recorded yet: without an optimizer, call flow.step() before each step of your own."
 
 
-def verdict(run: Run) -> Diagnosis:
-    """What is wrong with a run, since when, where, and what to do."""
-    found = judge(evidence_of(run))
+def verdict(run: Run, evidence: RunRecord | None = None) -> Diagnosis:
+    """What is wrong with a run, since when, where, and what to do. `evidence` is that of the run, if it is at hand."""
+    found = judge(evidence_of(run) if evidence is None else evidence)
     elsewhere = _of_rules_elsewhere(run)
     if elsewhere:
         found = Diagnosis([*found, *elsewhere], steps=found.steps, looks=found.looks, unseen=found.unseen)
@@ -58,10 +58,11 @@ def judge(record: RunRecord) -> Diagnosis:
         return Diagnosis([], steps=record.steps, enough=False, reason=f"{NOT_SUPPORTED} {why}")
     analysed = record.source == ANALYSIS
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
-    seen = _seen_inside(record, over_time)
+    network = _intact_network(record)
+    seen = _seen_inside(record, over_time, network)
     issues = over_time if seen is None else beside(_naming_tensors(seen, over_time), over_time)
     if not analysed:
-        loop = _loop_of(record)
+        loop = _loop_of(record, network)
         issues = with_loop(issues, apply_rules(loop, LOOP_RULES, "loop"), loop)
         issues = sorted(issues, key=_rank)
     issues = _with_origin(after_rate_change(issues, record), record.events)
@@ -94,29 +95,29 @@ def network_of(record: RunRecord) -> AnalysisRecord | None:
     return None if plain is None else from_plain(AnalysisRecord, plain)
 
 
-def _loop_of(record: RunRecord) -> Loop:
+def _intact_network(record: RunRecord) -> AnalysisRecord | None:
+    """The same; what is damaged counts as not seen, and what else was seen still counts."""
+    try:
+        return network_of(record)
+    except RunFileError:
+        return None
+
+
+def _loop_of(record: RunRecord, network: AnalysisRecord | None) -> Loop:
     """What is known of the loop; what is damaged in the file counts as not seen."""
     plain = record.seen.get(LOOP)
     try:
         facts = LoopFacts() if plain is None else from_plain(LoopFacts, plain)
     except RunFileError:
         facts = LoopFacts()
-    try:
-        network = network_of(record)
-    except RunFileError:
-        network = None
     return Loop(record, facts, network)
 
 
-def _seen_inside(record: RunRecord, over_time: Sequence[Issue]) -> list[Issue] | None:
+def _seen_inside(record: RunRecord, over_time: Sequence[Issue], network: AnalysisRecord | None) -> list[Issue] | None:
     """What rules on the network and the rules of probes find; None where nothing inside was seen."""
     if not record.seen.keys() - {LOOP}:
         return None
     special = [issue for probe, found in record.seen.items() for issue in apply_probe_rules(probe, found)]
-    try:
-        network = network_of(record)
-    except RunFileError:
-        network = None  # damaged: what else was seen still counts
     if network is None:
         return consolidate(special, AnalysisRecord(steps=record.steps))
     if record.source != ANALYSIS and is_of_training(network):

@@ -192,7 +192,7 @@ def evidence_of(run: Run) -> RunRecord:
     record.ranks_differ = _ranks_differ(steps)
     record.layers = _layers(run, owners)
     record.nonfinite = _first_nonfinite(steps, record.layers)
-    newest = {probe: found[-1] for probe in run.seen if (found := run.found(probe))}
+    newest = {probe: found for probe in run.seen if (found := run.newest(probe)) is not None}
     record.seen = {probe: found for probe, (_, found) in newest.items()}
     record.seen_at = {probe: step for probe, (step, _) in newest.items()}
     record.earlier_looks = partial(_earlier_looks, run)

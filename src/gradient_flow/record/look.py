@@ -23,6 +23,8 @@ leave the range of fp32 first."""
 COUNT_COLUMNS: Final = ("zeros", "near_zero", "very_large", "nan", "inf", "neg_inf")
 """Whole numbers per tensor. One that is 0 for all tensors, as most are, stands as a single 0."""
 _COUNTS: Final = [INDEX[name] for name in COUNT_COLUMNS]
+_SQUARES: Final = INDEX["sum_sq"]
+_FLOATS: Final = [_SQUARES, *(INDEX[name] for name in FLOAT_COLUMNS[1:])]
 _EXTREMES: Final = [INDEX[name] for name in ("min", "max", "max_abs")]
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _LARGEST_COUNT: Final = 2.0**53
@@ -111,11 +113,14 @@ class ReadTable:
         self.positions = tensors.positions[which]
         count = len(self.names)
         rows = self.rows = np.zeros((count, len(COLUMNS)))
-        for name in (*FLOAT_COLUMNS, *COUNT_COLUMNS):
-            values = _column(line, name, count)
-            if name in _NULL:
-                values = np.where(np.isnan(values), _NULL[name], values)
-            rows[:, INDEX["sum_sq" if name == "norm" else name]] = np.square(values) if name == "norm" else values
+        rows[:, _FLOATS] = floats = _floats(line, count).T
+        rows[:, _SQUARES] = np.square(floats[:, 0])
+        for name, null in _NULL.items():
+            values = rows[:, INDEX[name]]
+            values[np.isnan(values)] = null
+        for name in COUNT_COLUMNS:
+            if not _is_zero(line.get(name)):
+                rows[:, INDEX[name]] = _column(line, name, count)
         rows[:, INDEX["count"]] = tensors.counts[which]
         bad = rows[:, INDEX["nan"]] + rows[:, INDEX["inf"]]
         rows[:, INDEX["parts"]] = (tensors.counts[which] - bad) * tensors.widths[which]
@@ -124,7 +129,9 @@ class ReadTable:
         else:
             low, high = rows[:, INDEX["min"]], rows[:, INDEX["max"]]
             rows[:, INDEX["max_abs"]] = np.maximum(np.abs(low), np.abs(high))
-        rows[np.ix_(rows[:, INDEX["parts"]] == 0, _EXTREMES)] = EMPTY[_EXTREMES]
+        empty = rows[:, INDEX["parts"]] == 0
+        if empty.any():
+            rows[np.ix_(empty, _EXTREMES)] = EMPTY[_EXTREMES]
         has_ratio = line.get("update_ratio") is not None
         self.update_ratio = _column(line, "update_ratio", count) if has_ratio else np.full(count, np.nan)
 
@@ -154,6 +161,22 @@ def _here(rows: Any, known: int) -> list[int] | None:
     return rows
 
 
+def _floats(line: Mapping[str, Any], count: int) -> NDArray[np.float64]:
+    """The `FLOAT_COLUMNS`: all at once, or, where something is wrong with one, that one by itself."""
+    try:
+        values = np.array([line[name] for name in FLOAT_COLUMNS], dtype=np.float64)
+        if values.shape == (len(FLOAT_COLUMNS), count) and not (np.abs(values) > _LARGEST).any():
+            return values
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass
+    return np.array([_column(line, name, count) for name in FLOAT_COLUMNS])
+
+
+def _is_zero(values: Any) -> bool:
+    """Whether a single 0 stands for all."""
+    return not isinstance(values, list) and bool(values == 0)
+
+
 def _column(line: Mapping[str, Any], name: str, count: int) -> NDArray[np.float64]:
     """A list with null for NaN, or a single 0 for all; within the range of what is written there."""
     column = _numbers(line, name, count)
@@ -166,7 +189,7 @@ def _column(line: Mapping[str, Any], name: str, count: int) -> NDArray[np.float6
 
 def _numbers(line: Mapping[str, Any], name: str, count: int) -> NDArray[np.float64]:
     values = line.get(name)
-    if values == 0 and not isinstance(values, list):
+    if _is_zero(values):
         return np.zeros(count)
     try:
         if not isinstance(values, list) or len(values) != count:

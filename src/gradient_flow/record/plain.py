@@ -74,6 +74,8 @@ def _text(value: float) -> str:
 
 
 def _read(kind: Any, value: Any) -> Any:
+    if type(value) is kind:  # a number, a text, a truth value: as most are
+        return value
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return _read_union(get_args(kind), value)
@@ -101,14 +103,28 @@ def _container(origin: Any, inner: tuple[Any, ...], value: Any) -> Any:
             raise TypeError(f"{type(value).__name__} in place of a list")
         if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
             return tuple(_read(each, item) for each, item in zip(inner, value, strict=True))
-        return origin(_read(inner[0], item) for item in value)
+        return origin(value if _as_they_are(inner[0], value) else (_read(inner[0], item) for item in value))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise TypeError(f"{type(value).__name__} in place of a mapping")
         return {_key(inner[0], key): _read(inner[1], item) for key, item in value.items()}
     if not isinstance(value, list):  # Sequence[...]
         raise TypeError(f"{type(value).__name__} in place of a list")
-    return [_read(inner[0], item) for item in value]
+    return list(value) if _as_they_are(inner[0], value) else [_read(inner[0], item) for item in value]
+
+
+_PLAIN: Final[Mapping[Any, frozenset[type]]] = {
+    float: frozenset((float,)),
+    int: frozenset((int,)),
+    str: frozenset((str,)),
+    float | None: frozenset((float, type(None))),
+}
+"""Types of items → what JSON makes of them, where that is the item itself."""
+
+
+def _as_they_are(kind: Any, items: list[Any]) -> bool:
+    """Whether every item is already what it shall be: nearly all of a look is long lists of numbers."""
+    return kind in _PLAIN and _PLAIN[kind].issuperset(map(type, items))
 
 
 def _key(kind: Any, key: str) -> Any:

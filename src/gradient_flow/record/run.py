@@ -28,6 +28,7 @@ from gradient_flow.table import GradientTable
 from gradient_flow.table.columns import Thresholds
 
 _BATCH: Final = 4096
+_PORTION: Final = 1 << 22
 
 
 class TableSpan(NamedTuple):
@@ -219,12 +220,22 @@ class Run:
     def intact_tables(self, spans: Sequence[TableSpan]) -> list[tuple[TableSpan, ReadTable]]:
         """Those of the tables that can be read; the others are counted as damaged and left out."""
         found = []
-        for span in spans:
-            try:
-                found.append((span, self.read_table(span)))
-            except RunFileError:
-                self._discard(span)
+        for portion in _portions(spans):
+            for span, line in zip(portion, self._intact_lines(portion), strict=True):
+                try:
+                    table = ReadTable(self._parsed(line, span.step), self._tensors_of(span.listed))
+                except RunFileError:
+                    self._discard(span)
+                else:
+                    found.append((span, table))
         return found
+
+    def _intact_lines(self, spans: Sequence[TableSpan]) -> list[bytes]:
+        """The lines there; empty ones where the file is gone."""
+        try:
+            return self._lines.read(each.span for each in spans)
+        except RunFileError:
+            return [b""] * len(spans)
 
     def found(self, probe: str, steps: Container[int] | None = None) -> list[tuple[int, Mapping[str, Any]]]:
         """What a probe saw, with the step of each look; of these steps, where they are given."""
@@ -240,6 +251,17 @@ class Run:
                 self.seen[probe].remove(each)
                 self.damaged += 1
         return results
+
+    def newest(self, probe: str) -> tuple[int, Mapping[str, Any]] | None:
+        """The newest of what a probe saw, with its step; one that is damaged is counted and left out."""
+        for each in reversed(list(self.seen.get(probe, ()))):
+            record = run_lines.whole_record(self._lines.read([each.span])[0])
+            found = None if record is None else record.get("found")
+            if isinstance(found, Mapping):
+                return each.step, found
+            self.seen[probe].remove(each)
+            self.damaged += 1
+        return None
 
     def has_news(self) -> bool:
         """Whether the file has changed since the last `update`, without reading it; also while it has no header."""
@@ -265,21 +287,26 @@ class Run:
 
     def _take_in(self) -> None:
         steps: list[tuple[bytes, Span]] = []
+        last = self.last_step if self.last_step is not None else -1
         for line, span in self._lines.new():
             if line.startswith(run_lines.STEP):
                 steps.append((line, span))
-                if len(steps) < _BATCH:
+                before, last = last, run_lines.step_of_line(line)
+                # Steps that go on are parsed together, over the tables between them. One that goes back, in a run that
+                # was resumed, drops tables and looks from there on: it is taken in before those that come after it.
+                if last > before and len(steps) < _BATCH:
                     continue
-            self._take_steps(steps)
-            steps = []
-            if line.startswith(run_lines.STEP):
-                continue
-            if (step := run_lines.step_of_table(line, span)) is not None:
+                self._take_steps(steps)
+                steps = []
+            elif (step := run_lines.step_of_table(line, span)) is not None:
                 self._add_table(TableSpan(step, span, len(self._lists) - 1))
             elif line.startswith(run_lines.SEEN):
                 self._add_seen(line, span)
             else:
+                self._take_steps(steps)
+                steps = []
                 self._take_other(line)
+                last = self.last_step if self.last_step is not None else -1
         self._take_steps(steps)
 
     def _take_steps(self, lines: list[tuple[bytes, Span]]) -> None:
@@ -335,8 +362,9 @@ class Run:
         self.tables.append(table)
 
     def _add_seen(self, line: bytes, span: Span) -> None:
-        head = line[: line.find(b',"found":')] + b"}"
-        record = run_lines.whole_record(head) if line.rstrip(b"\n").endswith(b"}") else None
+        head, found, rest = line.partition(b',"found":')
+        whole = not found or (rest.startswith(b"{") and rest.rstrip(b"\n").endswith(b"}"))
+        record = run_lines.whole_record(head + b"}") if whole else None
         if record is None or not run_lines.is_step(record.get("step")):
             self.damaged += 1
             return
@@ -447,6 +475,18 @@ class _Steps(Sequence[dict[str, Any]]):
             return [self[at] for at in range(*index.indices(len(self)))]
         at = range(len(self))[index]
         return self._run._line(Span(*self._run._step_spans[3 * at : 3 * at + 3]))
+
+
+def _portions(spans: Sequence[TableSpan]) -> Iterator[list[TableSpan]]:
+    """Tables that are read at once: a file is opened for all of them, and memory stays bounded."""
+    portion: list[TableSpan] = []
+    for span in spans:
+        if portion and sum(each.span.length for each in portion) + span.span.length > _PORTION:
+            yield portion
+            portion = []
+        portion.append(span)
+    if portion:
+        yield portion
 
 
 def load_run(path: str | Path) -> Run:

@@ -25,6 +25,7 @@ FILE_NAME: Final = "run.jsonl"
 _HEADER: Final = b'{"kind":"header"'
 STEP: Final = b'{"kind":"step","step":'
 """How the line of a step begins."""
+_STEP_AT: Final = len(STEP)
 _TABLES: Final = (b'{"kind":"look","step":', b'{"kind":"layers","step":')
 """How the line of a table begins; format 1 called it `layers`."""
 SEEN: Final = b'{"kind":"seen","step":'
@@ -127,6 +128,12 @@ def step_of_table(line: bytes, span: Span) -> int | None:
     digits = line[start : line.find(b",", start)]
     step = int(digits) if digits.isdigit() and len(digits) < _ENOUGH else None
     return step if is_step(step) else None
+
+
+def step_of_line(line: bytes) -> int:
+    """The number in the line of a step as it begins; -1 where there is none that can be a step."""
+    digits = line[_STEP_AT : line.find(b",", _STEP_AT, _STEP_AT + 17)]  # 2 ** 53 has 16
+    return int(digits) if digits.isdigit() else -1
 
 
 def whole_record(line: bytes) -> dict[str, Any] | None:

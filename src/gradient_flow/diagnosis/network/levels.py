@@ -138,8 +138,8 @@ def _typical_norm(record: AnalysisRecord, layer: Layer) -> float:
 
 def _of_finite_steps(record: AnalysisRecord, values: Sequence[T]) -> list[T]:
     """Values of the watched steps, without those in which any gradient was NaN or Inf."""
-    bad = {step for step, norm in enumerate(record.norms) if not math.isfinite(norm)}
-    bad = {at for at, step in enumerate(record.watched) if step in bad}
+    norms = record.norms
+    bad = {at for at, step in enumerate(record.watched) if 0 <= step < len(norms) and not math.isfinite(norms[step])}
     return [value for at, value in enumerate(values) if at not in bad]
 
 

@@ -3,14 +3,76 @@
   const PAGE = 100;
   const ORDER = ["critical", "failed", "high", "medium", "low", "unknown", "healthy"];
   let runs = [],
+    settings = [], // names of what the runs differ in; a run has their values in the same order
     shown = PAGE;
+
+  // A number that is not known comes last, whichever way the others are sorted.
+  const byNumber = (name, sign) => (a, b) => {
+    const [one, two] = [a[name], b[name]].map(value => (Number.isFinite(value) ? sign * value : Infinity));
+    return one === two ? 0 : one - two;
+  };
 
   const sorters = {
     started: (a, b) => String(b.started || "").localeCompare(String(a.started || "")),
     name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
     level: (a, b) => ORDER.indexOf(a.level || "unknown") - ORDER.indexOf(b.level || "unknown"),
+    loss: byNumber("loss", 1),
+    lr: byNumber("lr", -1),
+    seconds: byNumber("seconds", -1),
+    status: (a, b) => a.status.localeCompare(b.status),
     last_step: (a, b) => (b.last_step || 0) - (a.last_step || 0),
   };
+
+  // What a run is found by: words anywhere, and conditions such as `lr > 0.003` on its settings and numbers.
+  const CONDITION = /("[^"]+"|[^\s"<>=!]+)\s*(>=|<=|!=|==|>|<|=)\s*("[^"]*"|[^\s"]+)/g;
+  const HOLDS = {
+    ">": (a, b) => a > b,
+    "<": (a, b) => a < b,
+    ">=": (a, b) => a >= b,
+    "<=": (a, b) => a <= b,
+    "=": (a, b) => a === b,
+    "==": (a, b) => a === b,
+    "!=": (a, b) => a !== b,
+  };
+  const valueOf = (run, name) => {
+    const places = [name, `config ${name}`].map(each => settings.findIndex(one => one.toLowerCase() === each));
+    const place = places.find(each => each >= 0);
+    return place === undefined ? run[name] : run.settings[place];
+  };
+  const condition = ([, name, how, wanted]) => {
+    const plain = text => text.replaceAll('"', "").toLowerCase();
+    return run => {
+      const value = valueOf(run, plain(name));
+      if (value === null || value === undefined) return false;
+      const [one, two] = [Number(value), Number(plain(wanted))];
+      return Number.isNaN(one) || Number.isNaN(two)
+        ? HOLDS[how](String(value).toLowerCase(), plain(wanted))
+        : HOLDS[how](one, two);
+    };
+  };
+  const matcher = text => {
+    const conditions = [...text.matchAll(CONDITION)].map(condition);
+    const words = text.replace(CONDITION, " ").toLowerCase().split(/\s+/).filter(Boolean);
+    return run => {
+      if (!conditions.every(holds => holds(run))) return false;
+      if (!words.length) return true;
+      const fields = [run.name, run.status, run.level || "judging", run.type, run.cause, run.layer, ...run.settings];
+      const all = fields.filter(Boolean).join(" ").toLowerCase();
+      return words.every(word => all.includes(word));
+    };
+  };
+
+  const issueOf = run => {
+    if (!run.cause) return "";
+    const where = run.layer && run.layer !== "model" ? [" in ", GF.h("code", {}, run.layer)] : [];
+    const since = Number.isFinite(run.since) ? ` since ${GF.count(run.since)}` : "";
+    return [run.cause.replaceAll("_", " "), ...where, since];
+  };
+  const described = run =>
+    settings
+      .map((name, place) => (run.settings[place] === null ? null : `${name}: ${run.settings[place]}`))
+      .filter(Boolean)
+      .join("\n");
 
   const rowOf = run =>
     GF.h(
@@ -32,19 +94,24 @@
       GF.h(
         "th",
         { scope: "row" },
-        GF.h("button", { type: "button", class: "link name", onclick: () => GF.openRun(run.id) }, run.name),
+        GF.h(
+          "button",
+          { type: "button", class: "link name", title: described(run) || null, onclick: () => GF.openRun(run.id) },
+          run.name,
+        ),
       ),
-      GF.h("td", {}, GF.badge(run.level || "unknown")),
+      GF.h("td", {}, run.level ? GF.badge(run.level) : "judging…"),
+      GF.h("td", {}, issueOf(run)),
+      GF.h("td", { class: "num" }, GF.number(run.loss)),
+      GF.h("td", { class: "num" }, GF.number(run.lr)),
+      GF.h("td", { class: "num" }, GF.duration(run.seconds)),
       GF.h("td", { title: run.message || null }, run.status),
       GF.h("td", { class: "num" }, GF.count(run.last_step)),
       GF.h("td", {}, GF.when(run.started)),
     );
 
   const draw = () => {
-    const search = GF.el("runs-filter").value.trim().toLowerCase();
-    const found = runs
-      .filter(run => !search || `${run.name} ${run.status} ${run.level || ""}`.toLowerCase().includes(search))
-      .sort(sorters[GF.el("runs-sort").value]);
+    const found = runs.filter(matcher(GF.el("runs-filter").value)).sort(sorters[GF.el("runs-sort").value]);
     GF.el("runs-count").textContent =
       found.length === runs.length ? GF.count(runs.length) : `${GF.count(found.length)} of ${GF.count(runs.length)}`;
     const body = GF.el("runs-table").tBodies[0];
@@ -62,7 +129,7 @@
               {},
               GF.h(
                 "td",
-                { colspan: 6 },
+                { colspan: 10 },
                 runs.length
                   ? "No run matches."
                   : 'No run in this folder yet. Start one with gf.watch(…, run="…") and it appears here.',
@@ -100,7 +167,7 @@
   GF.drawRuns = draw;
   GF.loadRuns = async () => {
     const before = new Map(runs.map(run => [run.id, run.last_step]));
-    runs = (await GF.ask("api/runs")).runs;
+    ({ runs, settings } = await GF.ask("api/runs"));
     for (const run of runs) if (before.has(run.id) && before.get(run.id) !== run.last_step) GF.renewCompared(run.id);
     GF.el("runs").hidden = runs.length === 1; // a single run needs no list
     GF.el("nav-runs").hidden = runs.length === 1;

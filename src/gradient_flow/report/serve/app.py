@@ -17,10 +17,11 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gradient_flow.errors import GradientFlowError
+from gradient_flow.record.run_folder import ITSELF
 from gradient_flow.report.data import layer_data, page_data
 from gradient_flow.report.live_run import LiveRun
 from gradient_flow.report.serve.live_runs import LiveRuns
-from gradient_flow.report.serve.run_ids import ALSO_ITSELF, ITSELF
+from gradient_flow.report.serve.run_ids import ALSO_ITSELF
 
 INTERVAL: Final = 0.5
 """Seconds between two looks at a file: news comes at most twice a second."""
@@ -36,8 +37,8 @@ def application(live: LiveRuns) -> Starlette:
         return HTMLResponse(await run_in_threadpool(_page))
 
     async def runs(_request: Request) -> Response:
-        entries = await run_in_threadpool(live.facts)
-        return _json({"runs": entries}, BackgroundTask(live.judge_listed))
+        entries, settings = await run_in_threadpool(live.facts)
+        return _json({"runs": entries, "settings": settings}, BackgroundTask(live.judge_listed))
 
     async def run(request: Request) -> Response:
         run_id = _run_id(request)

@@ -6,19 +6,20 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from gradient_flow.diagnosis.sources import diagnose
 from gradient_flow.errors import GradientFlowError
+from gradient_flow.fleets.digest import settings_of, verdict_row
+from gradient_flow.fleets.work import FEW, make_digests
 from gradient_flow.record.ending import STILL_RUNNING
+from gradient_flow.record.run_folder import ITSELF
 from gradient_flow.record.run_lines import FILE_NAME
-from gradient_flow.report.headline import verdict_data
 from gradient_flow.report.live_run import LiveRun
-from gradient_flow.report.serve.run_ids import ITSELF, RunFolder
-from gradient_flow.report.serve.run_list import RunList
+from gradient_flow.report.serve.run_ids import RunFolder
+from gradient_flow.report.serve.run_list import Judged, RunList, varying_settings
 
 MOST_OPEN: Final = 6
 """Runs kept ready at once; one takes up to 60 MB and what its steps need."""
@@ -33,7 +34,9 @@ class LiveRuns:
         self._list = RunList(folder)
         self._open: WeakValueDictionary[str, LiveRun] = WeakValueDictionary()
         self._recent: OrderedDict[str, LiveRun] = OrderedDict()
-        self._levels: dict[str, tuple[int, str]] = {}
+        self._judged: dict[str, Judged] = {}
+        self._kept = 0
+        self._settings: tuple[tuple[int, int], list[str]] | None = None
         self._lock = threading.Lock()
         self._list_lock = threading.Lock()
         self._refining: set[str] = set()
@@ -41,15 +44,21 @@ class LiveRuns:
         """Run → its size when reading it in the background failed."""
         self._judging = False
 
-    def facts(self) -> list[dict[str, Any]]:
-        """What the list of runs shows. Verdicts that are not known yet are taken in the background."""
+    def facts(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """What the list of runs shows, and the names of the settings in each entry.
+
+        Verdicts that are not known yet are taken in the background.
+        """
         with self._list_lock:
-            entries = self._list.facts(self._levels)
+            entries = self._list.facts(self._judged)
+            names = self._varying()
         for entry in entries:
+            known = self._judged.get(entry["id"], (0, {}))[1].get("settings") or {}
+            entry["settings"] = [known.get(name) for name in names]
             digest = self._open.get(entry["id"])
             if digest is not None:
                 entry["recorded_steps"] = len(digest.run) or None
-        return entries
+        return entries, names
 
     def digest(self, run_id: str) -> LiveRun:
         """The run of an id, kept ready; `KeyError` if there is none."""
@@ -102,8 +111,8 @@ class LiveRuns:
             while digest.pending and not self.stopping.is_set():
                 digest.read_some()
                 time.sleep(0)  # let a waiting request have its turn
-            if digest.judged:
-                self._levels[run_id] = digest.run.size, verdict_data(found)["level"]
+            if digest.judged and found is not None:
+                self._keep(run_id, digest.run.size, {**verdict_row(found), "settings": settings_of(digest.run)})
         except (GradientFlowError, OSError):  # the next request says what is wrong with the file
             self._failed[run_id] = size
         except Exception:  # a thread has nobody to raise it to
@@ -116,19 +125,37 @@ class LiveRuns:
         try:
             with self._list_lock:
                 listed = self._list.changes()
+            due, files = [], []
             for run_id, size, changed in listed:
-                if not self._is_news(run_id, size, changed):
-                    continue
-                start, level = time.monotonic(), "unknown"
-                with suppress(Exception):  # one damaged file must not keep the others from their verdicts
-                    level = verdict_data(diagnose(self.folder.file(run_id)))["level"]
-                self._levels[run_id] = size, level
-                if self.stopping.wait(time.monotonic() - start):  # half of the time is for those who look at pages
-                    return
+                with suppress(KeyError):  # gone meanwhile
+                    if self._is_news(run_id, size, changed):
+                        files.append(str(self.folder.file(run_id)))
+                        due.append((run_id, size))
+            start = time.monotonic()
+            # Very many are judged in a process beside this one; of a few each second half of the time is for those who
+            # look at pages.
+            aside = len(files) > FEW
+            with closing(make_digests(files, 1 if aside else 0)) as made:
+                for at, digest in made:
+                    self._keep(*due[at], digest["run"])
+                    if self.stopping.wait(0.0 if aside else time.monotonic() - start):
+                        return
+                    start = time.monotonic()
         finally:
             self._judging = False
 
+    def _keep(self, run_id: str, size: int, row: Mapping[str, Any]) -> None:
+        self._judged[run_id] = size, row
+        self._kept += 1
+
+    def _varying(self) -> list[str]:
+        """The settings in which the judged runs differ; found again once there are other verdicts."""
+        state = len(self._judged), self._kept
+        if self._settings is None or self._settings[0] != state:
+            self._settings = state, varying_settings(dict(self._judged))  # a copy: a thread may add to it
+        return self._settings[1]
+
     def _is_news(self, run_id: str, size: int, changed: float) -> bool:
         """Whether a verdict is due: a run that goes on is judged again once it has grown by a tenth."""
-        before = self._levels.get(run_id, (0, ""))[0]
+        before = self._judged.get(run_id, (0, {}))[0]
         return size != before and (size > 1.1 * before or time.time() - changed > STILL_RUNNING)

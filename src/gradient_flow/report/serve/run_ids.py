@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from gradient_flow.errors import RunFileError
+from gradient_flow.record.run_folder import ITSELF, run_files
 from gradient_flow.record.run_lines import FILE_NAME
 
-ITSELF: Final = "."
 ALSO_ITSELF: Final = ("", "-")
 """What a page asks for when it means the folder itself: a browser takes `.` out of an address."""
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _ESCAPED: Final = re.compile(r"~([0-9A-F]{2})")
-_DEEPEST: Final = 6
 
 
 def id_of(relative: str) -> str:
@@ -53,25 +52,8 @@ class RunFolder:
 
     def runs(self) -> Iterator[tuple[str, Path]]:
         """Id and run file of every run, folder by folder. A run's own folders are not looked into."""
-        if (self.root / FILE_NAME).is_file():
-            yield ITSELF, self.root / FILE_NAME
-            return
-        yield from self._below(self.root, _DEEPEST)
-
-    def _below(self, folder: Path, depth: int) -> Iterator[tuple[str, Path]]:
-        try:
-            with os.scandir(folder) as entries:
-                inner = sorted(
-                    entry.path for entry in entries if entry.name[0] != "." and entry.is_dir(follow_symlinks=False)
-                )
-        except OSError:  # not ours to read, or gone meanwhile
-            return
-        for path in inner:
-            file = os.path.join(path, FILE_NAME)
-            if os.path.isfile(file) and not os.path.islink(file):
-                yield id_of(os.path.relpath(path, self.root).replace(os.sep, "/")), Path(file)
-            elif depth > 1:
-                yield from self._below(Path(path), depth - 1)
+        for relative, file in run_files(self.root):
+            yield id_of(relative), file
 
     def file(self, run_id: str) -> Path:
         """The run file of an id; `KeyError` if there is none, or if it lies outside the folder."""

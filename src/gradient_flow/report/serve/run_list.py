@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from gradient_flow.errors import RunFileError
+from gradient_flow.fleets.digest import FAILED_TYPE, OPEN
+from gradient_flow.fleets.known import known_digests
 from gradient_flow.record import run_lines
-from gradient_flow.record.ending import ending
+from gradient_flow.record.ending import FAILED, ending
 from gradient_flow.record.event import Event
+from gradient_flow.record.run_folder import ITSELF
 from gradient_flow.record.run_lines import newest_part
+from gradient_flow.record.step import flat_numbers
 from gradient_flow.report.data import readable
-from gradient_flow.report.serve.run_ids import ITSELF, RunFolder, path_of
+from gradient_flow.report.serve.run_ids import RunFolder, path_of
 
 _HEAD: Final = 4096
 _TAIL: Final = 1 << 16
 _FARTHEST: Final = 1 << 25
 """Per-tensor records of large models are long: so far back the last step is looked for."""
+_NO_SETTINGS: Final = ("command", "version of", "uncommitted", "commit", "tensors", "parameters in")
+"""Beginnings of what differs between runs and is no choice of their author."""
+_MOST_SETTINGS: Final = 16
+
+Judged = tuple[int, Mapping[str, Any]]
+"""The size of a run when it was judged, and what was found: a row as `digest` makes it."""
 
 
 class RunList:
@@ -27,9 +38,13 @@ class RunList:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._known: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._digested: dict[str, dict[str, Any]] | None = None
+        """What an earlier `gradient-flow fleet` made of the runs; read with the first list."""
 
-    def facts(self, levels: Mapping[str, tuple[int, str]]) -> list[dict[str, Any]]:
-        """One entry per run, the newest first. `levels` has the verdicts that are known: id → size then, level."""
+    def facts(self, judged: dict[str, Judged]) -> list[dict[str, Any]]:
+        """One entry per run, the newest first. `judged` has the verdicts that are known, and takes in those on file."""
+        if self._digested is None:
+            self._digested = known_digests(self._folder.root)
         found = {}
         for run_id, file in self._folder.runs():
             try:
@@ -38,13 +53,26 @@ class RunList:
                 continue
             state = about.st_size, about.st_mtime_ns
             known = self._known.get(run_id)
-            found[run_id] = known if known is not None and known[0] == state else (state, _facts(file))
+            if known is None or known[0] != state:
+                known = state, self._digest_on_file(run_id, file, state, judged) or _facts(file)
+            found[run_id] = known
         self._known = found
         entries = [
-            {"id": run_id, "name": self._name(run_id), "level": levels.get(run_id, (0, None))[1], **_public(facts)}
+            {"id": run_id, "name": self._name(run_id), **_public(facts), **_verdict(judged.get(run_id))}
             for run_id, (_, facts) in found.items()
         ]
         return sorted(entries, key=lambda entry: str(entry["started"] or ""), reverse=True)
+
+    def _digest_on_file(
+        self, run_id: str, file: Path, state: tuple[int, int], judged: dict[str, Judged]
+    ) -> dict[str, Any] | None:
+        """Facts from a digest of this very file, which then need not be opened."""
+        row = (self._digested or {}).get(self._folder.root.name if run_id == ITSELF else path_of(run_id))
+        if row is None or (row["size"], row["changed"]) != state:
+            return None
+        judged.setdefault(run_id, (state[0], row))
+        names = ("last_step", "started", "seconds", "loss", "lr", "problem", "state", "message")
+        return {**{name: row[name] for name in names}, "end": None, "file": file}
 
     def changes(self) -> list[tuple[str, int, float]]:
         """Id, size and time of the last change of the runs that were listed, the last changed first."""
@@ -55,20 +83,49 @@ class RunList:
         return readable(self._folder.root.name if run_id == ITSELF else path_of(run_id))
 
 
+def varying_settings(judged: Mapping[str, Judged]) -> list[str]:
+    """Settings in which the runs differ, those with the fewest values first: a list shows and finds runs by them."""
+    values: dict[str, set[str | None]] = {}
+    described = [row["settings"] for _, row in judged.values() if row.get("settings")]
+    for name in {name for settings in described for name in settings}:
+        if not name.startswith(_NO_SETTINGS):
+            values[name] = {settings.get(name) for settings in described}
+    differ = [name for name, found in values.items() if len(found) > 1]
+    return sorted(differ, key=lambda name: (len(values[name]), name))[:_MOST_SETTINGS]
+
+
+def level_of(row: Mapping[str, Any]) -> str:
+    """The level of a verdict, as pages have it, from its row."""
+    if row.get("severity"):
+        return str(row["severity"]).lower()
+    if row.get("type") == FAILED_TYPE:
+        return "failed"
+    return "healthy" if row.get("healthy") else "unknown"
+
+
+def _verdict(judged: Judged | None) -> dict[str, Any]:
+    """What the list says of the verdict; `level` is null where it is not taken yet."""
+    row: Mapping[str, Any] = {} if judged is None else judged[1]
+    level = None if judged is None else level_of(row)
+    return {"level": level, **{name: row.get(name) for name in ("type", "cause", "layer", "since")}}
+
+
 def _public(facts: Mapping[str, Any]) -> dict[str, Any]:
     """As the page gets them. Whether a run without an end still runs depends on the time."""
     end = None if facts["end"] is None else Event.from_line(facts["end"])
     if facts["problem"]:
         status, message = "unknown", facts["problem"]
-    else:
+    elif facts.get("state") in (None, OPEN):
         found = ending(end, facts["file"], facts["last_step"])
         status, message = found.state, found.sentence or None
-    plain = {name: facts[name] for name in ("last_step", "started", "seconds")}
+    else:
+        status, message = facts["state"], facts["message"] if facts["state"] == FAILED else None
+    plain = {name: facts[name] for name in ("last_step", "started", "seconds", "loss", "lr")}
     return {"status": status, "message": message, "recorded_steps": None, **plain}
 
 
 def _facts(file: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = dict.fromkeys(("last_step", "started", "seconds", "end", "problem"))
+    facts: dict[str, Any] = dict.fromkeys(("last_step", "started", "seconds", "loss", "lr", "end", "problem"))
     facts["file"] = file
     try:
         with file.open("rb", buffering=0) as opened:
@@ -86,6 +143,8 @@ def _facts(file: Path) -> dict[str, Any]:
     if last is not None:
         seconds = last.get("time")
         facts |= {"last_step": last["step"], "seconds": seconds if isinstance(seconds, (int, float)) else None}
+        numbers = dict(flat_numbers({name: last.get(name) for name in ("loss", "lr")}))
+        facts |= {name: value for name, value in numbers.items() if name in facts and math.isfinite(value)}
     return facts
 
 

@@ -1,0 +1,110 @@
+"""`gradient-flow sql`: the runs of a folder, asked with SQL."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from gradient_flow.cli.fleet import digests_option, read_fleet
+from gradient_flow.cli.terminal import console
+
+
+@click.command()
+@click.argument("query")
+@click.argument("folder", default=".")
+@click.option(
+    "--to",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="How to write the answer.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Rows of a table.")
+@click.option("--no-update", is_flag=True, help="Ask what is known, without reading new runs.")
+@digests_option
+def sql(query: str, folder: str, to: str, limit: int, no_update: bool, digests: str | None) -> None:
+    """Ask the runs of a folder with SQL, in the dialect of DuckDB.
+
+    FOLDER is the current one unless given. New and grown runs are read first.
+
+    \b
+    Tables: runs      a row per run: verdict, cause, loss, lr, settings
+            issues    a row per issue
+            layers    a row per run and layer: norms, update ratio
+            settings  run, name, value, number
+
+    \b
+    Exit status: 0  answered
+                 2  the query or the folder is wrong
+
+    \b
+    Example: gradient-flow sql "SELECT cause, count(*) FROM runs GROUP BY 1"
+    """
+    with read_fleet(folder, digests=digests, update=not no_update) as found:
+        answer = found.sql(query)
+    if to == "csv":
+        _write_csv(answer)
+    elif to == "json":
+        _write_json(answer)
+    else:
+        _write_table(answer, limit)
+
+
+def _write_csv(answer: Any) -> None:
+    from pyarrow import csv  # type: ignore[import-untyped]  # ships no types
+
+    csv.write_csv(_flat(answer), sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+
+
+def _write_json(answer: Any) -> None:
+    """A list of objects, in portions: an answer may have a row per layer of very many runs."""
+    import orjson
+
+    out, first = sys.stdout.buffer, True
+    out.write(b"[")
+    for batch in answer.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist(maps_as_pydicts="lossy"):
+            out.write((b"\n" if first else b",\n") + orjson.dumps(row, default=str))
+            first = False
+    out.write(b"\n]\n")
+    out.flush()
+
+
+def _write_table(answer: Any, limit: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from gradient_flow.report.terminal import one_line
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for field in answer.schema:
+        numeric = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
+        table.add_column(Text(one_line(field.name)), justify="right" if numeric else "left", overflow="fold")
+    for row in answer.slice(0, limit).to_pylist(maps_as_pydicts="lossy"):
+        table.add_row(*(Text(_cell(value)) for value in row.values()))
+    out = console()
+    out.print(table)
+    if answer.num_rows > limit:
+        out.print(f"… {answer.num_rows - limit:,} more rows; --limit shows more, --to csv all.")
+
+
+def _cell(value: Any) -> str:
+    from gradient_flow.report.terminal import one_line
+
+    if value is None:
+        return "–"
+    return f"{value:.6g}" if isinstance(value, float) else one_line(str(value))
+
+
+def _flat(answer: Any) -> Any:
+    """Lists and maps as text, which CSV can hold."""
+    import pyarrow
+
+    for at, field in enumerate(answer.schema):
+        if pyarrow.types.is_nested(field.type):
+            texts = [None if value is None else str(value) for value in answer.column(at).to_pylist()]
+            answer = answer.set_column(at, field.name, pyarrow.array(texts, "string"))
+    return answer
