@@ -59,6 +59,20 @@ def merge_rows(rows: Rows) -> Rows:
     return merged
 
 
+def merge_by_owner(rows: Rows, owners: NDArray[np.int64], count: int) -> Rows:
+    """`count` rows, each the merge of those that it owns; the empty row where it owns none."""
+    merged = np.tile(EMPTY, (count, 1))
+    if len(rows):
+        order = np.argsort(owners, kind="stable")
+        present, first = np.unique(owners[order], return_index=True)
+        rows = rows[order]
+        merged[present] = np.add.reduceat(rows, first, axis=0)
+        merged[present, _MIN] = np.minimum.reduceat(rows[:, _MIN], first)
+        for column in (_MAX, _MAX_ABS):
+            merged[present, column] = np.maximum.reduceat(rows[:, column], first)
+    return merged
+
+
 def repeat_row(row: Rows, times: int) -> Rows:
     """The row of the same elements `times` over."""
     if times == 0:

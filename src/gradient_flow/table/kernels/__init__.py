@@ -1,15 +1,17 @@
-"""Which kernel reads which gradient: C where memory can be read directly, torch ops on devices, NumPy otherwise."""
+"""Which kernel reads which gradient: C in host memory, Triton on GPUs, torch ops on other devices, NumPy otherwise."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gradient_flow.errors import KernelError
+from gradient_flow.errors import KernelError, warn
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.kernels import numpy_ops
 
@@ -25,8 +27,12 @@ else:
 if TYPE_CHECKING:
     import torch
 
+    from gradient_flow.table.kernels.pending import PendingRows
+
 ENVIRONMENT_VARIABLE = "GRADIENT_FLOW_KERNEL"
-CHOICES = ("native", "torch", "numpy")
+CHOICES = ("native", "triton", "torch", "numpy")
+_failed: list[Exception] = []
+"""Why Triton is not used any more."""
 
 
 def forced() -> str | None:
@@ -41,14 +47,35 @@ def forced() -> str | None:
             f"`{ENVIRONMENT_VARIABLE}=native`, but the C kernel was not built. Reinstall with a C compiler and the "
             "Python headers, or unset the variable to use torch ops."
         )
+    if name == "triton" and not has_triton():
+        raise KernelError(
+            f"`{ENVIRONMENT_VARIABLE}=triton`, but Triton is not installed. torch brings it for NVIDIA and AMD; or run "
+            "`pip install triton` (Linux)."
+        )
     return name
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed; that it works shows at the first launch."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def reads_float8(tensor: torch.Tensor) -> bool:
+    """Whether the kernel for this tensor reads fp8 as it is; others need it widened."""
+    import torch
+
+    known = tensor.dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+    return known and _is_plain(tensor) and _by_triton(tensor.device.type, forced())
 
 
 def describe() -> str:
     """One line on the kernel in use, for people."""
     name = forced() or ("native" if NATIVE else "torch")
     if name != "native":
-        return {"torch": "torch ops", "numpy": "NumPy"}[name] + ("" if NATIVE else " (C kernel not built)")
+        return {"torch": "torch ops", "numpy": "NumPy", "triton": "Triton"}[name] + (
+            "" if NATIVE else " (C kernel not built)"
+        )
     return f"native C ({_native.describe()[0]})"
 
 
@@ -59,42 +86,85 @@ def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
 
 
 def rows_of(arrays: list[Any], thresholds: Thresholds) -> Rows | Callable[[], Rows]:
-    """One row per dense array or tensor; a function that waits for the device when some are not in host memory."""
+    """One row per dense array or tensor; a `PendingRows`, which can wait, when some are not in host memory."""
     name = forced()
     rows = np.empty((len(arrays), len(COLUMNS)))
-    for_torch = []
+    for_torch, for_triton, for_numpy = [], [], []
     for position, array in enumerate(arrays):
         kernel = _kernel_for(array, name)
         if kernel == "torch":
             for_torch.append(position)
+        elif kernel == "triton":
+            for_triton.append(position)
         elif kernel == "numpy":
-            rows[position] = numpy_ops.row(_as_numpy(array), thresholds)
+            for_numpy.append(position)
         else:
             rows[position] = native.rows(kernel, thresholds)
-    if not for_torch:
+    if for_numpy:
+        rows[for_numpy] = numpy_ops.rows([_as_numpy(arrays[position]) for position in for_numpy], thresholds)
+    if not for_torch and not for_triton:
         return rows
 
+    from gradient_flow.table.kernels.pending import put_together
+
+    parts: list[tuple[list[int], PendingRows]] = []
+    if for_triton:
+        parts += _from_triton([_as_tensor(arrays[position]) for position in for_triton], for_triton, thresholds, name)
+    if for_torch:
+        from gradient_flow.table.kernels import torch_ops
+
+        parts.append((for_torch, torch_ops.rows([_as_tensor(arrays[position]) for position in for_torch], thresholds)))
+    pending = put_together(rows, parts)
+    on_device = any(_is_tensor(array) and array.device.type != "cpu" for array in arrays)
+    return pending if on_device else pending()
+
+
+def _from_triton(
+    tensors: list[torch.Tensor], positions: list[int], thresholds: Thresholds, name: str | None
+) -> list[tuple[list[int], PendingRows]]:
+    """Measured by Triton; by torch ops from the first time on that it fails, where nobody asked for it by name."""
     from gradient_flow.table.kernels import torch_ops
 
-    wait_for_device = torch_ops.rows([_as_tensor(arrays[position]) for position in for_torch], thresholds)
+    if not _failed:
+        try:
+            from gradient_flow.table.kernels import triton_ops
 
-    def wait() -> Rows:
-        rows[for_torch] = wait_for_device()
-        return rows
+            if not triton_ops.interpreted() and any(tensor.device.type == "cpu" for tensor in tensors):
+                raise KernelError(
+                    f"`{ENVIRONMENT_VARIABLE}=triton` reads tensors in host memory only in Triton's interpreter. Set "
+                    "TRITON_INTERPRET=1 before Triton is imported, or unset the variable."
+                )
+            return [(positions, triton_ops.rows(tensors, thresholds))]
+        except Exception as problem:
+            if name == "triton":
+                raise
+            _failed.append(problem)
+            warn(
+                f"Triton failed ({type(problem).__name__}: {problem}), so gradients are measured with torch ops: a few "
+                "more launches per step. Triton needs a C compiler on the machine.",
+                stacklevel=6,
+            )
+    return [(positions, torch_ops.rows([torch_ops.widened(tensor) for tensor in tensors], thresholds))]
 
-    on_device = any(_is_tensor(array) and array.device.type != "cpu" for array in arrays)
-    return wait if on_device else wait()
 
-
-def _kernel_for(array: Any, name: str | None) -> Literal["torch", "numpy"] | native.Addresses:
-    if _is_tensor(array) and not (array.device.type == "cpu" and _is_plain(array)):
+def _kernel_for(array: Any, name: str | None) -> Literal["torch", "triton", "numpy"] | native.Addresses:
+    is_tensor = _is_tensor(array)
+    if is_tensor and not _is_plain(array):
         return "torch"
-    if name == "torch":
+    if _by_triton(array.device.type if is_tensor else "cpu", name):
+        return "triton"
+    if name == "torch" or (is_tensor and array.device.type != "cpu"):
         return "torch"
     if name == "numpy":
         return "numpy"
     where = native.addresses_of([array]) if NATIVE else None
-    return where or ("torch" if _is_tensor(array) else "numpy")
+    return where or ("torch" if is_tensor else "numpy")
+
+
+def _by_triton(device: str, name: str | None) -> bool:
+    if name is not None:
+        return name == "triton"
+    return device == "cuda" and not _failed and has_triton()
 
 
 def _is_tensor(array: Any) -> bool:

@@ -1,0 +1,189 @@
+"""The Triton kernel's host side: which chunks there are, two launches per dtype and device, rows that arrive later."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
+from gradient_flow.table.kernels import triton_kernel as kernel
+from gradient_flow.table.kernels.pending import Copy, PendingRows
+
+CHUNK: Final = 1 << 15
+"""Elements that one program reads. Fixed, so that sums are added up in the same order on every device."""
+WARPS: Final = 4
+_WIDTH: Final = 128
+"""Chunks that are merged at once."""
+_ALIGNMENT: Final = 16
+_MOST_KEPT: Final = 8
+
+
+class Shape(NamedTuple):
+    """How a tile lies in the registers of a program: `steps` elements for each of `lanes` accumulators."""
+
+    steps: int
+    lanes: int
+
+
+NARROW: Final = Shape(4, 512)
+SHAPES: Final = {
+    kernel.FLOAT32.value: NARROW,
+    kernel.BFLOAT16.value: NARROW,
+    kernel.FLOAT16.value: NARROW,
+    kernel.FLOAT8_E4M3.value: NARROW,
+    kernel.FLOAT8_E5M2.value: NARROW,
+    kernel.FLOAT64.value: Shape(8, 256),
+    kernel.COMPLEX64.value: Shape(4, 256),
+    kernel.COMPLEX128.value: Shape(4, 256),
+}
+"""By kind: as many elements as fit into registers without spilling."""
+KINDS: Final = {
+    torch.float32: kernel.FLOAT32.value,
+    torch.float64: kernel.FLOAT64.value,
+    torch.bfloat16: kernel.BFLOAT16.value,
+    torch.float16: kernel.FLOAT16.value,
+    torch.float8_e4m3fn: kernel.FLOAT8_E4M3.value,
+    torch.float8_e5m2: kernel.FLOAT8_E5M2.value,
+    torch.complex64: kernel.COMPLEX64.value,
+    torch.complex128: kernel.COMPLEX128.value,
+}
+
+
+class Launches:
+    """How often a kernel was launched."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+LAUNCHES: Final = Launches()
+
+
+@torch.no_grad()
+def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
+    """Start measuring flat, dense tensors; two launches for each dtype and device, and one copy for each device."""
+    groups: dict[torch.device, dict[int, list[int]]] = {}
+    for position, tensor in enumerate(tensors):
+        groups.setdefault(tensor.device, {}).setdefault(KINDS[tensor.dtype], []).append(position)
+    order: list[list[int]] = []
+    copies: list[Copy] = []
+    for device, by_kind in groups.items():
+        positions = [position for members in by_kind.values() for position in members]
+        result = torch.empty((len(positions), len(COLUMNS)), dtype=torch.float64, device=device)
+        first = 0
+        for kind, members in by_kind.items():
+            part = result[first : first + len(members)]
+            first += len(members)
+            with _on(device):
+                _measure([tensors[position] for position in members], kind, thresholds, part)
+        order.append(positions)
+        copies.append(Copy(result))
+
+    def finish(arrived: list[np.ndarray]) -> Rows:
+        matrix = np.empty((len(tensors), len(COLUMNS)))
+        for positions, values in zip(order, arrived, strict=True):
+            matrix[positions] = values
+        return matrix
+
+    return PendingRows(copies, finish)
+
+
+class Chunks(NamedTuple):
+    """What a launch reads: `packed` holds both thresholds, addresses and lengths of chunks, then bounds and counts."""
+
+    packed: NDArray[np.int64]
+    chunk_count: int
+    row_count: int
+
+
+def chunks_of(
+    addresses: NDArray[np.int64], counts: NDArray[np.int64], item_size: int, limits: tuple[float, float]
+) -> Chunks:
+    """Cut tensors into chunks that begin at multiples of 16 bytes; what lies before the first is one of its own."""
+    heads = np.minimum(-addresses % _ALIGNMENT // item_size, counts)
+    per_row = (heads > 0) + -(-(counts - heads) // CHUNK)
+    bounds = np.concatenate([[0], np.cumsum(per_row)])
+    chunk_count = int(bounds[-1])
+    owner = np.repeat(np.arange(len(counts)), per_row)
+    within = np.arange(chunk_count) - bounds[owner]  # 0, 1, 2 … in each row
+    head = heads[owner]
+    start = np.where(head > 0, np.where(within == 0, 0, head + (within - 1) * CHUNK), within * CHUNK)
+    end = np.minimum(np.where((head > 0) & (within == 0), head, start + CHUNK), counts[owner])
+    parts = (np.array(limits).view(np.int64), addresses[owner] + start * item_size, end - start, bounds, counts)
+    return Chunks(np.concatenate(parts).astype(np.int64), chunk_count, len(counts))
+
+
+def rounded_limits(thresholds: Thresholds, kind: int) -> tuple[float, float]:
+    """Thresholds such that comparing as fp32 gives what comparing as fp64 would, where elements are fp32 or less."""
+    if kind in (kernel.FLOAT64.value, kernel.COMPLEX64.value, kernel.COMPLEX128.value):
+        return thresholds.near_zero, thresholds.very_large
+    with np.errstate(over="ignore"):
+        near, large = np.float32(thresholds.near_zero), np.float32(thresholds.very_large)
+        near = np.nextafter(near, np.float32(np.inf)) if float(near) < thresholds.near_zero else near
+        large = np.nextafter(large, np.float32(-np.inf)) if float(large) > thresholds.very_large else large
+    return float(near), float(large)
+
+
+def _measure(tensors: list[torch.Tensor], kind: int, thresholds: Thresholds, result: torch.Tensor) -> None:
+    addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64)
+    counts = np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
+    limits = rounded_limits(thresholds, kind)
+    table, chunk_count = _table_on(result.device, addresses, counts, tensors[0].element_size(), limits)
+    partials = torch.empty((kernel.PARTIALS, max(chunk_count, 1)), dtype=torch.float64, device=result.device)
+    steps, lanes = SHAPES[kind]
+    # Named, because without it Triton warns that its default will change.
+    options: dict[str, Any] = {"num_warps": WARPS, "enable_fp_fusion": True}
+    if chunk_count:
+        _launch(kernel.measure_chunks, chunk_count, table, partials, chunk_count, kind, steps, lanes, **options)
+    parts = 2 if kind >= kernel.COMPLEX64.value else 1
+    arguments = (table, partials, result, chunk_count, len(tensors), parts, _WIDTH)
+    _launch(kernel.merge_chunks, len(tensors), *arguments, **options)
+
+
+def _launch(function: Any, programs: int, *arguments: Any, **options: Any) -> None:
+    LAUNCHES.count += 1
+    function[(programs,)](*arguments, **options)
+
+
+_tables: Final[OrderedDict[Any, tuple[torch.Tensor, int]]] = OrderedDict()
+
+
+def _table_on(
+    device: torch.device,
+    addresses: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    item_size: int,
+    limits: tuple[float, float],
+) -> tuple[torch.Tensor, int]:
+    """The table on its device. Gradients mostly lie where they lay a step ago, and then nothing is sent."""
+    # By stream, too: what one stream has been sent may still be on its way when another reads it.
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    key = (device, stream, item_size, limits, addresses.tobytes(), counts.tobytes())
+    known = _tables.get(key)
+    if known is not None:
+        _tables.move_to_end(key)
+        return known
+    chunks = chunks_of(addresses, counts, item_size, limits)
+    packed = torch.from_numpy(chunks.packed)
+    if device.type == "cuda":
+        packed = packed.pin_memory()
+    known = _tables[key] = packed.to(device, non_blocking=True), chunks.chunk_count
+    while len(_tables) > _MOST_KEPT:
+        _tables.popitem(last=False)
+    return known
+
+
+def interpreted() -> bool:
+    """Whether kernels run on the CPU, in Triton's interpreter."""
+    return not hasattr(kernel.measure_chunks, "device_caches")
+
+
+def _on(device: torch.device) -> Any:
+    """Triton launches on the current device."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
