@@ -48,6 +48,16 @@ class Thresholds(NamedTuple):
     very_large: float = 1e3
 
 
+def limits_in_float32(thresholds: Thresholds) -> Thresholds:
+    """Thresholds such that comparing fp32 elements with them in fp32 gives what comparing in fp64 would."""
+    up, down = np.float32(np.inf), np.float32(-np.inf)
+    with np.errstate(over="ignore"):
+        near, large = np.float32(thresholds.near_zero), np.float32(thresholds.very_large)
+        near = np.nextafter(near, up) if float(near) < thresholds.near_zero else near
+        large = np.nextafter(large, down) if float(large) > thresholds.very_large else large
+    return Thresholds(float(near), float(large))
+
+
 def merge_rows(rows: Rows) -> Rows:
     """The row of all elements together, from a matrix of rows."""
     merged = EMPTY.copy()

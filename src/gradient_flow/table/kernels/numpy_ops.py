@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_rows
+from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_rows
 
 BLOCK = 1 << 15
 
@@ -25,6 +25,8 @@ def _block(block: np.ndarray, thresholds: Thresholds) -> Rows:
     if block.dtype.kind == "f":
         if block.dtype.itemsize == 2:
             block = block.astype(np.float32)  # exact, and NumPy has no fast loops for fp16
+        if block.dtype == np.float32:
+            thresholds = limits_in_float32(thresholds)
         with np.errstate(over="ignore", invalid="ignore"):
             quick = _finite_block(block, thresholds)
         if quick is not None:
@@ -49,9 +51,9 @@ def _finite_block(block: np.ndarray, thresholds: Thresholds) -> Rows | None:
     if smallest == 0:
         result[INDEX["zeros"]] = np.count_nonzero(sizes == 0)
     if float(smallest) < thresholds.near_zero:
-        result[INDEX["near_zero"]] = np.count_nonzero(sizes < np.float64(thresholds.near_zero))
+        result[INDEX["near_zero"]] = np.count_nonzero(sizes < thresholds.near_zero)
     if float(largest) > thresholds.very_large:
-        result[INDEX["very_large"]] = np.count_nonzero(sizes > np.float64(thresholds.very_large))
+        result[INDEX["very_large"]] = np.count_nonzero(sizes > thresholds.very_large)
     return result
 
 

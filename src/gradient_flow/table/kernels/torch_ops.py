@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, merge_by_owner
+from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
 from gradient_flow.table.kernels.pending import Copy, PendingRows
 
 SHORT: Final = 256
@@ -23,10 +23,10 @@ LONG: Final = 1 << 14
 """Elements of a line of large tensors."""
 _LARGE: Final = 1 << 16
 """From so many elements on a tensor is large. Its last elements, which fill no line, go with the small ones."""
-CAPACITY: Final = {"cpu": 1 << 16}
+HOST_CAPACITY: Final = 1 << 18
 """Elements of a bucket. On the CPU its temporaries stay in the cache."""
-DEVICE_CAPACITY: Final = 1 << 21
-"""On a device only their memory is bounded: at most 30 bytes per element, 60 MiB."""
+DEVICE_CAPACITY: Final = 12 << 20
+"""Bytes of a bucket on a device, where only memory is bounded: temporaries take up to five times as much, 60 MiB."""
 _EXACT_IN_FLOAT32: Final = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -37,38 +37,68 @@ class _Piece(NamedTuple):
     elements: torch.Tensor
 
 
+class _Lines:
+    """What the lines of one device are, as far as the host knows, and their columns."""
+
+    def __init__(self) -> None:
+        self.columns: list[torch.Tensor] = []
+        self._owners: list[np.ndarray] = []
+        self._padding: list[np.ndarray] = []
+        self._raw: list[np.ndarray] = []
+        self._widths: list[np.ndarray] = []
+
+    def add(self, bucket: list[_Piece], width: int, dtype: torch.dtype, thresholds: Thresholds) -> None:
+        """Measure some pieces."""
+        lengths = np.array([len(piece.elements) for piece in bucket])
+        per_piece = -(-lengths // width)
+        columns, is_raw = _columns(_matrix(bucket, width, dtype), thresholds)
+        padding = np.zeros(len(columns))
+        padding[np.cumsum(per_piece) - 1] = per_piece * width - lengths
+        self.columns.append(columns)
+        self._owners.append(np.repeat([piece.owner for piece in bucket], per_piece))
+        self._padding.append(padding)
+        self._raw.append(np.full(len(columns), is_raw))
+        self._widths.append(np.full(len(columns), width))
+
+    def owned(self, lines: Rows) -> tuple[Rows, np.ndarray]:
+        """The columns of lines as they have come, made complete; and whose they are."""
+        raw = np.concatenate(self._raw)
+        lines[raw] = _completed(lines[raw], np.concatenate(self._widths)[raw])
+        padding = np.concatenate(self._padding)
+        lines[:, INDEX["count"]] -= padding
+        lines[:, INDEX["nan"]] -= padding
+        return lines, np.concatenate(self._owners)
+
+
 @torch.no_grad()
-def rows(tensors: list[torch.Tensor], thresholds: Thresholds, capacity: int | None = None) -> PendingRows:
+def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
     """Start measuring dense tensors; their rows arrive later."""
     groups: dict[tuple[torch.device, torch.dtype], list[_Piece]] = {}
     for owner, tensor in enumerate(tensors):
         # fp32 holds all narrower numbers exactly, so one bucket takes them all.
         common = torch.float32 if tensor.dtype in _EXACT_IN_FLOAT32 else tensor.dtype
         groups.setdefault((tensor.device, common), []).append(_Piece(owner, tensor.detach().reshape(-1)))
-    lines: dict[torch.device, list[torch.Tensor]] = {}
-    owners: dict[torch.device, list[np.ndarray]] = {}
-    filled: dict[torch.device, list[np.ndarray]] = {}
+    by_device: dict[torch.device, _Lines] = {}
     for (device, dtype), pieces in groups.items():
-        most = capacity or CAPACITY.get(device.type, DEVICE_CAPACITY)
+        most = HOST_CAPACITY if _is_host(device) else DEVICE_CAPACITY // dtype.itemsize
         for bucket, width in _buckets(pieces, most):
-            matrix = _matrix(bucket, width, dtype)
-            lengths = np.array([len(piece.elements) for piece in bucket])
-            per_piece = -(-lengths // width)
-            padding = np.zeros(len(matrix))
-            padding[np.cumsum(per_piece) - 1] = per_piece * width - lengths
-            lines.setdefault(device, []).append(_columns(matrix, thresholds))
-            owners.setdefault(device, []).append(np.repeat([piece.owner for piece in bucket], per_piece))
-            filled.setdefault(device, []).append(padding)
-    every_owner = np.concatenate([each for parts in owners.values() for each in parts] or [np.zeros(0, np.int64)])
-    every_padding = np.concatenate([each for parts in filled.values() for each in parts] or [np.zeros(0)])
+            by_device.setdefault(device, _Lines()).add(bucket, width, dtype, thresholds)
 
     def finish(arrived: list[np.ndarray]) -> Rows:
-        measured = np.concatenate([*arrived, np.empty((0, len(COLUMNS)))])
-        measured[:, INDEX["count"]] -= every_padding
-        measured[:, INDEX["nan"]] -= every_padding
-        return merge_by_owner(measured, every_owner, len(tensors))
+        owned = [lines.owned(values) for lines, values in zip(by_device.values(), arrived, strict=True)]
+        every_line = np.concatenate([np.empty((0, len(COLUMNS))), *(lines for lines, _ in owned)])
+        owners = np.concatenate([np.empty(0, np.int64), *(owner for _, owner in owned)])
+        return merge_by_owner(every_line, owners, len(tensors))
 
-    return PendingRows([Copy(torch.cat(parts)) for parts in lines.values()], finish)
+    return PendingRows([Copy(torch.cat(lines.columns)) for lines in by_device.values()], finish)
+
+
+def _is_host(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
+def _sum_dtype(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
@@ -117,41 +147,57 @@ def _padding(device: torch.device, dtype: torch.dtype) -> list[torch.Tensor]:
     return [line[taken:] for taken in range(SHORT)]
 
 
-def _columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
-    """All columns of each line, on its device. Elsewhere than on the CPU nothing may depend on what they are."""
+def _columns(lines: torch.Tensor, thresholds: Thresholds) -> tuple[torch.Tensor, bool]:
+    """All columns of each line, on its device, and whether they are still to be completed on the host."""
     if lines.is_complex():
-        return _complex_columns(lines, thresholds)
-    if lines.device.type == "cpu":
-        quick = _finite_columns(lines, thresholds)
-        if quick is not None:
-            return quick
-    wide = torch.float32 if lines.device.type == "mps" else torch.float64  # MPS has no fp64
+        return _complex_columns(lines, thresholds), False
+    if lines.dtype == torch.float32:
+        thresholds = limits_in_float32(thresholds)
+    quick = _finite_columns(lines, thresholds) if _is_host(lines.device) else None
+    return (_raw_columns(lines, thresholds), True) if quick is None else (quick, False)
+
+
+def _raw_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
+    """Columns without those that follow from others, which `_completed` adds: each would be one more launch."""
+    wide = _sum_dtype(lines.device)
     sizes = lines.abs()
     finite = sizes < torch.inf
-    values = torch.where(finite, lines, 0.0)
+    bad = ~finite
+    values = lines.masked_fill(bad, 0.0)
     column = {
-        "parts": finite.sum(1),
-        "min": torch.where(finite, lines, torch.inf).amin(1),
-        "max": torch.where(finite, lines, -torch.inf).amax(1),
-        "zeros": (sizes == 0).sum(1),
-        "near_zero": (sizes < thresholds.near_zero).sum(1),
-        "very_large": ((sizes > thresholds.very_large) & finite).sum(1),
-        "nan": (lines != lines).sum(1),
-        "neg_inf": (lines == -torch.inf).sum(1),
+        "parts": finite.sum(1, dtype=wide),
+        "min": lines.masked_fill(bad, torch.inf).amin(1),
+        "max": lines.masked_fill(bad, -torch.inf).amax(1),
+        "zeros": (sizes == 0).sum(1, dtype=wide),
+        "near_zero": (sizes < thresholds.near_zero).sum(1, dtype=wide),
+        "very_large": (sizes > thresholds.very_large).sum(1, dtype=wide),
+        "nan": (lines != lines).sum(1, dtype=wide),
+        "neg_inf": (lines == -torch.inf).sum(1, dtype=wide),
     }
-    del sizes, finite
+    del sizes, finite, bad
     values = values.to(wide)
-    column |= {"sum": values.sum(1), "sum_abs": values.abs().sum(1)}
+    column["sum"] = values.sum(1)
+    column["sum_abs"] = values.abs_().sum(1)
+    scale = torch.ones_like(column["sum"])
     if wide is torch.float32:
         # Of fp32 the squares would leave its range: each line is brought to a largest element of one.
-        largest = torch.maximum(column["max"], -column["min"]).clamp(min=torch.finfo(wide).tiny)[:, None]
-        column["sum_sq"] = (values / largest).square_().sum(1) * largest[:, 0].square()
-    else:
-        column["sum_sq"] = values.square_().sum(1)
-    column["max_abs"] = torch.maximum(column["max"], -column["min"]).clamp(min=0.0)
-    column["count"] = torch.full_like(column["sum"], lines.shape[1])
-    column["inf"] = column["count"] - column["parts"] - column["nan"]
+        scale = values.amax(1).clamp_(min=torch.finfo(wide).tiny)
+        values.div_(scale[:, None])
+    column["sum_sq"] = values.square_().sum(1)
+    column["count"] = column["max_abs"] = column["inf"] = scale
     return _stacked(column, wide)
+
+
+def _completed(lines: Rows, width: np.ndarray) -> Rows:
+    scale = lines[:, INDEX["count"]].copy()
+    infinite = width - lines[:, INDEX["parts"]] - lines[:, INDEX["nan"]]
+    lines[:, INDEX["count"]] = width
+    lines[:, INDEX["sum_sq"]] *= scale**2
+    lines[:, INDEX["inf"]] = infinite
+    lines[:, INDEX["very_large"]] -= infinite  # an infinite element is above every limit
+    largest = np.maximum(lines[:, INDEX["max"]], -lines[:, INDEX["min"]])
+    lines[:, INDEX["max_abs"]] = np.where(largest > 0, largest, 0.0)
+    return lines
 
 
 def _stacked(column: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
@@ -166,10 +212,11 @@ def _finite_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor
         return None  # filled up with NaN, most often
     column["sum_sq"] = torch.linalg.vector_norm(wide, dim=1).square_()
     sizes = lines.abs()
-    column["sum_abs"] = wide.abs_().sum(1)
+    # In place only where it is a copy: of fp64 it is the gradient itself.
+    column["sum_abs"] = (sizes if wide is lines else wide.abs_()).sum(1)
     nothing = torch.zeros_like(column["sum"])
     column["count"] = column["parts"] = torch.full_like(nothing, lines.shape[1])
-    column["max_abs"] = torch.maximum(column["max"], -column["min"])
+    column["max_abs"] = sizes.amax(1)
     smallest = float(sizes.amin())
     column["zeros"] = (sizes == 0).sum(1) if smallest == 0 else nothing
     column["near_zero"] = (sizes < thresholds.near_zero).sum(1) if smallest < thresholds.near_zero else nothing

@@ -227,7 +227,8 @@ def measure_chunks(table, partials, chunk_count, KIND: tl.constexpr, STEPS: tl.c
     padding = (length + TILE - 1) // TILE * TILE - length
     lowest, highest = tl.min(low, axis=0).to(tl.float64), tl.max(high, axis=0).to(tl.float64)
     if not IS_COMPLEX:
-        largest = tl.maximum(tl.maximum(highest, -lowest), 0.0)
+        largest = tl.maximum(highest, -lowest)
+        largest = tl.where(largest > 0, largest, 0.0)
     tl.store(partials + chunk, tl.sum(total, axis=0))
     tl.store(partials + chunk_count + chunk, tl.sum(square, axis=0))
     tl.store(partials + 2 * chunk_count + chunk, tl.sum(magnitude, axis=0))

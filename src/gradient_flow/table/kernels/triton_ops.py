@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
+from gradient_flow.table.columns import COLUMNS, Rows, Thresholds, limits_in_float32
 from gradient_flow.table.kernels import triton_kernel as kernel
 from gradient_flow.table.kernels.pending import Copy, PendingRows
 
@@ -52,6 +52,10 @@ KINDS: Final = {
     torch.complex64: kernel.COMPLEX64.value,
     torch.complex128: kernel.COMPLEX128.value,
 }
+
+
+WIDE: Final = (kernel.FLOAT64.value, kernel.COMPLEX64.value, kernel.COMPLEX128.value)
+"""Kinds whose elements are compared in fp64."""
 
 
 class Launches:
@@ -118,21 +122,10 @@ def chunks_of(
     return Chunks(np.concatenate(parts).astype(np.int64), chunk_count, len(counts))
 
 
-def rounded_limits(thresholds: Thresholds, kind: int) -> tuple[float, float]:
-    """Thresholds such that comparing as fp32 gives what comparing as fp64 would, where elements are fp32 or less."""
-    if kind in (kernel.FLOAT64.value, kernel.COMPLEX64.value, kernel.COMPLEX128.value):
-        return thresholds.near_zero, thresholds.very_large
-    with np.errstate(over="ignore"):
-        near, large = np.float32(thresholds.near_zero), np.float32(thresholds.very_large)
-        near = np.nextafter(near, np.float32(np.inf)) if float(near) < thresholds.near_zero else near
-        large = np.nextafter(large, np.float32(-np.inf)) if float(large) > thresholds.very_large else large
-    return float(near), float(large)
-
-
 def _measure(tensors: list[torch.Tensor], kind: int, thresholds: Thresholds, result: torch.Tensor) -> None:
     addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64)
     counts = np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
-    limits = rounded_limits(thresholds, kind)
+    limits = thresholds if kind in WIDE else limits_in_float32(thresholds)
     table, chunk_count = _table_on(result.device, addresses, counts, tensors[0].element_size(), limits)
     partials = torch.empty((kernel.PARTIALS, max(chunk_count, 1)), dtype=torch.float64, device=result.device)
     steps, lanes = SHAPES[kind]
