@@ -12,6 +12,7 @@ from oracle import assert_agree, assert_matches, expected, read
 
 import gradient_flow as gf
 from gradient_flow.table import kernels
+from gradient_flow.table.columns import INDEX, Thresholds
 from gradient_flow.table.kernels import triton_ops
 
 LANES = 3 * 2.0**-24
@@ -154,6 +155,13 @@ def test_any_bits(bits, times, dtype):
         check({"bits": gradient}, monkeypatch)
 
 
+def test_thresholds_are_meant_without_a_scale_that_only_the_device_knows(monkeypatch):
+    gradient = torch.tensor([0.25, 0.5, 1.0, 2.0, 4.0])
+    scale = torch.tensor(2.0**10)
+    [row] = triton_ops.rows([gradient * scale], Thresholds(0.6, 1.5), scale)()
+    assert (row[INDEX["near_zero"]], row[INDEX["very_large"]]) == (2, 2)
+
+
 # --- launches ---
 
 
@@ -191,11 +199,10 @@ def test_chunks_cover_every_element_once(tensors, item_size):
         monkeypatch.setattr(triton_ops, "CHUNK", chunk)
         addresses = np.array([where * item_size for where, _ in tensors], dtype=np.int64)
         counts = np.array([count for _, count in tensors], dtype=np.int64)
-        packed, chunk_count, row_count = triton_ops.chunks_of(addresses, counts, item_size, (0.5, 2.0))
-    assert packed[:2].view(np.float64).tolist() == [0.5, 2.0]
-    starts, lengths = packed[2 : 2 + chunk_count], packed[2 + chunk_count : 2 + 2 * chunk_count]
-    bounds = packed[2 + 2 * chunk_count :][: row_count + 1]
-    assert packed[2 + 2 * chunk_count + row_count + 1 :].tolist() == counts.tolist()
+        packed, chunk_count, row_count = triton_ops.chunks_of(addresses, counts, item_size)
+    starts, lengths = packed[:chunk_count], packed[chunk_count : 2 * chunk_count]
+    bounds = packed[2 * chunk_count :][: row_count + 1]
+    assert packed[2 * chunk_count + row_count + 1 :].tolist() == counts.tolist()
     assert (lengths > 0).all()
     assert (lengths <= chunk).all()
     for row in range(row_count):

@@ -9,52 +9,56 @@ from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds,
 BLOCK = 1 << 15
 
 
+class _Scratch:
+    """Memory for one block, used again for each: fresh memory costs more than the arithmetic in it."""
+
+    def __init__(self) -> None:
+        self.wide = np.empty(BLOCK)
+        self.sizes = {np.dtype(kind): np.empty(BLOCK, kind) for kind in (np.float32, np.float64)}
+        self.ones = np.ones(BLOCK)
+
+
 def rows(arrays: list[np.ndarray], thresholds: Thresholds) -> Rows:
-    """One row per dense array."""
-    return np.array([row(array, thresholds) for array in arrays]).reshape(-1, len(COLUMNS))
+    """One row per dense array, real or complex."""
+    scratch = _Scratch()
+    return np.array([_row(array, thresholds, scratch) for array in arrays]).reshape(-1, len(COLUMNS))
 
 
-def row(array: np.ndarray, thresholds: Thresholds) -> Rows:
-    """The row of one dense real or complex array."""
+def _row(array: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows:
     flat = array.reshape(-1)
-    blocks = [_block(flat[start : start + BLOCK], thresholds) for start in range(0, flat.size, BLOCK)]
+    blocks = [_block(flat[start : start + BLOCK], thresholds, scratch) for start in range(0, flat.size, BLOCK)]
     return merge_rows(np.array(blocks)) if blocks else EMPTY.copy()
 
 
-def _block(block: np.ndarray, thresholds: Thresholds) -> Rows:
+def _block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows:
     if block.dtype.kind == "f":
         if block.dtype.itemsize == 2:
             block = block.astype(np.float32)  # exact, and NumPy has no fast loops for fp16
         if block.dtype == np.float32:
             thresholds = limits_in_float32(thresholds)
         with np.errstate(over="ignore", invalid="ignore"):
-            quick = _finite_block(block, thresholds)
+            quick = _finite_block(block, thresholds, scratch)
         if quick is not None:
             return quick
     return _careful_block(block, thresholds)
 
 
-def _finite_block(block: np.ndarray, thresholds: Thresholds) -> Rows | None:
+def _finite_block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows | None:
     """Counts that are mostly 0 are taken only where the extremes say that they are not; None with NaN or Inf."""
-    wide = block.astype(np.float64)
-    total = wide.sum()
+    count = block.size
+    wide, ones, sizes = scratch.wide[:count], scratch.ones[:count], scratch.sizes[block.dtype][:count]
+    wide[:] = block
+    total = np.dot(wide, ones)  # in half the time that `sum` takes
     if not np.isfinite(total):
         return None
-    result = EMPTY.copy()
-    result[INDEX["count"]] = result[INDEX["parts"]] = block.size
-    result[INDEX["sum"]] = total
-    result[INDEX["sum_sq"]] = np.dot(wide, wide)
-    result[INDEX["sum_abs"]] = np.abs(wide, out=wide).sum()
-    sizes = np.abs(block)
-    smallest, largest = sizes.min(), sizes.max()
-    result[INDEX["min"]], result[INDEX["max"]], result[INDEX["max_abs"]] = block.min(), block.max(), largest
-    if smallest == 0:
-        result[INDEX["zeros"]] = np.count_nonzero(sizes == 0)
-    if float(smallest) < thresholds.near_zero:
-        result[INDEX["near_zero"]] = np.count_nonzero(sizes < thresholds.near_zero)
-    if float(largest) > thresholds.very_large:
-        result[INDEX["very_large"]] = np.count_nonzero(sizes > thresholds.very_large)
-    return result
+    square = np.dot(wide, wide)
+    magnitude = np.dot(np.abs(wide, out=wide), ones)
+    smallest, low, high = np.abs(block, out=sizes).min(), block.min(), block.max()
+    largest = max(abs(low), abs(high))
+    zeros = np.count_nonzero(sizes == 0) if smallest == 0 else 0
+    near = np.count_nonzero(sizes < thresholds.near_zero) if smallest < thresholds.near_zero else 0
+    large = np.count_nonzero(sizes > thresholds.very_large) if largest > thresholds.very_large else 0
+    return np.array([count, count, total, square, magnitude, low, high, largest, zeros, near, large, 0, 0, 0])
 
 
 def _careful_block(block: np.ndarray, thresholds: Thresholds) -> Rows:

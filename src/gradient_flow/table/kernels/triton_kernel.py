@@ -139,17 +139,19 @@ def _magnitude(real, imaginary):
 
 
 @triton.jit(do_not_specialize=["chunk_count"])
-def measure_chunks(table, partials, chunk_count, KIND: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr):
-    """One chunk per program. `table`: both thresholds (the bits of fp64), addresses of chunks, their lengths."""
+def measure_chunks(
+    table, limits, partials, chunk_count, KIND: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr
+):
+    """One chunk per program. `table`: addresses of chunks, then their lengths; `limits`: both thresholds."""
     TILE: tl.constexpr = STEPS * LANES
     IS_COMPLEX: tl.constexpr = KIND >= COMPLEX64
     IS_NARROW: tl.constexpr = KIND != FLOAT64 and KIND < COMPLEX64
     EXTREMES: tl.constexpr = tl.float32 if IS_NARROW else tl.float64
     chunk = tl.program_id(0)
-    near = tl.load(table).to(tl.float64, bitcast=True).to(EXTREMES)
-    large = tl.load(table + 1).to(tl.float64, bitcast=True).to(EXTREMES)
-    address = tl.load(table + 2 + chunk)
-    length = tl.load(table + 2 + chunk_count + chunk).to(tl.int32)
+    near = tl.load(limits).to(EXTREMES)
+    large = tl.load(limits + 1).to(EXTREMES)
+    address = tl.load(table + chunk)
+    length = tl.load(table + chunk_count + chunk).to(tl.int32)
     offsets = tl.arange(0, STEPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]  # (steps, lanes)
 
     total = tl.zeros((LANES,), tl.float64)
@@ -253,7 +255,7 @@ def merge_chunks(table, partials, rows, chunk_count, row_count, PARTS: tl.conste
     """One row per program, in the order of `COLUMNS`. After the lengths, `table` has the first chunk of each row, and
     the end of the last; then the count of each row."""
     row = tl.program_id(0)
-    bounds = table + 2 + 2 * chunk_count
+    bounds = table + 2 * chunk_count
     counts = bounds + row_count + 1
     first = tl.load(bounds + row).to(tl.int32)
     last = tl.load(bounds + row + 1).to(tl.int32)

@@ -69,8 +69,11 @@ LAUNCHES: Final = Launches()
 
 
 @torch.no_grad()
-def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
-    """Start measuring flat, dense tensors; two launches for each dtype and device, and one copy for each device."""
+def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tensor | None = None) -> PendingRows:
+    """Start measuring flat, dense tensors; two launches for each dtype and device, and one copy for each device.
+
+    `scale`: a factor in all of them that is known to the device alone; thresholds are meant without it.
+    """
     groups: dict[torch.device, dict[int, list[int]]] = {}
     for position, tensor in enumerate(tensors):
         groups.setdefault(tensor.device, {}).setdefault(KINDS[tensor.dtype], []).append(position)
@@ -84,7 +87,7 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
             part = result[first : first + len(members)]
             first += len(members)
             with _on(device):
-                _measure([tensors[position] for position in members], kind, thresholds, part)
+                _measure([tensors[position] for position in members], kind, thresholds, part, scale)
         order.append(positions)
         copies.append(Copy(result))
 
@@ -98,16 +101,14 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
 
 
 class Chunks(NamedTuple):
-    """What a launch reads: `packed` holds both thresholds, addresses and lengths of chunks, then bounds and counts."""
+    """What a launch reads: `packed` holds addresses and lengths of chunks, then bounds and counts of rows."""
 
     packed: NDArray[np.int64]
     chunk_count: int
     row_count: int
 
 
-def chunks_of(
-    addresses: NDArray[np.int64], counts: NDArray[np.int64], item_size: int, limits: tuple[float, float]
-) -> Chunks:
+def chunks_of(addresses: NDArray[np.int64], counts: NDArray[np.int64], item_size: int) -> Chunks:
     """Cut tensors into chunks that begin at multiples of 16 bytes; what lies before the first is one of its own."""
     heads = np.minimum(-addresses % _ALIGNMENT // item_size, counts)
     per_row = (heads > 0) + -(-(counts - heads) // CHUNK)
@@ -118,24 +119,30 @@ def chunks_of(
     head = heads[owner]
     start = np.where(head > 0, np.where(within == 0, 0, head + (within - 1) * CHUNK), within * CHUNK)
     end = np.minimum(np.where((head > 0) & (within == 0), head, start + CHUNK), counts[owner])
-    parts = (np.array(limits).view(np.int64), addresses[owner] + start * item_size, end - start, bounds, counts)
+    parts = (addresses[owner] + start * item_size, end - start, bounds, counts)
     return Chunks(np.concatenate(parts).astype(np.int64), chunk_count, len(counts))
 
 
-def _measure(tensors: list[torch.Tensor], kind: int, thresholds: Thresholds, result: torch.Tensor) -> None:
+def _measure(
+    tensors: list[torch.Tensor], kind: int, thresholds: Thresholds, result: torch.Tensor, scale: torch.Tensor | None
+) -> None:
     addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64)
     counts = np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
-    limits = thresholds if kind in WIDE else limits_in_float32(thresholds)
-    table, chunk_count = _table_on(result.device, addresses, counts, tensors[0].element_size(), limits)
+    limits = _limits_on(result.device, thresholds if kind in WIDE else limits_in_float32(thresholds))
+    if scale is not None:
+        limits = limits * scale.to(result.device, torch.float64)
+    table, chunk_count = _table_on(result.device, addresses, counts, tensors[0].element_size())
     partials = torch.empty((kernel.PARTIALS, max(chunk_count, 1)), dtype=torch.float64, device=result.device)
     steps, lanes = SHAPES[kind]
     # Named, because without it Triton warns that its default will change.
     options: dict[str, Any] = {"num_warps": WARPS, "enable_fp_fusion": True}
     if chunk_count:
-        _launch(kernel.measure_chunks, chunk_count, table, partials, chunk_count, kind, steps, lanes, **options)
+        arguments = (table, limits, partials, chunk_count, kind, steps, lanes)
+        _launch(kernel.measure_chunks, chunk_count, *arguments, **options)
     parts = 2 if kind >= kernel.COMPLEX64.value else 1
-    arguments = (table, partials, result, chunk_count, len(tensors), parts, _WIDTH)
-    _launch(kernel.merge_chunks, len(tensors), *arguments, **options)
+    _launch(
+        kernel.merge_chunks, len(tensors), table, partials, result, chunk_count, len(tensors), parts, _WIDTH, **options
+    )
 
 
 def _launch(function: Any, programs: int, *arguments: Any, **options: Any) -> None:
@@ -147,28 +154,41 @@ _tables: Final[OrderedDict[Any, tuple[torch.Tensor, int]]] = OrderedDict()
 
 
 def _table_on(
-    device: torch.device,
-    addresses: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    item_size: int,
-    limits: tuple[float, float],
+    device: torch.device, addresses: NDArray[np.int64], counts: NDArray[np.int64], item_size: int
 ) -> tuple[torch.Tensor, int]:
     """The table on its device. Gradients mostly lie where they lay a step ago, and then nothing is sent."""
     # By stream, too: what one stream has been sent may still be on its way when another reads it.
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    key = (device, stream, item_size, limits, addresses.tobytes(), counts.tobytes())
+    key = (device, _stream(device), item_size, addresses.tobytes(), counts.tobytes())
     known = _tables.get(key)
     if known is not None:
         _tables.move_to_end(key)
         return known
-    chunks = chunks_of(addresses, counts, item_size, limits)
-    packed = torch.from_numpy(chunks.packed)
-    if device.type == "cuda":
-        packed = packed.pin_memory()
-    known = _tables[key] = packed.to(device, non_blocking=True), chunks.chunk_count
+    chunks = chunks_of(addresses, counts, item_size)
+    known = _tables[key] = _sent(torch.from_numpy(chunks.packed), device), chunks.chunk_count
     while len(_tables) > _MOST_KEPT:
         _tables.popitem(last=False)
     return known
+
+
+_limits: Final[dict[Any, torch.Tensor]] = {}
+
+
+def _limits_on(device: torch.device, thresholds: Thresholds) -> torch.Tensor:
+    key = (device, _stream(device), thresholds)
+    if key not in _limits:
+        if len(_limits) >= _MOST_KEPT:
+            _limits.clear()
+        _limits[key] = _sent(torch.tensor(thresholds, dtype=torch.float64), device)
+    return _limits[key]
+
+
+def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy on the device, without waiting for it."""
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+
+
+def _stream(device: torch.device) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
 def interpreted() -> bool:
