@@ -16,7 +16,9 @@ class _Scopes:
         self.patch, self.open, self.done = patch, [], set()
 
     def __call__(self, function):
-        modules = {id(each) for each in function.__globals__.values() if inspect.ismodule(each) and each in (tl, tl.core)}
+        modules = {
+            id(each) for each in function.__globals__.values() if inspect.ismodule(each) and each in (tl, tl.core)
+        }
         if self.open and modules <= self.done:
             return _Nothing()
         scope = self.patch(function)

@@ -61,7 +61,7 @@ class CountHostReads(TorchDispatchMode):
 @pytest.fixture
 def as_on_a_device(monkeypatch):
     """Tensors in host memory are measured as those on a device are: in large buckets, without looking at a number."""
-    monkeypatch.setattr(torch_ops, "_is_host", lambda device: False)
+    monkeypatch.setattr(torch_ops, "on_device", lambda tensor: True)
 
 
 @pytest.mark.parametrize("gradient", [torch.randn(100_000), torch.tensor([1.0, torch.nan, torch.inf])])
@@ -149,7 +149,7 @@ def test_where_there_is_no_fp64_lines_are_summed_in_fp32(as_on_a_device, monkeyp
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_measuring_changes_no_bit(kernel, on_device, monkeypatch):
-    monkeypatch.setattr(torch_ops, "_is_host", lambda device: not on_device)
+    monkeypatch.setattr(torch_ops, "on_device", lambda tensor: on_device)
     kinds = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
     gradients = [torch.randn(size).to(kind) for kind in kinds for size in (5, 256, 70_000)] + HARD
     before = [gradient.clone() for gradient in gradients]

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreter import quick_interpreter
 from oracle import assert_agree, assert_matches, expected, read
 
 import gradient_flow as gf
 from gradient_flow.table import kernels
 from gradient_flow.table.columns import INDEX, Thresholds
 from gradient_flow.table.kernels import triton_ops
+from interpreter import quick_interpreter
 
 LANES = 3 * 2.0**-24
 """Four elements are added in fp32: three roundings, each half an ulp; squares bring one more, a root takes half."""
@@ -252,4 +252,3 @@ def test_where_triton_fails_torch_ops_serve_from_then_on(monkeypatch):
     with pytest.warns(gf.GradientFlowWarning, match="no C compiler"):
         assert gf.measure([torch.tensor([3.0, 4.0])]).total.norm == 5
     assert gf.measure([torch.tensor([6.0, 8.0])]).total.norm == 10  # without a second warning
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +26,7 @@ else:
 if TYPE_CHECKING:
     import torch
 
-    from gradient_flow.table.kernels.pending import PendingRows
+    from gradient_flow.table.kernels.pending import LateRows
 
 ENVIRONMENT_VARIABLE = "GRADIENT_FLOW_KERNEL"
 CHOICES = ("native", "triton", "torch", "numpy")
@@ -85,8 +84,11 @@ def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
     return None if where is None else native.rows(where, thresholds)
 
 
-def rows_of(arrays: list[Any], thresholds: Thresholds) -> Rows | Callable[[], Rows]:
-    """One row per dense array or tensor; a `PendingRows`, which can wait, when some are not in host memory."""
+def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | None = None) -> Rows | LateRows:
+    """One row per dense array or tensor; a `LateRows`, which can wait, when some are not in host memory.
+
+    `scale`: a factor in those that is known to a device alone. Where it is given, all of them are on devices.
+    """
     name = forced()
     rows = np.empty((len(arrays), len(COLUMNS)))
     for_torch, for_triton, for_numpy = [], [], []
@@ -105,23 +107,30 @@ def rows_of(arrays: list[Any], thresholds: Thresholds) -> Rows | Callable[[], Ro
     if not for_torch and not for_triton:
         return rows
 
+    from gradient_flow.capture import arrivals
     from gradient_flow.table.kernels.pending import put_together
 
-    parts: list[tuple[list[int], PendingRows]] = []
+    parts: list[tuple[list[int], LateRows]] = []
     if for_triton:
-        parts += _from_triton([_as_tensor(arrays[position]) for position in for_triton], for_triton, thresholds, name)
+        parts += _from_triton(
+            [_as_tensor(arrays[position]) for position in for_triton], for_triton, thresholds, name, scale
+        )
     if for_torch:
         from gradient_flow.table.kernels import torch_ops
 
-        parts.append((for_torch, torch_ops.rows([_as_tensor(arrays[position]) for position in for_torch], thresholds)))
+        tensors = [_as_tensor(arrays[position]) for position in for_torch]
+        parts.append((for_torch, torch_ops.rows(tensors, thresholds, scale)))
     pending = put_together(rows, parts)
-    on_device = any(_is_tensor(array) and array.device.type != "cpu" for array in arrays)
-    return pending if on_device else pending()
+    return pending if any(_is_tensor(array) and arrivals.on_device(array) for array in arrays) else pending()
 
 
 def _from_triton(
-    tensors: list[torch.Tensor], positions: list[int], thresholds: Thresholds, name: str | None
-) -> list[tuple[list[int], PendingRows]]:
+    tensors: list[torch.Tensor],
+    positions: list[int],
+    thresholds: Thresholds,
+    name: str | None,
+    scale: torch.Tensor | None,
+) -> list[tuple[list[int], LateRows]]:
     """Measured by Triton; by torch ops from the first time on that it fails, where nobody asked for it by name."""
     from gradient_flow.table.kernels import torch_ops
 
@@ -134,7 +143,7 @@ def _from_triton(
                     f"`{ENVIRONMENT_VARIABLE}=triton` reads tensors in host memory only in Triton's interpreter. Set "
                     "TRITON_INTERPRET=1 before Triton is imported, or unset the variable."
                 )
-            return [(positions, triton_ops.rows(tensors, thresholds))]
+            return [(positions, triton_ops.rows(tensors, thresholds, scale))]
         except Exception as problem:
             if name == "triton":
                 raise
@@ -144,7 +153,7 @@ def _from_triton(
                 "more launches per step. Triton needs a C compiler on the machine.",
                 stacklevel=6,
             )
-    return [(positions, torch_ops.rows([torch_ops.widened(tensor) for tensor in tensors], thresholds))]
+    return [(positions, torch_ops.rows([torch_ops.widened(tensor) for tensor in tensors], thresholds, scale))]
 
 
 def _kernel_for(array: Any, name: str | None) -> Literal["torch", "triton", "numpy"] | native.Addresses:

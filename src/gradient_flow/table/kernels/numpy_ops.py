@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_rows
 
@@ -14,7 +17,10 @@ class _Scratch:
 
     def __init__(self) -> None:
         self.wide = np.empty(BLOCK)
-        self.sizes = {np.dtype(kind): np.empty(BLOCK, kind) for kind in (np.float32, np.float64)}
+        self.sizes: dict[Any, NDArray[np.floating[Any]]] = {
+            np.dtype(np.float32): np.empty(BLOCK, np.float32),
+            np.dtype(np.float64): np.empty(BLOCK, np.float64),
+        }
         self.ones = np.ones(BLOCK)
 
 
@@ -46,7 +52,8 @@ def _block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows
 def _finite_block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows | None:
     """Counts that are mostly 0 are taken only where the extremes say that they are not; None with NaN or Inf."""
     count = block.size
-    wide, ones, sizes = scratch.wide[:count], scratch.ones[:count], scratch.sizes[block.dtype][:count]
+    wide, ones = scratch.wide[:count], scratch.ones[:count]
+    sizes = scratch.sizes[block.dtype][:count]
     wide[:] = block
     total = np.dot(wide, ones)  # in half the time that `sum` takes
     if not np.isfinite(total):

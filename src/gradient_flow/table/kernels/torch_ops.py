@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
+from gradient_flow.capture.arrivals import Copy, on_device
 from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
-from gradient_flow.table.kernels.pending import Copy, PendingRows
+from gradient_flow.table.kernels.pending import LateRows
 
 SHORT: Final = 256
 """Elements of a line of small tensors: a tensor is filled up to a multiple of it."""
@@ -28,6 +29,9 @@ HOST_CAPACITY: Final = 1 << 18
 DEVICE_CAPACITY: Final = 12 << 20
 """Bytes of a bucket on a device, where only memory is bounded: temporaries take up to five times as much, 60 MiB."""
 _EXACT_IN_FLOAT32: Final = (torch.float32, torch.bfloat16, torch.float16)
+
+
+Limit = float | torch.Tensor
 
 
 class _Piece(NamedTuple):
@@ -47,11 +51,18 @@ class _Lines:
         self._raw: list[np.ndarray] = []
         self._widths: list[np.ndarray] = []
 
-    def add(self, bucket: list[_Piece], width: int, dtype: torch.dtype, thresholds: Thresholds) -> None:
+    def add(
+        self,
+        bucket: list[_Piece],
+        width: int,
+        dtype: torch.dtype,
+        thresholds: Thresholds,
+        scale: torch.Tensor | None = None,
+    ) -> None:
         """Measure some pieces."""
         lengths = np.array([len(piece.elements) for piece in bucket])
         per_piece = -(-lengths // width)
-        columns, is_raw = _columns(_matrix(bucket, width, dtype), thresholds)
+        columns, is_raw = _columns(_matrix(bucket, width, dtype), thresholds, scale)
         padding = np.zeros(len(columns))
         padding[np.cumsum(per_piece) - 1] = per_piece * width - lengths
         self.columns.append(columns)
@@ -71,8 +82,11 @@ class _Lines:
 
 
 @torch.no_grad()
-def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
-    """Start measuring dense tensors; their rows arrive later."""
+def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tensor | None = None) -> LateRows:
+    """Start measuring dense tensors; their rows arrive later.
+
+    `scale`: a factor in all of them that is known to the device alone; thresholds are meant without it.
+    """
     groups: dict[tuple[torch.device, torch.dtype], list[_Piece]] = {}
     for owner, tensor in enumerate(tensors):
         # fp32 holds all narrower numbers exactly, so one bucket takes them all.
@@ -80,9 +94,9 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
         groups.setdefault((tensor.device, common), []).append(_Piece(owner, tensor.detach().reshape(-1)))
     by_device: dict[torch.device, _Lines] = {}
     for (device, dtype), pieces in groups.items():
-        most = HOST_CAPACITY if _is_host(device) else DEVICE_CAPACITY // dtype.itemsize
+        most = DEVICE_CAPACITY // dtype.itemsize if on_device(pieces[0].elements) else HOST_CAPACITY
         for bucket, width in _buckets(pieces, most):
-            by_device.setdefault(device, _Lines()).add(bucket, width, dtype, thresholds)
+            by_device.setdefault(device, _Lines()).add(bucket, width, dtype, thresholds, scale)
 
     def finish(arrived: list[np.ndarray]) -> Rows:
         owned = [lines.owned(values) for lines, values in zip(by_device.values(), arrived, strict=True)]
@@ -90,11 +104,7 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> PendingRows:
         owners = np.concatenate([np.empty(0, np.int64), *(owner for _, owner in owned)])
         return merge_by_owner(every_line, owners, len(tensors))
 
-    return PendingRows([Copy(torch.cat(lines.columns)) for lines in by_device.values()], finish)
-
-
-def _is_host(device: torch.device) -> bool:
-    return device.type == "cpu"
+    return LateRows([Copy(torch.cat(lines.columns)) for lines in by_device.values()], finish)
 
 
 def _sum_dtype(device: torch.device) -> torch.dtype:
@@ -147,17 +157,20 @@ def _padding(device: torch.device, dtype: torch.dtype) -> list[torch.Tensor]:
     return [line[taken:] for taken in range(SHORT)]
 
 
-def _columns(lines: torch.Tensor, thresholds: Thresholds) -> tuple[torch.Tensor, bool]:
+def _columns(
+    lines: torch.Tensor, thresholds: Thresholds, scale: torch.Tensor | None = None
+) -> tuple[torch.Tensor, bool]:
     """All columns of each line, on its device, and whether they are still to be completed on the host."""
-    if lines.is_complex():
-        return _complex_columns(lines, thresholds), False
     if lines.dtype == torch.float32:
         thresholds = limits_in_float32(thresholds)
-    quick = _finite_columns(lines, thresholds) if _is_host(lines.device) else None
-    return (_raw_columns(lines, thresholds), True) if quick is None else (quick, False)
+    near, large = (limit if scale is None else limit * scale.to(lines.device) for limit in thresholds)
+    if lines.is_complex():
+        return _complex_columns(lines, near, large), False
+    quick = None if on_device(lines) else _finite_columns(lines, float(near), float(large))
+    return (_raw_columns(lines, near, large), True) if quick is None else (quick, False)
 
 
-def _raw_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
+def _raw_columns(lines: torch.Tensor, near: Limit, large: Limit) -> torch.Tensor:
     """Columns without those that follow from others, which `_completed` adds: each would be one more launch."""
     wide = _sum_dtype(lines.device)
     sizes = lines.abs()
@@ -169,8 +182,8 @@ def _raw_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
         "min": lines.masked_fill(bad, torch.inf).amin(1),
         "max": lines.masked_fill(bad, -torch.inf).amax(1),
         "zeros": (sizes == 0).sum(1, dtype=wide),
-        "near_zero": (sizes < thresholds.near_zero).sum(1, dtype=wide),
-        "very_large": (sizes > thresholds.very_large).sum(1, dtype=wide),
+        "near_zero": (sizes < near).sum(1, dtype=wide),
+        "very_large": (sizes > large).sum(1, dtype=wide),
         "nan": (lines != lines).sum(1, dtype=wide),
         "neg_inf": (lines == -torch.inf).sum(1, dtype=wide),
     }
@@ -204,7 +217,7 @@ def _stacked(column: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tenso
     return torch.stack([column[name].to(dtype) for name in INDEX], dim=1)
 
 
-def _finite_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor | None:
+def _finite_columns(lines: torch.Tensor, near: float, large: float) -> torch.Tensor | None:
     """The same on the CPU, where counts that are mostly 0 need not be taken; None where an element is not finite."""
     wide = lines.to(torch.float64)
     column = {"sum": wide.sum(1), "min": lines.amin(1), "max": lines.amax(1)}
@@ -219,14 +232,14 @@ def _finite_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor
     column["max_abs"] = sizes.amax(1)
     smallest = float(sizes.amin())
     column["zeros"] = (sizes == 0).sum(1) if smallest == 0 else nothing
-    column["near_zero"] = (sizes < thresholds.near_zero).sum(1) if smallest < thresholds.near_zero else nothing
-    is_large = float(column["max_abs"].max()) > thresholds.very_large
-    column["very_large"] = (sizes > thresholds.very_large).sum(1) if is_large else nothing
+    column["near_zero"] = (sizes < near).sum(1) if smallest < near else nothing
+    is_large = float(column["max_abs"].max()) > large
+    column["very_large"] = (sizes > large).sum(1) if is_large else nothing
     column["nan"] = column["inf"] = column["neg_inf"] = nothing
     return _stacked(column, torch.float64)
 
 
-def _complex_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
+def _complex_columns(lines: torch.Tensor, near: Limit, large: Limit) -> torch.Tensor:
     lines = lines.to(torch.complex128)
     parts = torch.view_as_real(lines)  # (lines, width, 2)
     nan = torch.isnan(parts).any(-1)
@@ -244,8 +257,8 @@ def _complex_columns(lines: torch.Tensor, thresholds: Thresholds) -> torch.Tenso
         "max": torch.where(finite[..., None], parts, -torch.inf).flatten(1).amax(1),
         "max_abs": sizes.amax(1),
         "zeros": ((sizes == 0) & finite).sum(1),
-        "near_zero": ((sizes < thresholds.near_zero) & finite).sum(1),
-        "very_large": ((sizes > thresholds.very_large) & finite).sum(1),
+        "near_zero": ((sizes < near) & finite).sum(1),
+        "very_large": ((sizes > large) & finite).sum(1),
         "nan": nan.sum(1),
         "inf": (up | down).sum(1),
         "neg_inf": down.sum(1) - 0.5 * (up & down).sum(1),

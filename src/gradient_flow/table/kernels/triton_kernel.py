@@ -139,9 +139,7 @@ def _magnitude(real, imaginary):
 
 
 @triton.jit(do_not_specialize=["chunk_count"])
-def measure_chunks(
-    table, limits, partials, chunk_count, KIND: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr
-):
+def measure_chunks(table, limits, partials, chunk_count, KIND: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr):
     """One chunk per program. `table`: addresses of chunks, then their lengths; `limits`: both thresholds."""
     TILE: tl.constexpr = STEPS * LANES
     IS_COMPLEX: tl.constexpr = KIND >= COMPLEX64

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradient_flow.capture.arrivals import Copy
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds, limits_in_float32
 from gradient_flow.table.kernels import triton_kernel as kernel
-from gradient_flow.table.kernels.pending import Copy, PendingRows
+from gradient_flow.table.kernels.pending import LateRows
 
 CHUNK: Final = 1 << 15
 """Elements that one program reads. Fixed, so that sums are added up in the same order on every device."""
@@ -69,7 +70,7 @@ LAUNCHES: Final = Launches()
 
 
 @torch.no_grad()
-def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tensor | None = None) -> PendingRows:
+def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tensor | None = None) -> LateRows:
     """Start measuring flat, dense tensors; two launches for each dtype and device, and one copy for each device.
 
     `scale`: a factor in all of them that is known to the device alone; thresholds are meant without it.
@@ -97,7 +98,7 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
             matrix[positions] = values
         return matrix
 
-    return PendingRows(copies, finish)
+    return LateRows(copies, finish)
 
 
 class Chunks(NamedTuple):
@@ -199,4 +200,3 @@ def interpreted() -> bool:
 def _on(device: torch.device) -> Any:
     """Triton launches on the current device."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
