@@ -103,25 +103,6 @@ def test_a_crash_loses_no_more_than_the_open_records(tmp_path):
     assert len(gf.load_run(tmp_path)) == 40 - MOST_OPEN  # as a process that dies here leaves it
 
 
-def test_a_loss_on_a_device_is_cloned_and_read_when_its_record_leaves(monkeypatch):
-    """A loop may overwrite the tensor it logged; asking a device for it at once would make every step wait."""
-    from gradient_flow.flow import recorder as module
-
-    monkeypatch.setattr(module, "arriving", module.OnDevice)
-    monkeypatch.setattr("gradient_flow.flow.flow.arriving", module.OnDevice)
-    model = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with gf.watch(model, optimizer) as flow:
-        total = torch.zeros(())
-        for step in range(1, 13):
-            model(torch.ones(1, 2)).sum().backward()
-            total += step
-            flow.log(loss=total)
-            optimizer.step()
-        assert len(flow.history) == 12 - MOST_OPEN
-    assert flow.history["loss"].tolist() == [step * (step + 1) / 2 for step in range(1, 13)]
-
-
 # ---- switching off, closing -----------------------------------------------------------------------------------------
 
 

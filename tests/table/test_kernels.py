@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradient_flow as gf
 from gradient_flow.table import kernels
-from gradient_flow.table.columns import COLUMNS
+from gradient_flow.table.columns import COLUMNS, Thresholds
 from gradient_flow.table.kernels import torch_ops
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ def test_c_and_python_agree_on_the_columns():
 
 def test_an_unknown_kernel_is_refused(monkeypatch):
     monkeypatch.setenv("GRADIENT_FLOW_KERNEL", "cuda")
-    with pytest.raises(gf.KernelError, match="must be one of native, torch, numpy; got 'cuda'"):
+    with pytest.raises(gf.KernelError, match="must be one of native, triton, torch, numpy; got 'cuda'"):
         gf.measure([np.ones(1)])
 
 
@@ -57,8 +58,14 @@ class CountHostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.fixture
+def as_on_a_device(monkeypatch):
+    """Tensors in host memory are measured as those on a device are: in large buckets, without looking at a number."""
+    monkeypatch.setattr(torch_ops, "on_device", lambda tensor: True)
+
+
 @pytest.mark.parametrize("gradient", [torch.randn(100_000), torch.tensor([1.0, torch.nan, torch.inf])])
-def test_the_torch_kernel_reads_no_scalar_before_its_one_transfer(gradient):
+def test_the_torch_kernel_reads_no_scalar_before_its_one_transfer(gradient, as_on_a_device):
     with CountHostReads() as counter:
         wait = torch_ops.rows([gradient, gradient.to(torch.bfloat16)], gf.GradientTable((), np.empty(0)).thresholds)
     assert counter.reads == 0
@@ -66,6 +73,89 @@ def test_the_torch_kernel_reads_no_scalar_before_its_one_transfer(gradient):
         rows = wait()
     assert counter.reads == 0  # `.to("cpu")` of one stacked matrix
     assert rows.shape == (2, len(COLUMNS))
+
+
+class CountLaunches(TorchDispatchMode):
+    """Counts operations that compute: views launch nothing. And the largest sum of memory that they made and kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.launches, self.most_bytes, self._made = 0, 0, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view and func.overloadpacket.__name__ not in ("detach", "alias"):
+            self.launches += 1
+            self._note(result)
+        return result
+
+    def _note(self, result):
+        for tensor in [result] if isinstance(result, torch.Tensor) else result:
+            storage = tensor.untyped_storage()
+            self._made[storage.data_ptr()] = weakref.ref(storage), storage.nbytes()
+        self._made = {key: value for key, value in self._made.items() if value[0]() is not None}
+        self.most_bytes = max(self.most_bytes, sum(size for _, size in self._made.values()))
+
+
+@pytest.mark.parametrize("tensors", [98, 2000])
+@pytest.mark.parametrize("elements", [400_000, 3_000_000])
+def test_torch_ops_are_launched_by_the_megabyte(tensors, elements, as_on_a_device):
+    sizes = np.random.default_rng(0).dirichlet(np.full(tensors, 0.3)) * elements
+    gradients = [torch.randn(int(size)) for size in sizes]
+    torch_ops.rows(gradients, Thresholds())  # what fills up lines is made once
+    with CountLaunches() as counter:
+        rows = torch_ops.rows(gradients, Thresholds())
+    assert counter.launches <= 64
+    np.testing.assert_allclose(rows(), gf.measure(gradients).rows, rtol=1e-12, atol=1e-12)
+
+
+def test_temporaries_of_torch_ops_are_bounded(as_on_a_device):
+    gradients = [torch.randn(6_000_000), *(torch.randn(3000) for _ in range(1000))]
+    with CountLaunches() as counter:
+        torch_ops.rows(gradients, Thresholds())
+    assert counter.most_bytes <= 64 * 2**20
+    assert counter.most_bytes >= 8 * 2**20  # the counter sees them
+
+
+HARD = [
+    torch.tensor([1.0, torch.nan, torch.inf, -torch.inf, 0.0, 1e-9, 1e9]),
+    torch.randn(70_001).to(torch.bfloat16),
+    torch.randn(300, dtype=torch.float64) * 1e-30,
+    torch.randn(300) * 1e38,
+    torch.randn(300, dtype=torch.complex64),
+    torch.tensor([complex(-np.inf, np.inf), complex(np.nan, np.inf), 0j]),
+    torch.full((257,), torch.nan),
+    torch.zeros(0),
+    torch.tensor(2.0),
+]
+
+
+def test_buckets_of_a_device_give_what_the_c_kernel_gives(as_on_a_device):
+    rows = torch_ops.rows(HARD, Thresholds())()
+    np.testing.assert_allclose(rows, gf.measure(HARD).rows, rtol=1e-12, atol=1e-9)
+
+
+def test_where_there_is_no_fp64_lines_are_summed_in_fp32(as_on_a_device, monkeypatch):
+    """As on MPS, whose squares would leave the range of fp32."""
+    monkeypatch.setattr(torch_ops, "_sum_dtype", lambda device: torch.float32)
+    gradients = [torch.randn(70_001) * scale for scale in (1e-30, 1.0, 1e30)] + [torch.zeros(300)]
+    rows = torch_ops.rows(gradients, Thresholds())()
+    want = gf.measure(gradients).rows
+    ours, theirs = gf.GradientTable(range(4), rows), gf.GradientTable(range(4), want)
+    np.testing.assert_allclose(ours.norm, theirs.norm, rtol=1e-6)
+    np.testing.assert_allclose(ours.l1, theirs.l1, rtol=1e-6)
+    np.testing.assert_array_equal(rows[:, 5:], want[:, 5:])
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_measuring_changes_no_bit(kernel, on_device, monkeypatch):
+    monkeypatch.setattr(torch_ops, "on_device", lambda tensor: on_device)
+    kinds = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
+    gradients = [torch.randn(size).to(kind) for kind in kinds for size in (5, 256, 70_000)] + HARD
+    before = [gradient.clone() for gradient in gradients]
+    gf.measure(gradients)
+    for gradient, copy in zip(gradients, before, strict=True):
+        assert gradient.reshape(-1).view(torch.uint8).equal(copy.reshape(-1).view(torch.uint8))
 
 
 def test_the_host_read_counter_can_fail():

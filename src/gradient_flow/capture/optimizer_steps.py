@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch
 
+from gradient_flow.capture.arrivals import LateNumber, on_device
 from gradient_flow.capture.parameters import ScaleAtClip
 from gradient_flow.errors import InputError
 
@@ -112,23 +114,39 @@ def pending_scale(optimizer: torch.optim.Optimizer | None) -> float:
     return 1.0 if scale is None else float(scale)
 
 
+def late_scale(optimizer: torch.optim.Optimizer | None) -> float | LateNumber:
+    """The same without waiting, where it is on a device."""
+    scale = getattr(optimizer, "grad_scale", None)
+    if scale is not None and on_device(scale):
+        return LateNumber(scale)
+    return 1.0 if scale is None else float(scale)
+
+
 def scale_now(scaler: Any) -> ScaleAtClip | None:
     """The loss scale, and which optimizers' gradients no longer carry it; None without a scaler in use."""
     if scaler is None or not scaler.is_enabled():
         return None
-    return ScaleAtClip(float(scaler.get_scale()), frozenset(_unscaled(scaler)))
+    return ScaleAtClip(_scale_of(scaler), frozenset(_unscaled(scaler)))
 
 
-def scale_of_clip(noted: ScaleAtClip | None, scaler: Any, optimizer: torch.optim.Optimizer | None) -> float:
+def _scale_of(scaler: Any) -> float | LateNumber:
+    # torch has no public question for the scale that does not wait for it.
+    scale = getattr(scaler, "_scale", None)
+    return LateNumber(scale) if scale is not None and on_device(scale) else float(scaler.get_scale())
+
+
+def scale_of_clip(
+    noted: ScaleAtClip | None, scaler: Any, optimizer: torch.optim.Optimizer | None
+) -> float | LateNumber:
     """The loss scale that was in gradients as they were clipped, asked as their optimizer steps.
 
     Only then is it known whether the scaler has to do with this optimizer at all: it has if it unscaled the gradients,
     or handed their scale to a fused step.
     """
-    pending = pending_scale(optimizer)
     if noted is None:
-        return pending  # still in them now, so it was then
-    if id(optimizer) in noted.unscaled or (pending == 1.0 and id(optimizer) not in _unscaled(scaler)):
+        return late_scale(optimizer)  # still in them now, so it was then
+    handed = getattr(optimizer, "grad_scale", None) is not None
+    if id(optimizer) in noted.unscaled or (not handed and id(optimizer) not in _unscaled(scaler)):
         return 1.0
     return noted.scale
 
@@ -162,17 +180,56 @@ def saw_overflow(scaler: Any, optimizer: torch.optim.Optimizer | None) -> bool:
     return any(float(value) > 0 for value in by_device.values())
 
 
+class NotedScale:
+    """The scale at one moment, and how many steps had been skipped by then; on a device both are on their way."""
+
+    def __init__(self, watch: ScaleWatch, scale: float | LateNumber, scaler: Any) -> None:
+        self.scale, self.scaler = scale, scaler
+        self.skipped = 0
+        self._watch = watch
+
+    def ready(self) -> bool:
+        """Whether the scale has come."""
+        return not isinstance(self.scale, LateNumber) or self.scale.ready()
+
+    def value(self) -> int:
+        """Steps skipped by then, in all."""
+        self._watch.settle(until=self)
+        return self.skipped
+
+
 class ScaleWatch:
     """Reads off the scale how many steps were skipped: each overflow multiplies it by the back-off factor."""
 
     def __init__(self) -> None:
         self.scale: float | None = None
+        """The last that has come."""
+        self.total = 0
+        """Steps skipped so far, as far as that is known."""
+        self._coming: deque[NotedScale] = deque()
 
     def skipped_since(self, scaler: Any) -> int:
-        """Steps skipped since the last call."""
-        before, self.scale = self.scale, float(scaler.get_scale())
-        if before is None or self.scale >= before:
-            return 0
-        if self.scale <= 0:
-            return 1
-        return max(1, round(math.log(self.scale / before) / math.log(scaler.get_backoff_factor())))
+        """Steps skipped since the last call. Waits for the scale."""
+        before = self.total
+        self.note(scaler).value()
+        return self.total - before
+
+    def note(self, scaler: Any) -> NotedScale:
+        """Take the scale as it is now."""
+        noted = NotedScale(self, _scale_of(scaler), scaler)
+        self._coming.append(noted)
+        self.settle()
+        return noted
+
+    def settle(self, *, until: NotedScale | None = None, wait: bool = False) -> None:
+        """Count what has come, in order; with `wait` everything, else at least up to `until`."""
+        while self._coming and (wait or until in self._coming or self._coming[0].ready()):
+            noted = self._coming.popleft()
+            before, self.scale = self.scale, float(noted.scale)
+            if before is not None and self.scale < before:
+                self.total += _overflows(before, self.scale, noted.scaler)
+            noted.skipped = self.total
+
+
+def _overflows(before: float, after: float, scaler: Any) -> int:
+    return 1 if after <= 0 else max(1, round(math.log(after / before) / math.log(scaler.get_backoff_factor())))

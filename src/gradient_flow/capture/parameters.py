@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from gradient_flow.capture.arrivals import LateNumber
+
 ACCEPTED = "a module, an optimizer, a mapping of names to gradients, an iterable of gradients, or one tensor or array"
 
 
@@ -276,7 +278,7 @@ class KnownParameter(NamedTuple):
 class ScaleAtClip(NamedTuple):
     """What a `GradScaler` knew when gradients were clipped."""
 
-    scale: float
+    scale: float | LateNumber
     unscaled: frozenset[int]
     """Ids of the optimizers whose gradients had been unscaled by then."""
 
@@ -284,8 +286,8 @@ class ScaleAtClip(NamedTuple):
 class ClippedRow:
     """The row of a gradient before it was clipped, and how to tell whether that gradient is still the one there."""
 
-    def __init__(self, row: Any, scale: ScaleAtClip | None = None) -> None:
-        self.row, self.scale = row, scale
+    def __init__(self, table: Any, name: str, scale: ScaleAtClip | None = None) -> None:
+        self.table, self.name, self.scale = table, name, scale
         self._gradient: weakref.ref[torch.Tensor] | None = None
         self._version = -1
 

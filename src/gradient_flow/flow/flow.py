@@ -21,7 +21,9 @@ import torch
 from gradient_flow._version import __version__
 from gradient_flow.act.attachment import Attachment
 from gradient_flow.capture import foreign_clipping, losses
+from gradient_flow.capture.arrivals import is_capturing
 from gradient_flow.capture.optimizer_steps import (
+    NotedScale,
     ScaleWatch,
     after_backward,
     after_each_step,
@@ -43,7 +45,7 @@ from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.nonfinite_looks import NonFiniteLooks
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
-from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
+from gradient_flow.flow.recorder import Arrival, OpenStep, Recorder, Sink, arriving, arriving_list
 from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.ending import Ending
@@ -63,7 +65,7 @@ from gradient_flow.record.look import LookRecord
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.run import Run
 from gradient_flow.record.run_writer import RunWriter
-from gradient_flow.record.step import RESERVED, StepRecord, plain_value
+from gradient_flow.record.step import RESERVED, StepRecord
 from gradient_flow.record.window import History
 from gradient_flow.table import GradientTable
 from gradient_flow.table.columns import COLUMNS, Thresholds
@@ -128,10 +130,9 @@ class Flow:
         """The same after clipping, if the step was clipped by `torch.nn.utils`: by norm or by value."""
         self.steps = 0
         """Optimizer steps so far, recorded or not."""
-        self.skipped_steps = 0
-        """Steps that the `GradScaler` skipped."""
         self.first_nonfinite: NonFinite | None = None
         self._scale = ScaleWatch()
+        self._noted: NotedScale | None = None
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._numbers: dict[int, int] = {}
         self._backward: BackwardStep | None = None
@@ -237,6 +238,12 @@ class Flow:
         look = LookRecord(step=self.steps if step is None else step, seen=plain)
         self._guarded(lambda: self._recorder.add_look(look))
 
+    @property
+    def skipped_steps(self) -> int:
+        """Steps that the `GradScaler` skipped. Waits for the scale where a device has it."""
+        self._scale.settle(wait=True)
+        return self._scale.total
+
     def subscribe(self, sink: Sink) -> None:
         """Call `sink(record, look)` with every record once it is complete; `look` is None at most steps."""
         self._recorder.sinks.append(sink)
@@ -311,7 +318,7 @@ class Flow:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.steps, self.skipped_steps = state["steps"], state["skipped_steps"]
+        self.steps, self._scale.total = state["steps"], state["skipped_steps"]
         keys = list(self._own_steps) or [id(None)]  # without an optimizer, steps are counted by hand
         self._own_steps |= dict(zip(keys, state["own_steps"], strict=False))
         self._backward_steps = state.get("backward_steps", 0)
@@ -349,8 +356,8 @@ class Flow:
     # ---- one step -------------------------------------------------------------------------------------------------
 
     def _on_step_begins(self, optimizer: torch.optim.Optimizer, loss: Any) -> None:
-        if self._closed:
-            return
+        if self._closed or is_capturing():
+            return  # what is launched into a CUDA graph would run with each of its replays
         if loss is not None:
             self._losses.closure_returned(loss)
         logged = self._logged.get("loss", loss)
@@ -436,7 +443,7 @@ class Flow:
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
         if not self._closed:
             self.describer.saw_clip(foreign_clipping.current_clip())
-        if self._closed or self._gave_up or not self._may_be_recorded():
+        if self._closed or self._gave_up or not self._may_be_recorded() or is_capturing():
             return _nothing
         done: list[Callable[[], None]] = []
 
@@ -478,7 +485,7 @@ class Flow:
             return None
         with self._or_end():
             measured = self._measure.measure(optimizer, ours)
-            table, clipped, owed, scale_at_clip = measured
+            table, clipped, owed = measured.table, measured.clipped, measured.owed
             self._compare_ranks(clipped if clipped is not None else table, looks)
         self.table, self.clipped_table = table, clipped
         look = LookRecord(step=self.steps, table=table) if looks else None
@@ -490,15 +497,34 @@ class Flow:
             return measured  # nothing is recorded any more, but the other ranks count on this one
         if owed is not None:
             self._recorder.add_look(owed)
-        if scale_at_clip != 1.0:
-            self._tell_of_scaled_clip(measured)
-        record = self._record(table, logged, optimizer)
+        record = self._record(logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
-        self._open = self._recorder.open(record, look or (None if looks else self._bad_looks.look(self.steps, table)))
+        arrival = self._arrival(record, measured, looks=looks)
+        self._open = self._recorder.open(record, look, [arrival])
         if self._inside is not None:
+            self._scale.settle(wait=self._inside.is_looking)
             self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held)
         return measured
+
+    def _arrival(self, record: StepRecord, measured: StepTables, *, looks: bool) -> Arrival:
+        """What the tables of a step make of its record: at once where they are here, else when they have come."""
+
+        def apply(opened: OpenStep) -> None:
+            total = measured.table.total
+            record.fill(total)
+            if measured.clipped is not None and record.clipped_norm is None:
+                record.clipped_norm = measured.clipped.total.norm
+            if not total.finite:
+                self._note_nonfinite(record, measured.table)
+            if measured.scale_at_clip != 1.0:
+                self._tell_of_scaled_clip(measured, record.step)
+            if opened.look is None and not looks:
+                opened.look = self._bad_looks.look(record.step, measured.table)
+            if opened.finished and self._inside is not None:
+                self._inside.note(record)  # its step is over: else that is done when it is
+
+        return Arrival(lambda: measured.ready, apply)
 
     def _living(self) -> list[torch.optim.Optimizer]:
         return [optimizer for each in self._optimizers if (optimizer := each()) is not None]
@@ -512,16 +538,16 @@ class Flow:
             for p in group["params"]
         }
 
-    def _tell_of_scaled_clip(self, step: StepTables) -> None:
+    def _tell_of_scaled_clip(self, step: StepTables, number: int) -> None:
         """Once, and where the clip took effect: with an infinite limit it only served to read the norm."""
         if self._told_of_clip or step.clipped is None:
             return
         if step.clipped.total.norm < step.table.total.norm * (1 - CLIP_TOLERANCE):
             self._told_of_clip = True
             data = {"scale": step.scale_at_clip}
-            self._recorder.add_event(Event(kind=CLIP_BEFORE_UNSCALE, step=self.steps, data=data))
+            self._recorder.add_event(Event(kind=CLIP_BEFORE_UNSCALE, step=number, data=data))
             warn(
-                f"Step {self.steps}: gradients were clipped with the loss scale ({step.scale_at_clip:,.0f}) still in "
+                f"Step {number}: gradients were clipped with the loss scale ({step.scale_at_clip:,.0f}) still in "
                 "them. Call scaler.unscale_(optimizer) before clip_grad_norm_. Norms are recorded unscaled.",
                 stacklevel=6,
             )
@@ -590,18 +616,20 @@ class Flow:
         self.table, self.clipped_table = table, clipped
         if self._failed:
             return
-        record = self._record(table, logged, None)
+        record = self._record(logged, None)
         record.lr, record.guard, record.optimizer = step.rates, step.guard, self._first_of(step)
         if (managed := step.managed_norm()) is not None:
             record.clipped_norm = managed
         look = LookRecord(step=self.steps, table=table) if step.looks else None
         if look is not None and (ratios := step.ratios()):
             look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
-        self._recorder.open(record, look or self._bad_looks.look(self.steps, table)).finished = True
-        self._recorder.move_on()
+        arrival = self._arrival(record, StepTables(table, clipped), looks=look is not None)
+        self._open = self._recorder.open(record, look, [arrival])
         if self._inside is not None:
+            self._scale.settle(wait=self._inside.is_looking)
             self._inside.before_update(None, table, self._known.live(), self._scale.scale)
-            self._inside.note(record)
+        self._finish()
+        if self._inside is not None:
             self._look_ahead(None)
 
     def _first_of(self, step: BackwardStep) -> int:
@@ -632,11 +660,19 @@ class Flow:
         sample, self._sample = self._sample, None
         if opened is None:
             return
+        opened.take_in()
+        waiting = bool(opened.arrivals)
         if opened.look is not None and opened.look.table is not None and sample is not None:
-            ratios = sample.ratios()
-            opened.look.update_ratio = np.array([ratios.get(name, np.nan) for name in opened.look.table.names])
+            moved = sample.moved()
+
+            def put_ratios(step: OpenStep) -> None:
+                assert step.look is not None and step.look.table is not None
+                ratios = moved.ratios()
+                step.look.update_ratio = np.array([ratios.get(name, np.nan) for name in step.look.table.names])
+
+            opened.arrivals.append(Arrival(moved.ready, put_ratios))
         opened.finished = True
-        if self._inside is not None:
+        if self._inside is not None and not waiting:
             self._inside.note(opened.record)
         self._recorder.move_on()
 
@@ -681,26 +717,21 @@ class Flow:
             self._warned_of_ranks = True
             warn(f"Step {self.steps}: {report}", stacklevel=6)
 
-    def _record(
-        self, table: GradientTable, logged: Mapping[str, Any], optimizer: torch.optim.Optimizer | None
-    ) -> StepRecord:
-        total = table.total
-        record = StepRecord.of(self.steps, round(time.time() - self._start, 4), total)
+    def _record(self, logged: Mapping[str, Any], optimizer: torch.optim.Optimizer | None) -> StepRecord:
+        record = StepRecord.awaited(self.steps, round(time.time() - self._start, 4))
         for name, value in logged.items():
             record.put(name, arriving(value))
-        if self.clipped_table is not None:
-            record.clipped_norm = self.clipped_table.total.norm
         if optimizer is not None:
-            record.lr = [plain_value(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            record.lr = arriving_list(group["lr"] for group in optimizer.param_groups if "lr" in group)
             record.optimizer = self._number_of(optimizer)
         if self._scaler is not None:
-            record.amp_scale, record.skipped_steps = self._scale.scale, self.skipped_steps
+            scale = None if self._noted is None else self._noted.scale
+            record.put("amp_scale", scale)
+            record.put("skipped_steps", self._noted)
         if self._bad_ranks:
             record.nonfinite_ranks = [bad._asdict() for bad in self._bad_ranks]
         if self.rank_report is not None:
             record.values |= self.rank_report.to_record()
-        if not total.finite:
-            self._note_nonfinite(record, table)
         self.describer.at_step(optimizer, record.optimizer)
         return record
 
@@ -709,11 +740,11 @@ class Flow:
         record.finite_norm = table.total.finite_part.norm
         record.nonfinite_layers = bad[:_MOST_LAYERS]
         if self.first_nonfinite is None:
-            self.first_nonfinite = NonFinite(self.steps, tuple(bad), record.nan_count, record.inf_count)
+            self.first_nonfinite = NonFinite(record.step, tuple(bad), record.nan_count, record.inf_count)
 
     def _count_skipped(self) -> None:
         if self._scaler is not None:
-            self.skipped_steps += self._scale.skipped_since(self._scaler)
+            self._noted = self._scale.note(self._scaler)
 
     def _number_of(self, optimizer: torch.optim.Optimizer) -> int:
         """Which of the optimizers it is, in the order in which they became known."""

@@ -69,7 +69,7 @@ class Inside:
         """A step whose numbers are there."""
         self._bad = not math.isfinite(record.norm)
         if self._looks is not None:
-            loss, rates = record.loss, record.lr or []
+            loss, rates = record.loss, record.lr if isinstance(record.lr, list) else []
             known = isinstance(loss, (int, float))
             rate = max((rate for rate in rates if isinstance(rate, (int, float))), default=None)
             self._looks.note(record.step, record.norm, float(loss) if known else None, rate)

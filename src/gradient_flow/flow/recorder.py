@@ -8,9 +8,10 @@ once, so a process that dies loses no more than those.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
+from gradient_flow.capture.arrivals import LateNumber, on_device
 from gradient_flow.flow.known_parameters import KnownParameters
 from gradient_flow.record.about import ABOUT, merged
 from gradient_flow.record.event import Event
@@ -41,27 +42,37 @@ class Pending(Protocol):
         """The number; waits for it."""
 
 
-class OnDevice:
-    """A tensor that a device may still be computing: read when its record leaves, by when it is long there."""
+class Several:
+    """Numbers of which some are on their way."""
 
-    def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor.detach().clone()  # the loop may change it in place
+    def __init__(self, values: list[Any]) -> None:
+        self._values = values
 
     def ready(self) -> bool:
-        """Never before the record has to leave: asking a device costs a wait."""
-        return False
+        """Whether all of them have come."""
+        return all(value.ready() for value in self._values if isinstance(value, LateNumber))
 
-    def value(self) -> Any:
-        """The number."""
-        return plain_value(self._tensor)
+    def value(self) -> list[Any]:
+        """The numbers."""
+        return [value.value() if isinstance(value, LateNumber) else value for value in self._values]
 
 
 def arriving(value: Any) -> Any:
     """A value as it is recorded, or what will be it."""
-    device = getattr(value, "device", None)
-    if device is not None and getattr(device, "type", "cpu") != "cpu":
-        return OnDevice(value)
-    return plain_value(value)
+    return LateNumber(value) if on_device(value) else plain_value(value)
+
+
+def arriving_list(values: Iterable[Any]) -> Any:
+    """The same for several."""
+    made = [arriving(value) for value in values]
+    return Several(made) if any(isinstance(value, LateNumber) for value in made) else made
+
+
+class Arrival(NamedTuple):
+    """What is to be done when numbers have come that are not simply put into the record."""
+
+    ready: Callable[[], bool]
+    apply: Callable[[OpenStep], object]
 
 
 class OpenStep:
@@ -69,14 +80,23 @@ class OpenStep:
 
     def __init__(self, record: StepRecord, look: LookRecord | None) -> None:
         self.record, self.look = record, look
+        self.arrivals: list[Arrival] = []
         self.finished = False
         """Whether the optimizer's step is over."""
+
+    def take_in(self, *, wait: bool = False) -> None:
+        """Apply what has arrived; with `wait` everything."""
+        for arrival in list(self.arrivals):
+            if wait or arrival.ready():
+                self.arrivals.remove(arrival)
+                arrival.apply(self)
 
     def complete(self, *, wait: bool) -> bool:
         """Put in what has arrived, with `wait` everything; whether nothing is missing any more."""
         if not self.finished and not wait:
             return False
-        done = True
+        self.take_in(wait=wait)
+        done = not self.arrivals
         for name, value in self.record.pending():
             if wait or value.ready():
                 self.record.put(name, value.value())
@@ -101,11 +121,13 @@ class Recorder:
         self.about: dict[str, Any] = {}
         self._file_run: Run | None = None
 
-    def open(self, record: StepRecord, look: LookRecord | None = None) -> OpenStep:
+    def open(self, record: StepRecord, look: LookRecord | None = None, arrivals: Sequence[Arrival] = ()) -> OpenStep:
         """Begin the record of a step; those before it are over, whatever became of them."""
         for earlier in self._open:
             earlier.finished = True
         opened = OpenStep(record, look)
+        opened.arrivals += arrivals
+        opened.take_in()
         self._open.append(opened)
         self.move_on()
         return opened

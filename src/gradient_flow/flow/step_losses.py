@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from gradient_flow.capture.arrivals import on_device
 from gradient_flow.capture.losses import reached, value_of
 from gradient_flow.capture.sharding import is_sharded
 from gradient_flow.flow.known_parameters import KnownParameters
@@ -242,6 +243,6 @@ def _some_of(optimizer: torch.optim.Optimizer) -> list[_Mark]:
 
 def _kept(value: torch.Tensor) -> Any:
     """A number at once where that costs nothing; on a device a copy, which the loop cannot change."""
-    if value.device.type == "cpu":
+    if not on_device(value):
         return float(value)
     return value.reshape(()).to(torch.float32, copy=True)

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from gradient_flow.capture.optimizer_steps import pending_scale, scale_now, scale_of_clip
-from gradient_flow.capture.parameters import ClippedRow, ScaleAtClip, gradients_of
+from gradient_flow.capture.arrivals import LateNumber, on_device
+from gradient_flow.capture.optimizer_steps import late_scale, scale_now, scale_of_clip
+from gradient_flow.capture.parameters import ClippedRow, ScaleAtClip, gradients_of, named_gradients
 from gradient_flow.capture.sharding import any_sharded
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.rank_steps import RankSteps
 from gradient_flow.record.look import LookRecord
 from gradient_flow.table import GradientTable, measure
 from gradient_flow.table.columns import Rows, Thresholds, scale_rows
-from gradient_flow.table.measure import share_of_rank
+from gradient_flow.table.measure import measure_found, share_of_rank
 
 
 class StepTables(NamedTuple):
@@ -28,8 +29,44 @@ class StepTables(NamedTuple):
     """The same after clipping, where the step was clipped."""
     owed: LookRecord | None = None
     """An earlier look that is complete now that the ranks have put their parts together."""
-    scale_at_clip: float = 1.0
-    """The loss scale that was still in the gradients when they were clipped."""
+    scales: tuple[float | LateNumber, ...] = ()
+    """The loss scales that were still in gradients when they were clipped."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of it can be read without waiting for a device."""
+        return self.table.ready and (self.clipped is None or self.clipped.ready)
+
+    @property
+    def scale_at_clip(self) -> float:
+        """The largest of the scales."""
+        return max(map(float, self.scales), default=1.0)
+
+
+class _BeforeClip:
+    """Rows of a table, with those of clipped gradients as they were before."""
+
+    def __init__(self, now: GradientTable, before: Mapping[str, ClippedRow], scales: Mapping[Any, Any]) -> None:
+        self._now, self._before, self._scales = now, before, scales
+
+    def ready(self) -> bool:
+        """Whether all of them have come."""
+        tables = [self._now, *(each.table for each in self._before.values())]
+        return all(table.ready for table in tables) and all(map(_is_ready, self._scales.values()))
+
+    def __call__(self) -> Rows:
+        before = rows_before_clip(self._before, self._scales)
+        now = self._now
+        return np.array([before.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
+
+
+def rows_before_clip(clipped: Mapping[str, ClippedRow], scales: Mapping[Any, Any]) -> dict[str, Rows]:
+    """Name → row before the clip, without the loss scale. Waits for a device."""
+    return {name: _unscaled(each.table[each.name]._row, float(scales[each.scale])) for name, each in clipped.items()}
+
+
+def _is_ready(scale: float | LateNumber) -> bool:
+    return not isinstance(scale, LateNumber) or scale.ready()
 
 
 class StepMeasure:
@@ -53,10 +90,12 @@ class StepMeasure:
             steps.clip_seen = True  # also where this rank has no gradient: all ranks must come to the same
         ours = [(name, p) for name, p in ours if p.grad is not None]
         noted = scale_now(self._scaler)
-        for (name, p), row in zip(ours, self._rows_here(ours, noted), strict=True):
+        table = self._table_here(ours, noted)
+        for name, p in ours:
             earlier = self._before_clip.get(name)
             # Clipped twice, it came as it was before the first.
-            self._before_clip[name] = earlier if earlier is not None and earlier.is_of(p) else ClippedRow(row, noted)
+            if earlier is None or not earlier.is_of(p):
+                self._before_clip[name] = ClippedRow(table, name, noted)
 
         def remember_which() -> None:
             for name, p in ours:
@@ -72,44 +111,69 @@ class StepMeasure:
         valid = {name: clipped[name] for name, p in parameters if name in clipped and clipped[name].is_of(p)}
         noted = {each.scale for each in valid.values()}
         scales = {at_clip: scale_of_clip(at_clip, self._scaler, optimizer) for at_clip in noted}
-        rows = {name: _unscaled(each.row, scales[each.scale]) for name, each in valid.items()}
-        now, before, owed = self._measured(optimizer, parameters, rows)
-        if not before:
+        now, over_ranks, owed = self._measured(optimizer, parameters, lambda: rows_before_clip(valid, scales))
+        if over_ranks is not None:
+            before = dict(over_ranks)
+            if not before:
+                return StepTables(now, None, owed)
+            mixed: Any = np.array([before.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
+        elif not valid:
             return StepTables(now, None, owed)
-        mixed = np.array([before.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
+        else:
+            late = _BeforeClip(now, valid, scales)
+            mixed = late() if late.ready() else late
         table = GradientTable(now.names, mixed, missing=now.missing, thresholds=now.thresholds)
-        return StepTables(table, now, owed, max(scales.values(), default=1.0))
+        return StepTables(table, now, owed, tuple(scales.values()))
 
     def owed_here(self) -> list[LookRecord]:
         """Looks that are still owed, from this rank's part alone: at the end nobody is left to ask."""
         return [look for steps in self.rank_steps.values() if (look := steps.owed_here()) is not None]
 
     def _measured(
-        self, optimizer: torch.optim.Optimizer | None, parameters: Named, before_clip: Mapping[str, Rows]
-    ) -> tuple[GradientTable, Mapping[str, Rows], LookRecord | None]:
-        scale, key = pending_scale(optimizer), id(optimizer)
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        parameters: Named,
+        before_clip: Callable[[], Mapping[str, Rows]],
+    ) -> tuple[GradientTable, Mapping[str, Rows] | None, LookRecord | None]:
+        """The table, what ranks together had before a clip where there are several, and a look that was owed."""
+        scale, key = late_scale(optimizer), id(optimizer)
         over_ranks = self._process_group is not None or any_sharded(p for _, p in parameters)
         if key not in self.rank_steps and over_ranks:
             self.rank_steps[key] = RankSteps(self._process_group, clip_seen=self._clip_seen)
         if key in self.rank_steps:
-            return self.rank_steps[key].measure(parameters, before_clip, self._thresholds, scale)
-        near_zero, very_large = (limit * scale for limit in self._thresholds)
+            return self.rank_steps[key].measure(parameters, before_clip(), self._thresholds, float(scale))
         gradients = {name: parameter.grad for name, parameter in parameters}
-        table = measure(gradients, near_zero=near_zero, very_large=very_large)
-        return table.unscaled(scale, self._thresholds), before_clip, None
+        return self._unscaled_table(gradients, scale), None, None
 
-    def _rows_here(self, parameters: Named, noted: ScaleAtClip | None) -> Rows:
+    def _unscaled_table(self, gradients: Mapping[str, torch.Tensor | None], scale: float | LateNumber) -> GradientTable:
+        """The table of gradients without a scale that is in them, by thresholds that are meant without it."""
+        present = [gradient for gradient in gradients.values() if gradient is not None]
+        if isinstance(scale, LateNumber) and present and all(map(on_device, present)):
+            return measure_found(named_gradients(gradients), **self._thresholds._asdict(), scale=scale)
+        factor = float(scale)
+        limits = {name: limit * factor for name, limit in self._thresholds._asdict().items()}
+        return measure(gradients, **limits).unscaled(factor, self._thresholds)
+
+    def _table_here(self, parameters: Named, noted: ScaleAtClip | None) -> GradientTable:
         """Of what lies on this rank only: ranks put their parts together once, when the step comes."""
         # Where no optimizer is unscaled yet, none of these gradients is: small and large are meant without the scale.
         scale = noted.scale if noted is not None and not noted.unscaled else 1.0
-        limits = Thresholds(*(limit * scale for limit in self._thresholds))
         if not any_sharded(parameter for _, parameter in parameters):
-            gradients = {name: parameter.grad for name, parameter in parameters}
-            return measure(gradients, **limits._asdict()).rows
+            return self._measured_by(dict(parameters), scale)
+        limits = Thresholds(*(limit * float(scale) for limit in self._thresholds))
         share = share_of_rank(gradients_of(parameters), limits)
         if share.problem is not None:
             raise share.problem
-        return share.rows
+        return GradientTable(share.names, share.rows)
+
+    def _measured_by(self, parameters: Mapping[str, torch.Tensor], scale: float | LateNumber) -> GradientTable:
+        """The table of gradients as they are, by thresholds times a scale."""
+        gradients = {name: parameter.grad for name, parameter in parameters.items()}
+        found = named_gradients(gradients)
+        if isinstance(scale, LateNumber) and found.gradients and all(map(on_device, found.gradients)):
+            return measure_found(found, **self._thresholds._asdict(), scale=scale, keep_scale=True)
+        limits = {name: limit * float(scale) for name, limit in self._thresholds._asdict().items()}
+        return measure(gradients, **limits)
 
 
 def _unscaled(row: Rows, scale: float) -> Rows:

@@ -65,6 +65,16 @@ class StepRecord:
         """A record with the totals of a step, to be completed."""
         return cls(step=step, time=time, **{name: getattr(total, name) for name in TOTALS})
 
+    @classmethod
+    def awaited(cls, step: int, time: float) -> StepRecord:
+        """A record whose totals are still on their way."""
+        return cls(step=step, time=time, **dict.fromkeys(TOTALS, math.nan))  # type: ignore[arg-type]  # until `fill`
+
+    def fill(self, total: GradientStats) -> None:
+        """Put in the totals."""
+        for name in TOTALS:
+            setattr(self, name, getattr(total, name))
+
     def to_line(self) -> dict[str, Any]:
         """As a line of the run file."""
         line: dict[str, Any] = {"kind": "step"}
@@ -83,7 +93,7 @@ class StepRecord:
 
     def pending(self) -> list[tuple[str, Any]]:
         """Values that are still on their way, by name."""
-        fields = [("loss", self.loss)] if hasattr(self.loss, "ready") else []
+        fields = [(name, value) for name in _LATE if hasattr(value := getattr(self, name), "ready")]
         return fields + [(name, value) for name, value in self.values.items() if hasattr(value, "ready")]
 
     def numbers(self) -> dict[str, float]:
@@ -92,6 +102,8 @@ class StepRecord:
 
 
 _FIELDS: Final = tuple(f.name for f in fields(StepRecord) if f.name != "values")
+_LATE: Final = ("loss", "lr", "amp_scale", "skipped_steps")
+"""Fields that may arrive after the step."""
 RESERVED: Final = frozenset({"kind", "step", "time", *TOTALS})
 """Names that a user cannot log under."""
 NO_NUMBERS: Final = frozenset(("kind", "guard", "nonfinite_layers", "nonfinite_ranks"))

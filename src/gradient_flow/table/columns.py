@@ -48,6 +48,16 @@ class Thresholds(NamedTuple):
     very_large: float = 1e3
 
 
+def limits_in_float32(thresholds: Thresholds) -> Thresholds:
+    """Thresholds such that comparing fp32 elements with them in fp32 gives what comparing in fp64 would."""
+    up, down = np.float32(np.inf), np.float32(-np.inf)
+    with np.errstate(over="ignore"):
+        near, large = np.float32(thresholds.near_zero), np.float32(thresholds.very_large)
+        near = np.nextafter(near, up) if float(near) < thresholds.near_zero else near
+        large = np.nextafter(large, down) if float(large) > thresholds.very_large else large
+    return Thresholds(float(near), float(large))
+
+
 def merge_rows(rows: Rows) -> Rows:
     """The row of all elements together, from a matrix of rows."""
     merged = EMPTY.copy()
@@ -56,6 +66,20 @@ def merge_rows(rows: Rows) -> Rows:
         merged[_MIN] = rows[:, _MIN].min()
         merged[_MAX] = rows[:, _MAX].max()
         merged[_MAX_ABS] = rows[:, _MAX_ABS].max()
+    return merged
+
+
+def merge_by_owner(rows: Rows, owners: NDArray[np.int64], count: int) -> Rows:
+    """`count` rows, each the merge of those that it owns; the empty row where it owns none."""
+    merged = np.tile(EMPTY, (count, 1))
+    if len(rows):
+        order = np.argsort(owners, kind="stable")
+        present, first = np.unique(owners[order], return_index=True)
+        rows = rows[order]
+        merged[present] = np.add.reduceat(rows, first, axis=0)
+        merged[present, _MIN] = np.minimum.reduceat(rows[:, _MIN], first)
+        for column in (_MAX, _MAX_ABS):
+            merged[present, column] = np.maximum.reduceat(rows[:, column], first)
     return merged
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gradient_flow.errors import InputError
+from gradient_flow.table import kernels
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +77,8 @@ def _simplify_tensor(tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Cor
                 tensor = tensor.narrow(dimension, 0, 1)
     if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():
         tensor = tensor.resolve_conj().resolve_neg().clone()
-    if not (tensor.is_complex() or tensor.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)):
+    known = tensor.is_complex() or tensor.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    if not known and not kernels.reads_float8(tensor):
         tensor = tensor.to(torch.float64 if tensor.device.type == "cpu" else torch.float32)
     if tensor.dtype == torch.complex32:
         tensor = tensor.to(torch.complex64)

@@ -13,12 +13,14 @@ from gradient_flow.capture.sharding import any_sharded, is_sharded
 from gradient_flow.errors import InputError
 from gradient_flow.table import across_ranks, dense, kernels
 from gradient_flow.table.across_ranks import Share
-from gradient_flow.table.columns import Rows, Thresholds, merge_rows, repeat_row, zeros_row
+from gradient_flow.table.columns import Rows, Thresholds, merge_rows, repeat_row, scale_rows, zeros_row
 from gradient_flow.table.rank_names import RankNames
 from gradient_flow.table.table import GradientTable
 
 if TYPE_CHECKING:
     import torch
+
+    from gradient_flow.capture.arrivals import LateNumber
 
 
 def measure(
@@ -47,12 +49,23 @@ def measure(
 
 
 def measure_found(
-    found: NamedGradients, *, near_zero: float = 1e-7, very_large: float = 1e3, ranks: RankNames | None = None
+    found: NamedGradients,
+    *,
+    near_zero: float = 1e-7,
+    very_large: float = 1e3,
+    ranks: RankNames | None = None,
+    scale: LateNumber | None = None,
+    keep_scale: bool = False,
 ) -> GradientTable:
-    """The table of gradients that were found already; over `ranks` if they have different parameters."""
+    """The table of gradients that were found already; over `ranks` if they have different parameters.
+
+    `scale`: a loss scale in them that only their device knows. Thresholds are meant without it, and so is the table,
+    unless it is to `keep_scale`.
+    """
     thresholds = Thresholds(_threshold(near_zero, "near_zero"), _threshold(very_large, "very_large"))
     if ranks is None and not needs_other_ranks(found):
-        return GradientTable(found.names, _rows(found, thresholds), missing=found.missing, thresholds=thresholds)
+        rows = _rows(found, thresholds, scale, keep_scale)
+        return GradientTable(found.names, rows, missing=found.missing, thresholds=thresholds)
     return merge_shares([share_of_rank(found, thresholds)], found, thresholds, ranks)[0]
 
 
@@ -133,7 +146,9 @@ def _threshold(value: float, name: str) -> float:
     return float(value)
 
 
-def _rows(found: NamedGradients, thresholds: Thresholds) -> PendingRows:
+def _rows(
+    found: NamedGradients, thresholds: Thresholds, scale: LateNumber | None = None, keep_scale: bool = False
+) -> PendingRows:
     rows = kernels.native_rows(found.gradients, thresholds) if kernels.NATIVE and kernels.forced() is None else None
     if rows is not None:
         return rows
@@ -144,15 +159,14 @@ def _rows(found: NamedGradients, thresholds: Thresholds) -> PendingRows:
         plain.append(simple)
         if correction is not dense.NONE:
             corrections[position] = correction
-    pending = kernels.rows_of(plain, thresholds)
-    if not corrections:
-        return pending
+    pending = kernels.rows_of(plain, thresholds, None if scale is None else scale.on_device)
 
-    def corrected() -> Rows:
-        rows = pending() if callable(pending) else pending
+    def corrected(rows: Rows) -> Rows:
         for position, correction in corrections.items():
             implicit = zeros_row(correction.implicit_zeros, thresholds, correction.parts)
             rows[position] = merge_rows(np.stack([repeat_row(rows[position], correction.repeat), implicit]))
-        return rows
+        return rows if scale is None or keep_scale else scale_rows(rows, 1.0 / float(scale))
 
-    return corrected if callable(pending) else corrected()
+    if isinstance(pending, np.ndarray):
+        return corrected(pending)
+    return pending if not corrections and scale is None else pending.then(corrected)

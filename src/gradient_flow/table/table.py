@@ -142,6 +142,11 @@ class GradientTable(Mapping[str, GradientStats]):
             self._rows = self._rows()
         return self._rows
 
+    @property
+    def ready(self) -> bool:
+        """Whether the rows can be read without waiting for a device."""
+        return not callable(self._rows) or bool(getattr(self._rows, "ready", bool)())
+
     def column(self, name: str) -> NDArray[np.float64]:
         """One recorded column, by its name in `gradient_flow.table.columns.COLUMNS`."""
         if name not in INDEX:

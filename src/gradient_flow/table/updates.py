@@ -8,7 +8,7 @@ larger ones, with a relative error of about 1 / sqrt(2 * SAMPLE): up to 2.4 % wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from gradient_flow.capture.sharding import local_part
 from gradient_flow.table import columns
 from gradient_flow.table.columns import Rows
 from gradient_flow.table.measure import measure
+from gradient_flow.table.table import GradientTable
 
 SAMPLE: Final = 1024
 
@@ -49,13 +50,35 @@ class WeightSample:
         self._parameters: list[torch.Tensor] = [parameter for _, parameter in parameters]
         self._before = sample_weights(self._parameters)
 
+    def moved(self) -> Moved:
+        """How far they are from there now; on a device that is on its way then."""
+        changes = measure(weight_changes(self._parameters, self._before))
+        return Moved(self.names, changes, measure(self._before))
+
     def rows(self) -> tuple[Rows, Rows]:
         """Of the changes, and of the weights before."""
-        return measure(weight_changes(self._parameters, self._before)).rows, measure(self._before).rows
+        moved = self.moved()
+        return moved.changes.rows, moved.before.rows
 
     def ratios(self) -> dict[str, float]:
         """Name → how far the step moved the weight, relative to its size."""
-        return dict(zip(self.names, update_ratio(*self.rows()).tolist(), strict=True))
+        return self.moved().ratios()
+
+
+class Moved(NamedTuple):
+    """Sampled weights: the tables of their changes, and of what they were before."""
+
+    names: tuple[str, ...]
+    changes: GradientTable
+    before: GradientTable
+
+    def ready(self) -> bool:
+        """Whether both can be read without waiting for a device."""
+        return self.changes.ready and self.before.ready
+
+    def ratios(self) -> dict[str, float]:
+        """Name → how far the step moved the weight, relative to its size."""
+        return dict(zip(self.names, update_ratio(self.changes.rows, self.before.rows).tolist(), strict=True))
 
 
 def _spaced(parameter: torch.Tensor) -> torch.Tensor:

@@ -1,15 +1,16 @@
-"""Which kernel reads which gradient: C where memory can be read directly, torch ops on devices, NumPy otherwise."""
+"""Which kernel reads which gradient: C in host memory, Triton on GPUs, torch ops on other devices, NumPy otherwise."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gradient_flow.errors import KernelError
+from gradient_flow.errors import KernelError, warn
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.kernels import numpy_ops
 
@@ -25,8 +26,12 @@ else:
 if TYPE_CHECKING:
     import torch
 
+    from gradient_flow.table.kernels.pending import LateRows
+
 ENVIRONMENT_VARIABLE = "GRADIENT_FLOW_KERNEL"
-CHOICES = ("native", "torch", "numpy")
+CHOICES = ("native", "triton", "torch", "numpy")
+_failed: list[Exception] = []
+"""Why Triton is not used any more."""
 
 
 def forced() -> str | None:
@@ -41,14 +46,35 @@ def forced() -> str | None:
             f"`{ENVIRONMENT_VARIABLE}=native`, but the C kernel was not built. Reinstall with a C compiler and the "
             "Python headers, or unset the variable to use torch ops."
         )
+    if name == "triton" and not has_triton():
+        raise KernelError(
+            f"`{ENVIRONMENT_VARIABLE}=triton`, but Triton is not installed. torch brings it for NVIDIA and AMD; or run "
+            "`pip install triton` (Linux)."
+        )
     return name
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed; that it works shows at the first launch."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def reads_float8(tensor: torch.Tensor) -> bool:
+    """Whether the kernel for this tensor reads fp8 as it is; others need it widened."""
+    import torch
+
+    known = tensor.dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+    return known and _is_plain(tensor) and _by_triton(tensor.device.type, forced())
 
 
 def describe() -> str:
     """One line on the kernel in use, for people."""
     name = forced() or ("native" if NATIVE else "torch")
     if name != "native":
-        return {"torch": "torch ops", "numpy": "NumPy"}[name] + ("" if NATIVE else " (C kernel not built)")
+        return {"torch": "torch ops", "numpy": "NumPy", "triton": "Triton"}[name] + (
+            "" if NATIVE else " (C kernel not built)"
+        )
     return f"native C ({_native.describe()[0]})"
 
 
@@ -58,43 +84,100 @@ def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
     return None if where is None else native.rows(where, thresholds)
 
 
-def rows_of(arrays: list[Any], thresholds: Thresholds) -> Rows | Callable[[], Rows]:
-    """One row per dense array or tensor; a function that waits for the device when some are not in host memory."""
+def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | None = None) -> Rows | LateRows:
+    """One row per dense array or tensor; a `LateRows`, which can wait, when some are not in host memory.
+
+    `scale`: a factor in those that is known to a device alone. Where it is given, all of them are on devices.
+    """
     name = forced()
     rows = np.empty((len(arrays), len(COLUMNS)))
-    for_torch = []
+    for_torch, for_triton, for_numpy = [], [], []
     for position, array in enumerate(arrays):
         kernel = _kernel_for(array, name)
         if kernel == "torch":
             for_torch.append(position)
+        elif kernel == "triton":
+            for_triton.append(position)
         elif kernel == "numpy":
-            rows[position] = numpy_ops.row(_as_numpy(array), thresholds)
+            for_numpy.append(position)
         else:
             rows[position] = native.rows(kernel, thresholds)
-    if not for_torch:
+    if for_numpy:
+        rows[for_numpy] = numpy_ops.rows([_as_numpy(arrays[position]) for position in for_numpy], thresholds)
+    if not for_torch and not for_triton:
         return rows
 
+    from gradient_flow.capture import arrivals
+    from gradient_flow.table.kernels.pending import put_together
+
+    parts: list[tuple[list[int], LateRows]] = []
+    if for_triton:
+        parts += _from_triton(
+            [_as_tensor(arrays[position]) for position in for_triton], for_triton, thresholds, name, scale
+        )
+    if for_torch:
+        from gradient_flow.table.kernels import torch_ops
+
+        tensors = [_as_tensor(arrays[position]) for position in for_torch]
+        parts.append((for_torch, torch_ops.rows(tensors, thresholds, scale)))
+    pending = put_together(rows, parts)
+    return pending if any(_is_tensor(array) and arrivals.on_device(array) for array in arrays) else pending()
+
+
+def _from_triton(
+    tensors: list[torch.Tensor],
+    positions: list[int],
+    thresholds: Thresholds,
+    name: str | None,
+    scale: torch.Tensor | None,
+) -> list[tuple[list[int], LateRows]]:
+    """Measured by Triton; by torch ops from the first time on that it fails, where nobody asked for it by name."""
     from gradient_flow.table.kernels import torch_ops
 
-    wait_for_device = torch_ops.rows([_as_tensor(arrays[position]) for position in for_torch], thresholds)
+    if not _failed:
+        try:
+            from gradient_flow.table.kernels import triton_ops
 
-    def wait() -> Rows:
-        rows[for_torch] = wait_for_device()
-        return rows
+            if not triton_ops.interpreted() and any(tensor.device.type == "cpu" for tensor in tensors):
+                raise KernelError(
+                    f"`{ENVIRONMENT_VARIABLE}=triton` reads tensors in host memory only in Triton's interpreter. Set "
+                    "TRITON_INTERPRET=1 before Triton is imported, or unset the variable."
+                )
+            return [(positions, triton_ops.rows(tensors, thresholds, scale))]
+        except Exception as problem:
+            if name == "triton":
+                raise
+            _failed.append(problem)
+            warn(
+                f"Triton failed ({type(problem).__name__}: {problem}), so gradients are measured with torch ops: a few "
+                "more launches per step. Triton needs a C compiler on the machine.",
+                stacklevel=6,
+            )
+    return [(positions, torch_ops.rows([torch_ops.widened(tensor) for tensor in tensors], thresholds, scale))]
 
-    on_device = any(_is_tensor(array) and array.device.type != "cpu" for array in arrays)
-    return wait if on_device else wait()
 
-
-def _kernel_for(array: Any, name: str | None) -> Literal["torch", "numpy"] | native.Addresses:
-    if _is_tensor(array) and not (array.device.type == "cpu" and _is_plain(array)):
+def _kernel_for(array: Any, name: str | None) -> Literal["torch", "triton", "numpy"] | native.Addresses:
+    is_tensor = _is_tensor(array)
+    if is_tensor and not _is_plain(array):
         return "torch"
-    if name == "torch":
+    if _by_triton(array.device.type if is_tensor else "cpu", name):
+        return "triton"
+    if name == "torch" or (is_tensor and array.device.type != "cpu"):
         return "torch"
     if name == "numpy":
         return "numpy"
     where = native.addresses_of([array]) if NATIVE else None
-    return where or ("torch" if _is_tensor(array) else "numpy")
+    if where is not None:
+        return where
+    # NumPy reads the memory of a tensor as it lies, and gets going in a tenth of the time that torch takes.
+    readable = not is_tensor or (_is_plain(array) and not NATIVE)
+    return "numpy" if readable else "torch"
+
+
+def _by_triton(device: str, name: str | None) -> bool:
+    if name is not None:
+        return name == "triton"
+    return device == "cuda" and not _failed and has_triton()
 
 
 def _is_tensor(array: Any) -> bool:

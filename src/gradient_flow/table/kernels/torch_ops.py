@@ -1,88 +1,266 @@
-"""The torch kernel: for devices, tensor subclasses and installations without the C kernel. No host sync until read."""
+"""The torch kernel: for devices without Triton, tensor subclasses and installations without the C kernel.
+
+Operations are launched by the megabyte, not by the tensor: tensors are gathered in a matrix whose lines belong to one
+tensor each, every operation reduces all lines at once, and lines are merged into rows once they have come. No host
+sync until then. Sums are in fp64; on a device that has none (MPS) a line is summed in fp32, and lines in fp64.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import cache
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 
-from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, merge_rows
+from gradient_flow.capture.arrivals import Copy, on_device
+from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
+from gradient_flow.table.kernels.pending import LateRows
 
-# On the CPU a block's temporaries stay near the cache; on a device only their memory is bounded.
-_BLOCK = {"cpu": 1 << 17}
-_DEVICE_BLOCK = 1 << 24
+SHORT: Final = 256
+"""Elements of a line of small tensors: a tensor is filled up to a multiple of it."""
+LONG: Final = 1 << 14
+"""Elements of a line of large tensors."""
+_LARGE: Final = 1 << 16
+"""From so many elements on a tensor is large. Its last elements, which fill no line, go with the small ones."""
+HOST_CAPACITY: Final = 1 << 18
+"""Elements of a bucket. On the CPU its temporaries stay in the cache."""
+DEVICE_CAPACITY: Final = 12 << 20
+"""Bytes of a bucket on a device, where only memory is bounded: temporaries take up to five times as much, 60 MiB."""
+_EXACT_IN_FLOAT32: Final = (torch.float32, torch.bfloat16, torch.float16)
+
+
+Limit = float | torch.Tensor
+
+
+class _Piece(NamedTuple):
+    """Some elements of one tensor."""
+
+    owner: int
+    elements: torch.Tensor
+
+
+class _Lines:
+    """What the lines of one device are, as far as the host knows, and their columns."""
+
+    def __init__(self) -> None:
+        self.columns: list[torch.Tensor] = []
+        self._owners: list[np.ndarray] = []
+        self._padding: list[np.ndarray] = []
+        self._raw: list[np.ndarray] = []
+        self._widths: list[np.ndarray] = []
+
+    def add(
+        self,
+        bucket: list[_Piece],
+        width: int,
+        dtype: torch.dtype,
+        thresholds: Thresholds,
+        scale: torch.Tensor | None = None,
+    ) -> None:
+        """Measure some pieces."""
+        lengths = np.array([len(piece.elements) for piece in bucket])
+        per_piece = -(-lengths // width)
+        columns, is_raw = _columns(_matrix(bucket, width, dtype), thresholds, scale)
+        padding = np.zeros(len(columns))
+        padding[np.cumsum(per_piece) - 1] = per_piece * width - lengths
+        self.columns.append(columns)
+        self._owners.append(np.repeat([piece.owner for piece in bucket], per_piece))
+        self._padding.append(padding)
+        self._raw.append(np.full(len(columns), is_raw))
+        self._widths.append(np.full(len(columns), width))
+
+    def owned(self, lines: Rows) -> tuple[Rows, np.ndarray]:
+        """The columns of lines as they have come, made complete; and whose they are."""
+        raw = np.concatenate(self._raw)
+        lines[raw] = _completed(lines[raw], np.concatenate(self._widths)[raw])
+        padding = np.concatenate(self._padding)
+        lines[:, INDEX["count"]] -= padding
+        lines[:, INDEX["nan"]] -= padding
+        return lines, np.concatenate(self._owners)
 
 
 @torch.no_grad()
-def rows(tensors: list[torch.Tensor], thresholds: Thresholds) -> Callable[[], Rows]:
-    """Start measuring dense tensors and return a function that waits for their rows: the only host sync."""
-    blocks: list[torch.Tensor] = []
-    owners: list[int] = []
-    for position, tensor in enumerate(tensors):
-        flat = tensor.detach().reshape(-1)
-        size = _BLOCK.get(tensor.device.type, _DEVICE_BLOCK)
-        for part in torch.split(flat, size) if flat.numel() else (flat,):
-            blocks.append(_block(part, thresholds))
-            owners.append(position)
-    by_device: dict[torch.device, list[int]] = {}
-    for index, block in enumerate(blocks):
-        by_device.setdefault(block.device, []).append(index)
-    stacked = [(indices, torch.stack([blocks[i] for i in indices])) for indices in by_device.values()]
+def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tensor | None = None) -> LateRows:
+    """Start measuring dense tensors; their rows arrive later.
 
-    def wait() -> Rows:
-        result = np.empty((len(blocks), len(COLUMNS)))
-        for indices, matrix in stacked:
-            result[indices] = matrix.to("cpu", torch.float64).numpy()
-        bounds = np.searchsorted(owners, np.arange(len(tensors) + 1))
-        merged = [merge_rows(result[bounds[i] : bounds[i + 1]]) for i in range(len(tensors))]
-        return np.array(merged).reshape(-1, len(COLUMNS))
+    `scale`: a factor in all of them that is known to the device alone; thresholds are meant without it.
+    """
+    groups: dict[tuple[torch.device, torch.dtype], list[_Piece]] = {}
+    for owner, tensor in enumerate(tensors):
+        # fp32 holds all narrower numbers exactly, so one bucket takes them all.
+        common = torch.float32 if tensor.dtype in _EXACT_IN_FLOAT32 else tensor.dtype
+        groups.setdefault((tensor.device, common), []).append(_Piece(owner, tensor.detach().reshape(-1)))
+    by_device: dict[torch.device, _Lines] = {}
+    for (device, dtype), pieces in groups.items():
+        most = DEVICE_CAPACITY // dtype.itemsize if on_device(pieces[0].elements) else HOST_CAPACITY
+        for bucket, width in _buckets(pieces, most):
+            by_device.setdefault(device, _Lines()).add(bucket, width, dtype, thresholds, scale)
 
-    return wait
+    def finish(arrived: list[np.ndarray]) -> Rows:
+        owned = [lines.owned(values) for lines, values in zip(by_device.values(), arrived, strict=True)]
+        every_line = np.concatenate([np.empty((0, len(COLUMNS))), *(lines for lines, _ in owned)])
+        owners = np.concatenate([np.empty(0, np.int64), *(owner for _, owner in owned)])
+        return merge_by_owner(every_line, owners, len(tensors))
+
+    return LateRows([Copy(torch.cat(lines.columns)) for lines in by_device.values()], finish)
 
 
-def _block(block: torch.Tensor, thresholds: Thresholds) -> torch.Tensor:
-    """All columns of one block as a vector on its device. Non-finite elements are masked, not branched on."""
-    real = torch.float32 if block.device.type == "mps" else torch.float64  # MPS has no fp64
-    if block.is_complex():
-        elements = block.to(torch.complex128)
-        nan, finite = torch.isnan(elements), torch.isfinite(elements)
-        values = torch.view_as_real(elements)  # (n, 2)
-        downwards = (values == -torch.inf).any(-1) & ~nan
-        upwards = (values == torch.inf).any(-1) & ~nan
-        negative = torch.count_nonzero(downwards) - 0.5 * torch.count_nonzero(downwards & upwards)
-        sizes = elements.abs().masked_fill(~finite, 0.0)
-        low = values.masked_fill(~finite.unsqueeze(-1), torch.inf)
-        high = values.masked_fill(~finite.unsqueeze(-1), -torch.inf)
-        values = values.masked_fill(~finite.unsqueeze(-1), 0.0).flatten()
-        nan_count, finite_count = torch.count_nonzero(nan), torch.count_nonzero(finite)
-        parts = 2 * finite_count
-    else:
-        raw = block.to(real)
-        values = torch.nan_to_num(raw, nan=0.0, posinf=0.0, neginf=0.0)
-        sizes = values.abs()
-        low = torch.nan_to_num(raw, nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
-        high = torch.nan_to_num(raw, nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-        negative = torch.count_nonzero(raw == -torch.inf)
-        nan_count = torch.count_nonzero(raw != raw)
-        finite_count = parts = torch.count_nonzero(low != torch.inf)
+def _sum_dtype(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no fp64
 
-    count = block.numel()
-    left_out = count - finite_count  # masked to zero above, and not to be counted as zeros
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of a kind that these operations know."""
+    return tensor.float() if tensor.dtype.is_floating_point and tensor.element_size() == 1 else tensor
+
+
+def _buckets(pieces: list[_Piece], most: int) -> Iterator[tuple[list[_Piece], int]]:
+    """Pieces that are measured together, none of them longer than `most`, and the width of their lines."""
+    small: list[_Piece] = []
+    large: list[_Piece] = []
+    for owner, elements in pieces:
+        body = len(elements) // LONG * LONG if len(elements) >= _LARGE else 0
+        large += [_Piece(owner, elements[at : min(at + most, body)]) for at in range(0, body, most)]
+        if body < len(elements):
+            small.append(_Piece(owner, elements[body:] if body else elements))
+    for kind, width in ((large, LONG), (small, SHORT)):
+        bucket: list[_Piece] = []
+        taken = 0
+        for piece in kind:
+            size = -(-len(piece.elements) // width) * width
+            if bucket and taken + size > most:
+                yield bucket, width
+                bucket, taken = [], 0
+            bucket.append(piece)
+            taken += size
+        if bucket:
+            yield bucket, width
+
+
+def _matrix(bucket: list[_Piece], width: int, dtype: torch.dtype) -> torch.Tensor:
+    """All pieces as lines, the last of each filled up with NaN."""
+    parts: list[torch.Tensor] = []
+    for _, elements in bucket:
+        parts.append(elements)
+        if len(elements) % width:
+            parts.append(_padding(elements.device, dtype)[len(elements) % width])
+    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return whole.to(dtype).reshape(-1, width)
+
+
+@cache
+def _padding(device: torch.device, dtype: torch.dtype) -> list[torch.Tensor]:
+    """By how many elements a line has: what fills it up. Made once, so that filling up launches nothing."""
+    line = torch.full((SHORT,), torch.nan, dtype=dtype, device=device)
+    return [line[taken:] for taken in range(SHORT)]
+
+
+def _columns(
+    lines: torch.Tensor, thresholds: Thresholds, scale: torch.Tensor | None = None
+) -> tuple[torch.Tensor, bool]:
+    """All columns of each line, on its device, and whether they are still to be completed on the host."""
+    if lines.dtype == torch.float32:
+        thresholds = limits_in_float32(thresholds)
+    near, large = (limit if scale is None else limit * scale.to(lines.device) for limit in thresholds)
+    if lines.is_complex():
+        return _complex_columns(lines, near, large), False
+    quick = None if on_device(lines) else _finite_columns(lines, float(near), float(large))
+    return (_raw_columns(lines, near, large), True) if quick is None else (quick, False)
+
+
+def _raw_columns(lines: torch.Tensor, near: Limit, large: Limit) -> torch.Tensor:
+    """Columns without those that follow from others, which `_completed` adds: each would be one more launch."""
+    wide = _sum_dtype(lines.device)
+    sizes = lines.abs()
+    finite = sizes < torch.inf
+    bad = ~finite
+    values = lines.masked_fill(bad, 0.0)
     column = {
-        "count": torch.full_like(finite_count, count),
-        "parts": parts,
-        "sum": values.sum(),
-        "sum_sq": torch.dot(values, values),
-        "sum_abs": sizes.sum(),
-        "min": low.amin() if count else torch.full((), torch.inf, device=block.device),
-        "max": high.amax() if count else torch.full((), -torch.inf, device=block.device),
-        "max_abs": sizes.amax() if count else torch.zeros((), device=block.device),
-        "zeros": count - torch.count_nonzero(sizes) - left_out,
-        "near_zero": torch.count_nonzero(sizes < thresholds.near_zero) - left_out * (thresholds.near_zero > 0),
-        "very_large": torch.count_nonzero(sizes > thresholds.very_large) - left_out * (thresholds.very_large < 0),
-        "nan": nan_count,
-        "inf": left_out - nan_count,
-        "neg_inf": negative,
+        "parts": finite.sum(1, dtype=wide),
+        "min": lines.masked_fill(bad, torch.inf).amin(1),
+        "max": lines.masked_fill(bad, -torch.inf).amax(1),
+        "zeros": (sizes == 0).sum(1, dtype=wide),
+        "near_zero": (sizes < near).sum(1, dtype=wide),
+        "very_large": (sizes > large).sum(1, dtype=wide),
+        "nan": (lines != lines).sum(1, dtype=wide),
+        "neg_inf": (lines == -torch.inf).sum(1, dtype=wide),
     }
-    return torch.stack([column[name].to(real) for name in INDEX])
+    del sizes, finite, bad
+    values = values.to(wide)
+    column["sum"] = values.sum(1)
+    column["sum_abs"] = values.abs_().sum(1)
+    scale = torch.ones_like(column["sum"])
+    if wide is torch.float32:
+        # Of fp32 the squares would leave its range: each line is brought to a largest element of one.
+        scale = values.amax(1).clamp_(min=torch.finfo(wide).tiny)
+        values.div_(scale[:, None])
+    column["sum_sq"] = values.square_().sum(1)
+    column["count"] = column["max_abs"] = column["inf"] = scale
+    return _stacked(column, wide)
+
+
+def _completed(lines: Rows, width: np.ndarray) -> Rows:
+    scale = lines[:, INDEX["count"]].copy()
+    infinite = width - lines[:, INDEX["parts"]] - lines[:, INDEX["nan"]]
+    lines[:, INDEX["count"]] = width
+    lines[:, INDEX["sum_sq"]] *= scale**2
+    lines[:, INDEX["inf"]] = infinite
+    lines[:, INDEX["very_large"]] -= infinite  # an infinite element is above every limit
+    largest = np.maximum(lines[:, INDEX["max"]], -lines[:, INDEX["min"]])
+    lines[:, INDEX["max_abs"]] = np.where(largest > 0, largest, 0.0)
+    return lines
+
+
+def _stacked(column: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    return torch.stack([column[name].to(dtype) for name in INDEX], dim=1)
+
+
+def _finite_columns(lines: torch.Tensor, near: float, large: float) -> torch.Tensor | None:
+    """The same on the CPU, where counts that are mostly 0 need not be taken; None where an element is not finite."""
+    wide = lines.to(torch.float64)
+    column = {"sum": wide.sum(1), "min": lines.amin(1), "max": lines.amax(1)}
+    if not bool(torch.isfinite(column["sum"]).all()):
+        return None  # filled up with NaN, most often
+    column["sum_sq"] = torch.linalg.vector_norm(wide, dim=1).square_()
+    sizes = lines.abs()
+    # In place only where it is a copy: of fp64 it is the gradient itself.
+    column["sum_abs"] = (sizes if wide is lines else wide.abs_()).sum(1)
+    nothing = torch.zeros_like(column["sum"])
+    column["count"] = column["parts"] = torch.full_like(nothing, lines.shape[1])
+    column["max_abs"] = sizes.amax(1)
+    smallest = float(sizes.amin())
+    column["zeros"] = (sizes == 0).sum(1) if smallest == 0 else nothing
+    column["near_zero"] = (sizes < near).sum(1) if smallest < near else nothing
+    is_large = float(column["max_abs"].max()) > large
+    column["very_large"] = (sizes > large).sum(1) if is_large else nothing
+    column["nan"] = column["inf"] = column["neg_inf"] = nothing
+    return _stacked(column, torch.float64)
+
+
+def _complex_columns(lines: torch.Tensor, near: Limit, large: Limit) -> torch.Tensor:
+    lines = lines.to(torch.complex128)
+    parts = torch.view_as_real(lines)  # (lines, width, 2)
+    nan = torch.isnan(parts).any(-1)
+    up, down = (parts == torch.inf).any(-1) & ~nan, (parts == -torch.inf).any(-1) & ~nan
+    finite = ~(nan | up | down)
+    values = torch.where(finite[..., None], parts, 0.0).flatten(1)
+    sizes = torch.where(finite, lines, 0.0).abs()
+    column = {
+        "count": torch.full(lines.shape[:1], lines.shape[1], device=lines.device),
+        "parts": 2 * finite.sum(1),
+        "sum": values.sum(1),
+        "sum_sq": values.square().sum(1),
+        "sum_abs": sizes.sum(1),
+        "min": torch.where(finite[..., None], parts, torch.inf).flatten(1).amin(1),
+        "max": torch.where(finite[..., None], parts, -torch.inf).flatten(1).amax(1),
+        "max_abs": sizes.amax(1),
+        "zeros": ((sizes == 0) & finite).sum(1),
+        "near_zero": ((sizes < near) & finite).sum(1),
+        "very_large": ((sizes > large) & finite).sum(1),
+        "nan": nan.sum(1),
+        "inf": (up | down).sum(1),
+        "neg_inf": down.sum(1) - 0.5 * (up & down).sum(1),
+    }
+    return _stacked(column, torch.float64)
