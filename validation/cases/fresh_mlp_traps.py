@@ -225,18 +225,26 @@ zoo.healthy(
         plain(9, 48, 48, 1), homes(s).with_loss(lambda y, t: F.mse_loss(y, t, reduction="sum")), "SGD", 3e-4, 80
     ),
 )
-zoo.healthy(
-    "homes-huber-under-wild-labels",
-    lambda s: live(
-        plain(9, 48, 48, 1),
-        homes(s)
-        .changed(lambda x, t: (x, t * torch.where(torch.rand(t.shape) < 0.03, 100.0, 1.0)))
-        .with_loss(F.huber_loss),
-        lr=5e-3,
-        steps=80,
-    ),
-    thrives(-1.0, measure=lambda setup: 1.0),
-)
+
+
+def wild_labels(seed: int) -> Setup:
+    """Three prices in a hundred have two digits too many; the loss does not mind them much."""
+    random = torch.Generator().manual_seed(seed + 44)
+
+    def spoil(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        return x, t * torch.where(torch.rand(t.shape, generator=random) < 0.03, 100.0, 1.0)
+
+    return live(plain(9, 48, 48, 1), homes(seed).changed(spoil).with_loss(F.huber_loss), lr=5e-3, steps=80)
+
+
+@torch.no_grad()
+def typical_error(setup: Setup) -> float:
+    """The median error, which a few wild labels do not move."""
+    errors = [(setup.model(setup.input_fn()) - setup.loss_fn.__self__.target).abs() for _ in range(6)]
+    return torch.cat(errors).median().item()
+
+
+zoo.healthy("homes-huber-under-wild-labels", wild_labels, thrives(0.1, measure=typical_error))
 
 
 def mixed_up(seed: int) -> Setup:
@@ -342,7 +350,10 @@ zoo.healthy(
     lambda s: live(nn.Linear(60, 60), documents(s), "Adamax", 1e-2, 80),
     thrives(0.05),
 )
-zoo.healthy("homes-nadam-weight-decay-1", lambda s: live(plain(9, 64, 64, 1), homes(s), "NAdam", 3e-3, 80))
+zoo.healthy(
+    "homes-nadam-weight-decay-0.1",
+    lambda s: live(plain(9, 64, 64, 1), homes(s), "NAdam", 3e-3, 80, weight_decay=0.1, decoupled_weight_decay=True),
+)
 zoo.healthy(
     "spirals-rprop-whole-batch", lambda s: live(plain(4, 32, 32, 3), spirals(s, batch=256).fixed(), "Rprop", 1e-3, 40)
 )
@@ -410,7 +421,7 @@ class Chosen(nn.Module):
 
 zoo.healthy("one-expert-chosen-straight-through", lambda s: live(Chosen(), genres(s), lr=1e-2, steps=100))
 zoo.healthy(
-    "largest-of-a-set-sgd-nesterov", lambda s: live(Sets(), heaps(s), "SGD", 0.1, 80, momentum=0.9, nesterov=True)
+    "largest-of-a-set-sgd-nesterov", lambda s: live(Sets(), heaps(s), "SGD", 0.02, 80, momentum=0.9, nesterov=True)
 )
 
 
