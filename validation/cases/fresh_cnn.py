@@ -224,14 +224,18 @@ class Glimpse(nn.Module):
             grid = torch.stack(torch.meshgrid(line, line, indexing="xy"), dim=-1) + at[:, None, None]
             return F.grid_sample(x, grid, align_corners=False, padding_mode="border")
         corner = (3 * at + 3).long().clamp(0, 6).tolist()
-        return torch.stack([image[:, row : row + 6, left : left + 6] for image, (left, row) in zip(x, corner, strict=True)])
+        return torch.stack(
+            [image[:, row : row + 6, left : left + 6] for image, (left, row) in zip(x, corner, strict=True)]
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         at = self.where(x)
         return self.what(self.window(x, at))
 
 
-glimpse = zoo.healthy("spots-window-by-a-grid", lambda s: live(Glimpse(True), spots(s), lr=3e-3, steps=60), thrives(most_dead=0.5))
+glimpse = zoo.healthy(
+    "spots-window-by-a-grid", lambda s: live(Glimpse(True), spots(s), lr=3e-3, steps=60), thrives(most_dead=0.5)
+)
 zoo.sick(
     "spots-window-by-whole-numbers",
     lambda s: live(Glimpse(False), spots(s), lr=3e-3, steps=60),
@@ -273,13 +277,15 @@ def bytes_now(seed: int, factor: float) -> Setup:
     now = every(8, 5)
     task = glyphs(seed, 6).mapped(lambda x: factor * x if now() else x)
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 3), nn.ELU(), nn.Conv2d(16, 24, 3, 2), nn.ELU(), nn.Flatten(), nn.Linear(384, 6)
+        nn.Conv2d(1, 16, 5), nn.ELU(), nn.Conv2d(16, 24, 3), nn.ELU(), nn.AdaptiveMaxPool2d(1), nn.Flatten()
     )
-    return live(model, task, lr=1e-3, steps=64)
+    return live(model.append(nn.Linear(24, 6)), task, lr=5e-3, steps=64)
 
 
 files = zoo.healthy("glyphs-all-files-divided", lambda s: bytes_now(s, 1.0))
-zoo.sick("glyphs-one-file-in-eight-in-bytes", lambda s: bytes_now(s, 255.0), gradient_norms_spread(30), *JUMPS, control=files)
+zoo.sick(
+    "glyphs-one-file-in-eight-in-bytes", lambda s: bytes_now(s, 255.0), gradient_norms_spread(30), *JUMPS, control=files
+)
 
 # --- odd and healthy
 
@@ -328,7 +334,9 @@ class Heat(nn.Module):
 
 
 # A shift of all dots alike leaves the softmax as it is: the last bias has no gradient to speak of.
-zoo.healthy("spots-mean-place-under-a-softmax", lambda s: live(Heat(), spots(s), lr=1e-2, steps=60), thrives(idle="body.2.bias"))
+zoo.healthy(
+    "spots-mean-place-under-a-softmax", lambda s: live(Heat(), spots(s), lr=1e-2, steps=60), thrives(idle="body.2.bias")
+)
 
 
 def dice(z: Tensor, t: Tensor) -> Tensor:
@@ -339,7 +347,11 @@ def dice(z: Tensor, t: Tensor) -> Tensor:
 
 def overlap(seed: int, batch: int = 12) -> Setup:
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.SiLU(), nn.Conv2d(16, 16, 3, padding=1), nn.SiLU(),
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.GroupNorm(4, 16),
+        nn.SiLU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.SiLU(),
         nn.Conv2d(16, 1, 1),
     )
     return live(model, stains(seed, batch=batch).with_loss(dice), lr=3e-3, steps=60)
@@ -350,7 +362,10 @@ zoo.healthy("stains-overlap-loss-batches-of-1", lambda s: overlap(s, 1), thrives
 zoo.healthy(
     "paints-one-colour-is-enough-for-light",
     lambda s: live(
-        Light(), paints(s).changed(lambda x, t: (x.abs(), x.abs().mean(dim=(1, 2, 3))[:, None])).with_loss(F.mse_loss), lr=1e-2, steps=60
+        Light(),
+        paints(s).changed(lambda x, t: (x.abs(), x.abs().mean(dim=(1, 2, 3))[:, None])).with_loss(F.mse_loss),
+        lr=1e-2,
+        steps=60,
     ),
 )
 

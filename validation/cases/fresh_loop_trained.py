@@ -361,9 +361,7 @@ def thawing(seed: int, prefix: str) -> Program:
                 optimizer.step()
                 losses.append(loss.item())
 
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss)
-    )
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 
 
 thawed = zoo.healthy("thawed-by-the-name-in-the-wrapper", lambda s: thawing(s, "module."))

@@ -35,7 +35,9 @@ class Branch(nn.Module):
 
 
 def beats(seed: int, blocks: list[nn.Module], width: int = 16, **more) -> Setup:
-    model = nn.Sequential(nn.Conv1d(2, width, 5, padding=2), *blocks, nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(width, 5))
+    model = nn.Sequential(
+        nn.Conv1d(2, width, 5, padding=2), *blocks, nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(width, 5)
+    )
     return live(model, pulses(seed), **{"lr": 3e-3, "steps": 50, **more})
 
 
@@ -62,7 +64,9 @@ class Half(nn.Module):
 
 
 def means(seed: int, depth: int, weight: float, **more) -> Setup:
-    model = nn.Sequential(nn.Linear(20, 32), *(Half(32, weight) for _ in range(depth)), nn.LayerNorm(32), nn.Linear(32, 10))
+    model = nn.Sequential(
+        nn.Linear(20, 32), *(Half(32, weight) for _ in range(depth)), nn.LayerNorm(32), nn.Linear(32, 10)
+    )
     return live(model, genres(seed), **{"lr": 2e-3, "steps": 50, **more})
 
 
@@ -193,7 +197,14 @@ def dark(seed: int, eps: float) -> Setup:
 
 
 lit = zoo.healthy("spots-lens-cap-root-with-eps", lambda s: dark(s, 1e-4))
-zoo.sick("spots-lens-cap-root-of-zero", lambda s: dark(s, 0.0), breaks, "NUMERICAL", also={"EXPLODING", "UNSTABLE"}, control=lit)
+zoo.sick(
+    "spots-lens-cap-root-of-zero",
+    lambda s: dark(s, 0.0),
+    breaks,
+    "NUMERICAL",
+    also={"EXPLODING", "UNSTABLE"},
+    control=lit,
+)
 zoo.sick(
     "pulses-4-branches-rate-divided-by-the-data",
     lambda s: beats(s, [Branch(16) for _ in range(4)], lr=3e-3 / 5e6),
@@ -222,7 +233,11 @@ class Reversible(nn.Module):
 
 
 def rows(seed: int, *body: nn.Module, width: int = 32, **more) -> Setup:
-    return live(nn.Sequential(nn.Linear(20, width), *body, nn.Linear(width, 10)), genres(seed), **{"lr": 3e-3, "steps": 60, **more})
+    return live(
+        nn.Sequential(nn.Linear(20, width), *body, nn.Linear(width, 10)),
+        genres(seed),
+        **{"lr": 3e-3, "steps": 60, **more},
+    )
 
 
 zoo.healthy("genres-two-streams-in-turn", lambda s: rows(s, Reversible(16)))
@@ -242,7 +257,9 @@ class Zero(nn.Module):
 
 
 zoo.healthy("genres-16-branches-from-zero", lambda s: rows(s, *(Zero(32) for _ in range(16)), steps=40))
-zoo.healthy("pulses-8-branches-of-a-third", lambda s: beats(s, [Branch(16, share=0.3) for _ in range(8)], lr=2e-3, steps=40))
+zoo.healthy(
+    "pulses-8-branches-of-a-third", lambda s: beats(s, [Branch(16, share=0.3) for _ in range(8)], lr=2e-3, steps=40)
+)
 
 
 class Squeezed(nn.Module):

@@ -79,7 +79,9 @@ def poverty(setup: Setup) -> float:
     return total
 
 
-calm = zoo.healthy("errands-bonus-for-entropy", lambda s: walks(s, Walker(), entropic(0.02)), thrives(0.1, measure=poverty))
+calm = zoo.healthy(
+    "errands-bonus-for-entropy", lambda s: walks(s, Walker(), entropic(0.02)), thrives(0.1, measure=poverty)
+)
 
 
 def lazy(seed: int) -> Setup:
@@ -226,8 +228,12 @@ def standard(eps: float):
     return loss
 
 
-even = zoo.healthy("errands-rewards-alike-with-eps", lambda s: walks(s, Walker(), standard(1e-6)), thrives(0.1, measure=poverty))
-zoo.sick("errands-rewards-alike-without-eps", lambda s: walks(s, Walker(), standard(0.0)), breaks, "NUMERICAL", control=even)
+even = zoo.healthy(
+    "errands-rewards-alike-with-eps", lambda s: walks(s, Walker(), standard(1e-6)), thrives(0.1, measure=poverty)
+)
+zoo.sick(
+    "errands-rewards-alike-without-eps", lambda s: walks(s, Walker(), standard(0.0)), breaks, "NUMERICAL", control=even
+)
 
 
 class Values(nn.Module):
@@ -299,9 +305,7 @@ zoo.healthy(
     lambda s: walks(s, Cloned(), lambda z, pay: F.cross_entropy(z, pay.argmax(dim=1)), lr=1e-2, steps=100),
     thrives(0.3, most_dead=0.5),
 )
-zoo.healthy(
-    "errands-one-way-shut-by-rule", lambda s: walks(s, Walker([0, 1, 2, 3]), steps=60)
-)
+zoo.healthy("errands-one-way-shut-by-rule", lambda s: walks(s, Walker([0, 1, 2, 3]), steps=60))
 
 
 def advised(logits: Tensor, pay: Tensor) -> Tensor:
@@ -313,7 +317,9 @@ def advised(logits: Tensor, pay: Tensor) -> Tensor:
 
 
 zoo.healthy(
-    "errands-learned-from-random-tries", lambda s: walks(s, Walker(), advised, steps=100, lr=1e-2), thrives(0.1, measure=poverty)
+    "errands-learned-from-random-tries",
+    lambda s: walks(s, Walker(), advised, steps=100, lr=1e-2),
+    thrives(0.1, measure=poverty),
 )
 
 
@@ -367,6 +373,10 @@ def curious(out: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:
 zoo.healthy(
     "errands-curious-beside-a-frozen-net",
     lambda s: live(
-        Curious(), errands(s).with_loss(curious), lr=5e-3, steps=60, kwargs={"action_extractor": lambda o: (o[0], None, None, None)}
+        Curious(),
+        errands(s).with_loss(curious),
+        lr=5e-3,
+        steps=60,
+        kwargs={"action_extractor": lambda o: (o[0], None, None, None)},
     ),
 )
