@@ -116,10 +116,10 @@ zoo.sick(
 def indented(seed: int, inside: bool) -> Program:
     """Accumulation over four batches of which `step` has slipped out by one level; `zero_grad` has not."""
     model, task, losses = mlp([20, 48, 48, 10], nn.GELU), genres(seed), []
-    optimizer, loss_fn = sgd(model, 0.2, momentum=0.9), nn.BCEWithLogitsLoss()
+    optimizer, loss_fn = sgd(model, 1.0, momentum=0.9), nn.BCEWithLogitsLoss()
 
     def run() -> None:
-        for step, (x, y) in zip(range(120), task, strict=False):
+        for step, (x, y) in zip(range(160), task, strict=False):
             loss = loss_fn(model(x), y)
             (loss / 4).backward()
             last = step % 4 == 3

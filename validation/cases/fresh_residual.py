@@ -63,10 +63,11 @@ class Half(nn.Module):
         return self.weight * (x + torch.tanh(self.fc(x)))
 
 
-def means(seed: int, depth: int, weight: float, **more) -> Setup:
-    model = nn.Sequential(
-        nn.Linear(20, 32), *(Half(32, weight) for _ in range(depth)), nn.LayerNorm(32), nn.Linear(32, 10)
-    )
+def means(seed: int, depth: int, weight: float, between: nn.Module | None = None, **more) -> Setup:
+    body: list[nn.Module] = [Half(32, weight) for _ in range(depth)]
+    if between is not None:
+        body.insert(depth // 2, between)
+    model = nn.Sequential(nn.Linear(20, 32), *body, nn.LayerNorm(32), nn.Linear(32, 10))
     return live(model, genres(seed), **{"lr": 2e-3, "steps": 50, **more})
 
 
@@ -115,26 +116,26 @@ zoo.sick(
 
 
 class Change(nn.Module):
-    """From one stage to the next: half the length, and a skip by a convolution of its own."""
+    """From one stage to the next: a layer, and beside it a skip by a projection, both to `narrow` numbers."""
 
     def __init__(self, width: int, narrow: int) -> None:
         super().__init__()
-        self.main, self.short = nn.Conv1d(width, narrow, 3, 2, 1), nn.Conv1d(width, narrow, 1, 2)
-        self.widen = nn.Conv1d(narrow, width, 1)
+        self.main, self.short = nn.Linear(width, narrow), nn.Linear(width, narrow, bias=False)
+        self.widen = nn.Linear(narrow, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.widen(F.gelu(self.main(x)) + self.short(x))
 
 
 def changed(seed: int, narrow: int) -> Setup:
-    return beats(seed, [Branch(16), Change(16, narrow), Branch(16)], steps=60)
+    return means(seed, 2, 1.0, between=Change(32, narrow), lr=5e-3, steps=60)
 
 
-wide = zoo.healthy("pulses-stages-through-16-channels", lambda s: changed(s, 16))
+wide = zoo.healthy("genres-stages-through-24-numbers", lambda s: changed(s, 24))
 zoo.sick(
-    "pulses-stages-through-1-channel",
+    "genres-stages-through-1-number",
     lambda s: changed(s, 1),
-    lags(0.1),
+    lags(0.15),
     "BOTTLENECK",
     layer=("2.main", "2.short", "2.widen"),
     also={"LOW_RANK"},
@@ -176,24 +177,22 @@ class Shared(nn.Module):
 
     def __init__(self, eps: float) -> None:
         super().__init__()
-        self.stem, self.c1, self.c2 = nn.Conv2d(1, 12, 3, 2, 1), nn.Conv2d(12, 12, 3, 1, 1), nn.Conv2d(12, 12, 3, 1, 1)
+        self.stem = nn.Conv2d(1, 12, 3, 2, 1, bias=False)
+        self.c1, self.c2 = (nn.Conv2d(12, 12, 3, 1, 1, bias=False) for _ in range(2))
         self.fc, self.eps = nn.Linear(72, 2), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.stem(x))
-        x = x + F.relu(self.c1(x))
-        x = x + F.relu(self.c2(x))
+        x = torch.tanh(self.stem(x))
+        x = x + torch.tanh(self.c1(x))
+        x = x + torch.tanh(self.c2(x))
         return self.fc((x.square().sum(dim=3) + self.eps).sqrt().flatten(1))
 
 
 def dark(seed: int, eps: float) -> Setup:
-    """A lens cap, now and then; biases start at zero."""
+    """A lens cap, now and then: a picture of zeros, and no bias to lift it."""
     now = every(16, 6)
-    model = Shared(eps)
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.constant_(module.bias, -0.02)
-    return live(model, spots(seed).mapped(lambda x: torch.cat([0 * x[:1], x[1:]]) if now() else x), lr=3e-3, steps=50)
+    task = spots(seed).mapped(lambda x: torch.cat([0 * x[:1], x[1:]]) if now() else x)
+    return live(Shared(eps), task, lr=3e-3, steps=50)
 
 
 lit = zoo.healthy("spots-lens-cap-root-with-eps", lambda s: dark(s, 1e-4))

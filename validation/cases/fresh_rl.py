@@ -44,7 +44,7 @@ class Walker(nn.Module):
         self.shut = nn.Buffer(shut)
 
     def forward(self, state: Tensor) -> Tensor:
-        return self.ways(self.body(state)).masked_fill(self.shut, -1e9)
+        return self.ways(self.body(state)).masked_fill(self.shut, -50.0)
 
 
 def of_walker(logits: Tensor) -> tuple[Tensor, None, None, None]:

@@ -53,22 +53,22 @@ def kept(seed: int, rnn: nn.Module, length: int = 24, **more) -> Setup:
 
 
 class Own(nn.Module):
-    """An LSTM by hand. `swapped` exchanges its first two gates; `open_forget` leaves out a sigmoid."""
+    """An LSTM by hand. `swapped` exchanges its first two gates."""
 
-    def __init__(self, dim: int, width: int, swapped: bool = False, open_forget: bool = False) -> None:
+    def __init__(self, dim: int, width: int, swapped: bool = False) -> None:
         super().__init__()
-        self.hidden_size, self.swapped, self.open_forget = width, swapped, open_forget
+        self.hidden_size, self.swapped = width, swapped
         self.gates = nn.Linear(dim + width, 4 * width)
-        nn.init.constant_(self.gates.bias[width : 2 * width], 3.5 if not open_forget else 1.5)
+        nn.init.constant_(self.gates.bias[width : 2 * width], 3.5)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = c = x.new_zeros(len(x), self.hidden_size)
         states = []
         for now in x.unbind(1):
-            i, f, g, o = self.gates(torch.cat([now, h.tanh() if self.open_forget else h], dim=1)).chunk(4, dim=1)
-            i, f = torch.sigmoid(i), f if self.open_forget else torch.sigmoid(f)
+            i, f, g, o = self.gates(torch.cat([now, h], dim=1)).chunk(4, dim=1)
+            i, f = torch.sigmoid(i), torch.sigmoid(f)
             c = i * c + f * g.tanh() if self.swapped else f * c + i * g.tanh()
-            h = torch.sigmoid(o) * (c if self.open_forget else c.tanh())
+            h = torch.sigmoid(o) * c.tanh()
             states.append(h)
         return torch.stack(states, dim=1), h
 
@@ -189,10 +189,10 @@ class Elman(Cell):
         return torch.tanh(self.w(x) + self.u(state))
 
 
-bound = zoo.healthy("keepsakes-recurrence-bounded-by-1", lambda s: kept(s, Elman(3, 36, 1.0), 12, steps=100))
+bound = zoo.healthy("order-recurrence-bounded-by-1", lambda s: ordered(s, Elman(6, 24, 1.0), 12))
 zoo.sick(
-    "keepsakes-recurrence-bounded-by-0.3",
-    lambda s: kept(s, Elman(3, 36, 0.3), lr=3e-3),
+    "order-recurrence-bounded-by-0.3",
+    lambda s: ordered(s, Elman(6, 24, 0.3), 18, lr=3e-3),
     FORGETS,
     *SHORT,
     layer=("rnn.u", "rnn.w"),
@@ -206,14 +206,30 @@ def grown(seed: int, rnn: nn.Module, length: int = 24, **more) -> Setup:
     return kept(seed, rnn, length, **{"lr": 1e-4, "steps": 40, "clip": 1.0, **more})
 
 
+class Trend(Cell):
+    """Own cell: the state goes on as it last went, `share` of it, and is pushed by the input."""
+
+    def __init__(self, dim: int, width: int, share: float) -> None:
+        super().__init__()
+        self.hidden_size, self.share = 2 * width, share
+        self.push, self.back = nn.Linear(dim, width), nn.Linear(width, width, bias=False)
+        nn.init.normal_(self.back.weight, std=0.1 / width**0.5)
+
+    def step(self, x: Tensor, state: Tensor) -> Tensor:
+        now, before = state.chunk(2, dim=1)
+        after = now + self.share * (now - before) + 0.3 * torch.tanh(self.push(x) + self.back(now))
+        return torch.cat([after, now], dim=1)
+
+
+trend = zoo.healthy("keepsakes-half-of-the-last-change-goes-on", lambda s: kept(s, Trend(3, 20, 0.5), 12, lr=5e-3))
 zoo.sick(
-    "keepsakes-own-lstm-forget-gate-without-its-sigmoid",
-    lambda s: grown(s, Own(3, 24, open_forget=True)),
+    "keepsakes-half-as-much-again-of-the-last-change-goes-on",
+    lambda s: grown(s, Trend(3, 20, 1.5)),
     BURSTS,
     *CHAOTIC,
-    layer="rnn.gates",
+    layer=("rnn.push", "rnn.back"),
     also=GROWS,
-    control=own,
+    control=trend,
 )
 zoo.sick(
     "keepsakes-state-space-by-euler-time-step-too-wide",
