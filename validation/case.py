@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop")
-HALVES = ("tune", "holdout", "live")
-"""For tuning, set aside, and set aside as programs that train for real: each with an optimizer of its own."""
+HALVES = ("tune", "holdout", "live", "fresh")
+"""For tuning, set aside, set aside as programs that train for real, and such programs and loops nobody has seen."""
+TRAINING = ("live", "fresh")
+"""Halves whose set-ups train for real: each has an optimizer of its own."""
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
 HEALTHY = "HEALTHY"
 """The class of a case that has no fault."""

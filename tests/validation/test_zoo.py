@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from validation.case import CAUSES, FAMILIES, HALVES, Case, Evidence, Program, Setup, Zoo, call, layers_of
+from validation.case import CAUSES, FAMILIES, HALVES, TRAINING, Case, Evidence, Program, Setup, Zoo, call, layers_of
 from validation.evidence.loops import play
 from validation.tasks import blobs
 from validation.zoo import CASES
@@ -47,7 +47,7 @@ def test_every_class_is_in_every_half():
     of_layers = [case for case in SICK if case.family != "loop"]
     for half in HALVES:
         # A training loop has one loss and names no players, so none of the programs that train can rotate.
-        expected = set(IssueType.__members__) - {"LOOP"} - ({"ROTATION"} if half == "live" else set())
+        expected = set(IssueType.__members__) - {"LOOP"} - ({"ROTATION"} if half in TRAINING else set())
         assert {case.fault for case in of_layers if case.half == half} == expected
     for half in ("tune", "holdout"):
         causes = {case.fault for case in SICK if case.family == "loop" and case.half == half}
@@ -71,14 +71,14 @@ def test_there_are_enough_loops_and_enough_that_only_look_broken():
 
 def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
-        expected = set(FAMILIES) - ({"game", "loop"} if half == "live" else set())
+        expected = set(FAMILIES) - {"live": {"game", "loop"}, "fresh": {"game"}}.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected
 
 
 def test_a_program_that_trains_has_an_optimizer_and_steps_enough_to_watch():
     for case in CASES.values():
-        if case.half == "live":
+        if case.half in TRAINING and case.family != "loop":
             setup = case.make(0)
             assert isinstance(setup.optimizer, torch.optim.Optimizer), case.name
             assert 30 <= setup.steps <= 100, case.name
@@ -86,13 +86,14 @@ def test_a_program_that_trains_has_an_optimizer_and_steps_enough_to_watch():
             assert held == {id(p) for p in setup.model.parameters() if p.requires_grad}, case.name
 
 
-def test_there_are_enough_programs_that_train_of_each_kind():
-    live = Counter(case.fault for case in SICK if case.half == "live")
-    assert sum(live.values()) >= 70
-    assert sum(case.half == "live" for case in HEALTHY) >= 90
-    assert live["BOTTLENECK"] >= 10
-    assert sum(live[fault] for fault in ("ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY")) >= 10
-    assert sum(live[fault] for fault in ("SHORT_MEMORY", "SPECTRAL_RADIUS")) >= 10
+@pytest.mark.parametrize(("half", "sick"), [("live", 70), ("fresh", 55)])
+def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
+    faults = Counter(case.fault for case in SICK if case.half == half and case.family != "loop")
+    assert sum(faults.values()) >= sick
+    assert sum(case.half == half and case.family != "loop" for case in HEALTHY) >= 80
+    assert faults["BOTTLENECK"] >= 10
+    assert sum(faults[fault] for fault in ("ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY")) >= 10
+    assert sum(faults[fault] for fault in ("SHORT_MEMORY", "SPECTRAL_RADIUS")) >= 10
 
 
 def test_a_file_holds_one_half_and_says_which():
@@ -101,7 +102,7 @@ def test_a_file_holds_one_half_and_says_which():
         (half,) = {case.half for case in module.zoo.cases}
         (family,) = {case.family for case in module.zoo.cases}
         assert f"\nHalf: {half}.\n" in module.__doc__, path.name
-        assert path.stem.startswith(f"live_{family}" if half == "live" else family), path.name
+        assert path.stem.startswith(f"{half}_{family}" if half in TRAINING else family), path.name
 
 
 def test_there_are_enough_bottlenecks_to_speak_of_a_rate():
