@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.report.data import matrix_of
+from gradient_flow.report.look_curves import look_sentences
 from gradient_flow.report.terminal import harmless, one_line, wrapped
 from gradient_flow.table.text import shorten
 
@@ -36,6 +37,11 @@ def plain_report(data: Mapping[str, Any]) -> str:
             lines += wrapped(_advice(advice), WIDTH, first=f"  {rank}. ")
         for name, value in issue["evidence"]:
             lines += wrapped(f"{name}: {_value(name, value)}", WIDTH, first="  - ")
+    seen = look_sentences(data["looks"])
+    if seen:
+        lines += ["", *wrapped(_looked(data["looks"]), WIDTH)]
+        for sentence in seen:
+            lines += wrapped(sentence, WIDTH, first="  - ")
     rows = list(_layer_rows(data))
     if rows:
         lines += ["", f"{'layer':<34}" + "".join(f"{heading:>9}" for heading in ("norm", *_HEADINGS[2:]))]
@@ -63,6 +69,11 @@ def markdown_report(data: Mapping[str, Any]) -> str:
         lines += ["## What this run was", ""]
         lines += [f"- {_escaped(name)}: {_escaped(value)}" for name, value in run["about"]]
         lines += [""]
+    seen = look_sentences(data["looks"])
+    if seen:
+        lines += ["## Inside the model", "", _escaped(_looked(data["looks"])), ""]
+        lines += [f"- {_escaped(sentence)}" for sentence in seen]
+        lines += [""]
     rows = list(_layer_rows(data))
     lines += ["## Layers", ""]
     if rows:
@@ -83,6 +94,13 @@ def _layer_rows(data: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         least, most = (finite.min(), finite.max()) if finite.size else (None, None)
         cells = [_short(value) for value in (_last(norms[row]), least, most, _last(ratios[row]))]
         yield one_line(name), *cells, f"{int(np.nansum(bad[row]))}"
+
+
+def _looked(looks: Mapping[str, Any]) -> str:
+    steps = [f"{step:,}" for step in looks["steps"]]
+    shown = ", ".join(steps if len(steps) <= 12 else [*steps[:6], "…", *steps[-3:]])
+    many = "look" if len(steps) == 1 else "looks"
+    return f"{len(steps)} {many} inside the model, at step {shown}. Of several layers the one that stands out:"
 
 
 def _last(values: NDArray[np.float32]) -> Any:
