@@ -53,7 +53,7 @@ QUANTITIES: Final = (
     Quantity(
         key="gain",
         title="Gain over depth",
-        axis="gradient, first layer / last hidden",
+        axis="first layer / last hidden",
         short="gain over depth",
         hint="Gradient at the first layer over that at the last hidden one. 1 is level; far below 1 it vanishes on its "
         "way back, far above 1 it explodes.",

@@ -56,7 +56,7 @@ def _rates(run: Run) -> Iterator[dict[str, Any]]:
 
 def _first_zeros(layers: LayerColumns, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Tables at which gradients of tensors that had one are exactly zero for the first time."""
-    if not len(layers.first):
+    if len(layers.first) < 2:
         return
     norms, bad = layers.values["norm"], layers.values["nonfinite"]
     zero = (norms == 0) & (bad == 0)
