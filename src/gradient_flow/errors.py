@@ -74,6 +74,7 @@ _PACKAGES: Final = {
     "huggingface": ("transformers", "accelerate"),
     "mlflow": ("mlflow-skinny",),
     "dashboard": ("starlette", "uvicorn"),
+    "notebook": ("ipython",),
 }
 """Extras that are not named like their one package, for a source tree on the path that was never installed."""
 

@@ -43,6 +43,7 @@ from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.nonfinite_looks import NonFiniteLooks
+from gradient_flow.flow.notebook import LiveView, run_state_html
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import OpenStep, Recorder, Sink, arriving
 from gradient_flow.flow.step_losses import StepLosses
@@ -167,6 +168,7 @@ class Flow:
         self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
         if self._loggers:
             self._recorder.sinks.append(self._log_record)
+        self._views: list[LiveView] = []
         self._alerts: Alerts | None = None
         if alert is not None:
             alerts = Alerts(alert, _name_of(writer))  # refused on every rank alike
@@ -258,6 +260,16 @@ class Flow:
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose(flow)` and `gf.diagnose(folder)`."""
         return verdict(self.run)
+
+    def show(self, every: float = 1.0) -> None:
+        """In a notebook: show the run in this cell's output, drawn anew at most every so many seconds as it trains."""
+        view = LiveView(every, self._recorder)
+        view.draw("Training")
+        self._views.append(view)
+        self._recorder.sinks.append(view)
+
+    def _repr_html_(self) -> str:
+        return run_state_html(repr(self), self.run)
 
     @property
     def looks(self) -> Looks | None:
@@ -667,6 +679,8 @@ class Flow:
             warn(f"gradient_flow could not write the end of the run ({type(problem).__name__}: {problem}).")
         finally:
             self._guarded(self._recorder.close)
+        for view in self._views:  # with the end, and the verdict on all of it
+            view.draw("Training, ended")
         if self._alerts is not None:
             alerts = self._alerts
             self._guarded(lambda: alerts.close(self.diagnose() if found is None else found, ending))
