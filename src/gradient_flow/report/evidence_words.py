@@ -113,7 +113,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _chart(name: str, value: Any) -> dict[str, Any] | None:
     """A list or mapping of three numbers or more; steps are places in time, and no bars."""
-    if name in ("spikes", "spikes_at"):
+    if name in ("spikes", "spikes_at", "rate_change"):
         return None
     labels: list[str]
     if isinstance(value, Mapping):

@@ -21,6 +21,10 @@ _VALUE: Final = 10
 _QUIET: Final = 60.0
 """Seconds without a record after which that is said."""
 _ISSUES: Final = 4
+_GROUPS: Final = 4
+"""Rows of layers that are left, where there is room for any."""
+_LEAST_INSIDE: Final = 4
+"""Rows that what looks saw takes at least: with fewer there is no curve among them."""
 
 
 def view_text(view: Any, width: int, height: int, *, ascii_only: bool = False) -> Text:
@@ -31,9 +35,10 @@ def view_text(view: Any, width: int, height: int, *, ascii_only: bool = False) -
     issues = _issues(view.diagnosis, width, max(1, height - len(lines) - 4))
     room = max(1, height - len(lines) - len(issues) - 3)
     if view.looks.get("curves"):  # what looks saw comes first: there are a few such rows, of groups there may be many
-        inside = _inside(view, width, ascii_only)[: max(0, room - 3)]
-        lines += inside
-        room = max(1, room - len(inside))
+        inside = _inside(view, width, ascii_only)[: max(0, room - min(len(view.groups), _GROUPS) - 2)]
+        if len(inside) >= _LEAST_INSIDE:
+            lines += inside
+            room = max(1, room - len(inside))
     if view.groups:
         lines += [Text(""), Text("gradient norm of each group, log scale, from input to output", style="dim")]
         for name, values in fitting(view.groups, room - 1).items():

@@ -153,8 +153,6 @@
       { layers } = GF.state.data;
     if (gone === key) return;
     gone = key;
-    const ends = (place.get("steps") || "").split("-").map(Number);
-    if (ends.length === 2 && ends.every(Number.isFinite) && ends[1] > ends[0]) GF.setRange(ends, null);
     const step = place.has("step") && Number.isFinite(Number(place.get("step"))) ? Number(place.get("step")) : null;
     const layer = place.get("layer");
     if (layer !== null && layers.index.has(layer) && layers.columns) {
@@ -165,5 +163,7 @@
       GF.tell("layer");
     }
     if (step !== null) GF.tell("step", step);
+    const ends = (place.get("steps") || "").split("-").map(Number);
+    if (ends.length === 2 && ends.every(Number.isFinite) && ends[1] > ends[0]) GF.setRange(ends, null);
   };
 }
