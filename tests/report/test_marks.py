@@ -11,7 +11,7 @@ EPOCH = 25
 
 
 def eventful_run(folder, steps=100):
-    """A rate raised at 41, a spike at 60, clipping, a layer cut off at 71, an epoch every 25 steps, looks at 3 and 6."""
+    """A rate raised at 41, a spike at 60 that is clipped, a layer cut off at 71, epochs of 25 steps, two looks."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)

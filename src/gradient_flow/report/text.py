@@ -15,7 +15,6 @@ from gradient_flow.report.terminal import harmless, one_line, wrapped
 from gradient_flow.table.text import shorten
 
 WIDTH: Final = 80
-_LONG_NUMBER: Final = re.compile(r"-?\d+\.\d{4,}(?:e[+-]?\d+)?")
 _HEADINGS: Final = ("layer", "last norm", "smallest", "largest", "update", "NaN/Inf")
 
 
@@ -36,7 +35,7 @@ def plain_report(data: Mapping[str, Any]) -> str:
         for rank, advice in enumerate(issue["advice"], start=1):
             lines += wrapped(_advice(advice), WIDTH, first=f"  {rank}. ")
         for name, value in issue["evidence"]:
-            lines += wrapped(f"{name}: {_value(name, value)}", WIDTH, first="  - ")
+            lines += wrapped(f"{name}: {value}", WIDTH, first="  - ")
     seen = look_sentences(data["looks"])
     if seen:
         lines += ["", *wrapped(_looked(data["looks"]), WIDTH)]
@@ -63,7 +62,7 @@ def markdown_report(data: Mapping[str, Any]) -> str:
         lines += [f"Likely cause: {_escaped(issue['cause'])}", ""] if issue["cause"] else []
         lines += [f"{rank}. {_escaped(_advice(one))}" for rank, one in enumerate(issue["advice"], start=1)]
         lines += [""] if issue["advice"] else []
-        lines += [f"- {_escaped(str(name))}: {_escaped(_value(name, value))}" for name, value in issue["evidence"]]
+        lines += [f"- {_escaped(str(name))}: {_escaped(value)}" for name, value in issue["evidence"]]
         lines += [""] if issue["evidence"] else []
     if run["about"]:
         lines += ["## What this run was", ""]
@@ -119,14 +118,6 @@ def _facts(run: Mapping[str, Any]) -> str:
 
 def _since(issue: Mapping[str, Any]) -> str:
     return "" if issue["first_step"] is None else f", since step {issue['first_step']}"
-
-
-def _value(name: str, value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if name == "code":
-        return str(value)  # a number in it stays as it was written
-    return _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.3g}", str(value))
 
 
 def _sentence(text: str) -> str:
