@@ -75,6 +75,7 @@ _PACKAGES: Final = {
     "mlflow": ("mlflow-skinny",),
     "dashboard": ("starlette", "uvicorn"),
     "fleet": ("duckdb", "pyarrow", "fsspec"),
+    "notebook": ("ipython",),
 }
 """Extras that are not named like their one package, for a source tree on the path that was never installed."""
 

@@ -102,7 +102,11 @@ def replayed(runs, tmp_path_factory):
 def test_every_format_says_where_a_nan_was_made(replayed, kind):
     text = write_report(replayed, format=kind).read_text().replace("\\", "")
     for name, value in WHERE.items():
-        assert {"txt": f"- {name}: {value}", "md": f"- {name}: {value}", "json": f'"{value}"'}[kind] in text
+        assert {
+            "txt": f"- {name.capitalize()}: {value}",
+            "md": f"- {name.capitalize()}: {value}",
+            "json": f'"{value}"',
+        }[kind] in text
     assert "`sqrt` in `7` made NaN. train.py:12: `return x.sqrt() / 0.00001234`." in " ".join(text.split())
 
 

@@ -199,7 +199,7 @@ def test_what_other_rules_said_and_where_a_nan_was_made_are_shown(browser, sick,
     (target / "run.jsonl").write_bytes(data + told.encode())
     browser.open(write_report(target).as_uri())
     card = browser.text(".issue")
-    assert all(words in card for words in ("operationsqrt", "linetrain.py:12", "codex.sqrt() / 0.00001234"))
+    assert all(words in card for words in ("Operationsqrt", "Linetrain.py:12", "Codex.sqrt() / 0.00001234"))
     assert browser.find("#then").is_displayed()
     assert browser.text("#then").startswith("At the time, rule set 1 said: NUMERICAL")
     assert "train.py:12" in browser.text("#events-list")
@@ -383,7 +383,7 @@ def test_an_issue_leads_to_its_place(page, data):
     found = next(
         issue for issue in issues if issue["first_step"] is not None and issue["layer"] in data["layers"]["names"]
     )
-    page.click(f"[data-issue={found['id']}]")
+    page.click(f"[data-issue={found['id']}][data-to=map]")
     page.settle()
     assert page.js("return GF.state.layer") == found["layer"]
     assert page.js("return GF.map.highlight.rows.length") >= 1
@@ -547,7 +547,7 @@ def test_hostile_names_are_text(browser, hostile_page):
     browser.click("#layer-table > summary")
     for chip in browser.all("#time-more button"):
         browser.js("arguments[0].click()", chip)
-    for card in browser.all(".issue .go"):
+    for card in browser.all(".issue .jump"):
         browser.js("arguments[0].click()", card)
     browser.settle()
     assert browser.js("return typeof hacked") == "undefined"
@@ -625,7 +625,7 @@ def test_no_serious_accessibility_finding(browser, sick_page, theme, width):
     browser.open(sick_page, theme=theme, width=width)
     browser.js("document.querySelectorAll('details').forEach(d => { d.open = true })")
     browser.settle()
-    browser.click(".issue .go")
+    browser.click(".issue .jump[data-to=map]")
     assert browser.accessibility_findings() == []
 
 

@@ -44,9 +44,11 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
 
     Example: gradient-flow check train:setup --fail-on high --json
     """
+    from rich.text import Text
+
     from gradient_flow.diagnosis.issue import at_least
     from gradient_flow.faces.preflight import analyze
-    from gradient_flow.report.terminal import issues_text, verdict_text
+    from gradient_flow.report.terminal import WIDEST, issues_text, verdict_text, wrapped
 
     shown = sys.stderr.isatty()
     with redirect_stdout(sys.stderr) if as_json else nullcontext():  # what the model prints is no JSON
@@ -57,7 +59,8 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
     failed = at_least(issues, fail_on)
     if as_json:
         told = {"target": target, "analyzer": analyzer, "steps": steps, "fail_on": fail_on, "failed": bool(failed)}
-        write_json({**told, "issues": [issue.to_dict() for issue in issues]})
+        unseen = {"not_judged": statistics} if isinstance(statistics, str) else {}
+        write_json({**told, **unseen, "issues": [issue.to_dict() for issue in issues]})
     else:
         out = console()
         many = "1 issue" if len(issues) == 1 else f"{len(issues)} issues"
@@ -66,7 +69,11 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
         if issues:
             out.print()
             out.print(issues_text(issues, out.width))
-        if statistics is not None:
+        if isinstance(statistics, str):  # nothing of the kind was seen: silence would read as healthy
+            out.print()
+            reason = f"Not judged, {analyzer}: {statistics[:1].lower()}{statistics[1:]}"
+            out.print(Text("\n".join(wrapped(reason, min(out.width, WIDEST))), style="yellow"))
+        elif statistics is not None:
             out.print()
             out.print(str(statistics))
     sys.exit(1 if failed else 0)

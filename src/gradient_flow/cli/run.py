@@ -20,12 +20,24 @@ import click
     type=click.Path(path_type=Path, file_okay=False),
     help="Run folder.  [default: runs/<time>_<script>]",
 )
+@click.option(
+    "--alert",
+    help="Tell of new issues while it trains: the address of a webhook (Slack's format), or a command that gets the "
+    "message as its last argument.",
+)
 @click.option("--quiet", is_flag=True, help="Print no summary at the end.")
 @click.option("-m", "as_module", is_flag=True, help="The script is a module name, as with python -m.")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    looks: bool, every: int, out: Path | None, quiet: bool, as_module: bool, script: str, arguments: tuple[str, ...]
+    looks: bool,
+    every: int,
+    out: Path | None,
+    alert: str | None,
+    quiet: bool,
+    as_module: bool,
+    script: str,
+    arguments: tuple[str, ...],
 ) -> None:
     """Run an unmodified training script and watch every optimizer in it.
 
@@ -50,7 +62,14 @@ def run(
 
     folder = out if out is not None else default_folder(script)
     ending = run_script(
-        script, list(arguments), as_module=as_module, folder=folder, every=every, tell=tell, looks=looks
+        script,
+        list(arguments),
+        as_module=as_module,
+        folder=folder,
+        every=every,
+        tell=tell,
+        looks=looks,
+        alert=alert,
     )
     interrupted += [True] * ending.interrupted
     sys.exit(ending.status)

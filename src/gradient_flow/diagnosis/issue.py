@@ -94,6 +94,11 @@ class Issue:
             lines.append(f"  Follows from it: {seen}{more}.")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from gradient_flow.diagnosis.notebook import issue_html
+
+        return issue_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold: what is not finite becomes `None`."""
         return {
@@ -324,6 +329,11 @@ class Diagnosis(Sequence[Issue]):
         if self.failed and self._unsuspicious:
             return "\n\n".join([self.message, *map(str, self.issues)])
         return "\n\n".join([self.with_ending(f"{verdict}: {many} in {self.rests_on}."), *map(str, self.issues)])
+
+    def _repr_html_(self) -> str:
+        from gradient_flow.diagnosis.notebook import diagnosis_html
+
+        return diagnosis_html(self)
 
     def __repr__(self) -> str:
         return f"Diagnosis({self.status!r}, {len(self)} issues, {self.steps} steps)"

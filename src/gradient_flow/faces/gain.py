@@ -197,6 +197,11 @@ class GradientGainMonitor:
         state = "closed" if self._closed else "attached" if self._outputs.attached else "paused"
         return f"GradientGainMonitor({self.source}, {self.norm_type}, {state})"
 
+    def _repr_html_(self) -> str:
+        from gradient_flow.faces.notebook import gain_html
+
+        return gain_html(self)
+
     # ---- recording ------------------------------------------------------------------------------------------------
 
     def _begin_pass(self) -> None:

@@ -253,6 +253,18 @@ class GradientManager:
         weights = {n: p.detach() for n, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
         return measure(weights).total.finite and self._actor.has_good_buffers(model)
 
+    def __repr__(self) -> str:
+        on = f"attached to {len(self._attached)} optimizers, " if len(self._attached) > 1 else ""
+        on = on or ("attached, " if self._attached else "")
+        kind = self.config.active_clip_type
+        clip = f"clip by {kind}" if kind else "no clip"
+        return f"GradientManager({clip}, {on}{self.total_steps:,} steps, {self.clipped_steps:,} clipped)"
+
+    def _repr_html_(self) -> str:
+        from gradient_flow.faces.notebook import manager_html
+
+        return manager_html(self)
+
     # ---- telling --------------------------------------------------------------------------------------------------
 
     def get_training_summary(self) -> dict[str, Any]:

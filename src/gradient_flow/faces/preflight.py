@@ -31,10 +31,13 @@ def analyze(
     in_place: bool = True,
     progress: bool = False,
 ) -> tuple[list[Issue], Any]:
-    """Issues, the gravest first, and the statistics of a special analyzer, None for the general one."""
+    """Issues, the gravest first, and the statistics of a special analyzer, or why it has none; None for the general."""
     check_choice("analyzer", kind, ANALYZERS)
     analyzer = ANALYZERS[kind](model)
     found: Any = analyzer.analyze(
         input_fn, loss_fn, steps=steps, optimizer=optimizer, in_place=in_place, progress=progress
     )
-    return found if isinstance(found, tuple) else (found, None)
+    if not isinstance(found, tuple):
+        return found, None
+    issues, statistics = found
+    return issues, analyzer.reason if statistics is None and analyzer.reason else statistics

@@ -9,6 +9,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.flow.recorder import Recorder
 from gradient_flow.record.ending import Ending
@@ -22,14 +23,16 @@ _OPEN: Final[weakref.WeakSet[Flow]] = weakref.WeakSet()
 _registered: list[bool] = []
 
 
-def end_run(recorder: Recorder, steps: int, ending: Ending) -> None:
-    """Write the end: how it ended and, into a file, the verdict at this time."""
+def end_run(recorder: Recorder, steps: int, ending: Ending) -> Diagnosis | None:
+    """Write the end: how it ended and, into a file, the verdict at this time, which is returned."""
+    found = None
     data: dict[str, Any] = {"steps": steps, "ending": ending.to_dict()}
     if recorder.writer is not None and recorder.writer.active:
         found = verdict(recorder.run)
         found.ending = ending
         data |= {"status": found.status, "message": found.message, "verdict": found.to_dict()}
     recorder.add_event(Event(kind=END, data=data))
+    return found
 
 
 def close_at_exit(flow: Flow, recorder: Recorder) -> Any:

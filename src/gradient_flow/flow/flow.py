@@ -37,6 +37,7 @@ from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import LOOP, verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
+from gradient_flow.flow.alerts import Alerts
 from gradient_flow.flow.backward_steps import BackwardStep
 from gradient_flow.flow.describe import Describer, is_described
 from gradient_flow.flow.end import close_at_exit, end_run
@@ -44,6 +45,7 @@ from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.nonfinite_looks import NonFiniteLooks
+from gradient_flow.flow.notebook import LiveView, run_state_html
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import Arrival, OpenStep, Recorder, Sink, arriving, arriving_list
 from gradient_flow.flow.step_losses import StepLosses
@@ -104,6 +106,7 @@ class Flow:
         inside: Inside | None = None,
         describe: bool = True,
         config: Any = None,
+        alert: Any = None,
     ) -> None:
         check_choice("again", again, ("append", "number"))
         self.every = check_whole("every", every, error=InputError)
@@ -166,6 +169,13 @@ class Flow:
         self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
         if self._loggers:
             self._recorder.sinks.append(self._log_record)
+        self._views: list[LiveView] = []
+        self._alerts: Alerts | None = None
+        if alert is not None:
+            alerts = Alerts(alert, _name_of(writer))  # refused on every rank alike
+            if first:
+                self._alerts = alerts
+                self._recorder.sinks.append(_noting(alerts, self._recorder))
         self.describer.tell = _weakly(self, "_add_about")
         self._guarded(lambda: self.describer.begin(parameter for _, parameter in self._known.live()))
         self._stay_open = close_at_exit(self, self._recorder) if first else _nothing
@@ -257,6 +267,16 @@ class Flow:
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose(flow)` and `gf.diagnose(folder)`."""
         return verdict(self.run)
+
+    def show(self, every: float = 1.0) -> None:
+        """In a notebook: show the run in this cell's output, drawn anew at most every so many seconds as it trains."""
+        view = LiveView(every, self._recorder)
+        view.draw("Training")
+        self._views.append(view)
+        self._recorder.sinks.append(view)
+
+    def _repr_html_(self) -> str:
+        return run_state_html(repr(self), self.run)
 
     @property
     def looks(self) -> Looks | None:
@@ -688,12 +708,18 @@ class Flow:
         if self._off:
             return
         ending = replace(error, step=self.steps) if isinstance(error, Ending) else Ending.by(error, self.steps)
+        found = None
         try:
-            end_run(self._recorder, self.steps, ending)
+            found = end_run(self._recorder, self.steps, ending)
         except Exception as problem:
             warn(f"gradient_flow could not write the end of the run ({type(problem).__name__}: {problem}).")
         finally:
             self._guarded(self._recorder.close)
+        for view in self._views:  # with the end, and the verdict on all of it
+            view.draw("Training, ended")
+        if self._alerts is not None:
+            alerts = self._alerts
+            self._guarded(lambda: alerts.close(self.diagnose() if found is None else found, ending))
 
     def _add_about(self, part: Mapping[str, Any]) -> None:
         self._recorder.add_about(part)
@@ -798,6 +824,17 @@ class Flow:
 
 def _nothing() -> None:
     """For a clip that is none of ours."""
+
+
+def _name_of(writer: RunWriter | None) -> str:
+    """What an alert calls the run."""
+    return "training" if writer is None else writer.folder.name
+
+
+def _noting(alerts: Alerts, recorder: Recorder) -> Sink:
+    """Without the flow in it: one that is dropped must not be kept by what it is ended with."""
+    path = None if recorder.writer is None else recorder.writer.path
+    return lambda _record, _look: alerts.note(path, recorder.kept_lines)
 
 
 def _weakly(flow: Flow, method: str) -> Callable[..., Any]:

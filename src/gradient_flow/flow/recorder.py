@@ -172,11 +172,15 @@ class Recorder:
         if self._file_run is not None:
             self._file_run.update()
             return self._file_run
+        return run_of_lines(self.kept_lines())
+
+    def kept_lines(self) -> list[dict[str, Any]]:
+        """What is remembered without a file, as the lines that it would have."""
         looks = sorted((line for lines in self._looks.values() for line in lines), key=lambda line: line["step"])
         header = {**self._header, "parameters": self.known.described}
         events = [event.to_line() for event in self._events]
         about = [{"kind": ABOUT, **self.about}] if self.about else []
-        return run_of_lines([header, *about, *map(_step_line, self.history.lines), *looks, *events])
+        return [header, *about, *map(_step_line, self.history.lines), *looks, *events]
 
     def close(self) -> None:
         """Write what is open and release the file; `run` stays readable."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import shlex
 import textwrap
 import threading
 import weakref
@@ -23,8 +24,10 @@ from gradient_flow.capture import foreign_clipping as clipping
 from gradient_flow.capture import losses
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
 from gradient_flow.config import DISABLE, disabled
+from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.words import count, plain
 from gradient_flow.errors import warn
+from gradient_flow.flow.alerts import checked_target
 from gradient_flow.flow.flow import Flow
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.main_module import Ending, run_as_main
@@ -43,12 +46,14 @@ _MOST_LOSSES: Final = 4
 class ScriptWatch:
     """Watches every optimizer that steps in this process, with the names of the modules whose forward ran."""
 
-    def __init__(self, folder: Path, every: int, looks: bool = True) -> None:
+    def __init__(self, folder: Path, every: int, looks: bool = True, alert: Any = None) -> None:
         self.shown_folder = folder
         """As the user named it: the shell is still where it was when the script has changed directory."""
         self.folder = folder.absolute()
         self.flow: Flow | None = None
-        self._every, self._looks = every, looks
+        self._every, self._looks, self._alert = every, looks, alert
+        if alert is not None:
+            checked_target(alert)  # refused before the script runs
         self._seen: dict[int, weakref.ref[nn.Module]] = {}
         self._made: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -137,6 +142,7 @@ class ScriptWatch:
                 every=self._every,
                 again="number",
                 inside=Inside(model, self._looks),
+                alert=self._alert,
             )
         # The hooks this puts on the optimizer are the next to be called, for this very step.
         self.flow.add_optimizer(optimizer, {id(parameter): name for name, parameter in named})
@@ -217,13 +223,14 @@ def run_script(
     every: int,
     tell: Callable[[str], None],
     looks: bool = True,
+    alert: str | None = None,
 ) -> Ending:
     """Run a script or module as `python` would, under watch; say what was seen; return how it ended."""
     if disabled():
         ending = run_as_main(target, arguments, as_module=as_module)
         tell(f"gradient-flow: {DISABLE} is set, so nothing was watched.")
         return ending
-    watched = ScriptWatch(folder, every, looks)
+    watched = ScriptWatch(folder, every, looks, alert)
     ending = run_as_main(target, arguments, as_module=as_module)
     if not watched.is_here:
         return ending  # a process that the script forked: the run is its parent's
@@ -269,8 +276,14 @@ def summary(watched: ScriptWatch, ending: Ending) -> str:
     lines += _losses(flow) + _looks(flow)
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
         folder = flow.path.parent
-        lines.append(f"  run folder: {watched.shown_folder if folder == watched.folder else folder}")
+        shown = shlex.quote(str(watched.shown_folder if folder == watched.folder else folder))
+        lines += [f"  run folder: {shown}", f"  next: {_next(verdict, shown)}"]
     return "\n".join(lines)
+
+
+def _next(found: Diagnosis, folder: str) -> str:
+    """The command that shows most: what to change where something is wrong, else the curves."""
+    return f"gradient-flow {'report --open' if found.healthy else 'diagnose'} {folder}"
 
 
 def _looks(flow: Flow) -> list[str]:

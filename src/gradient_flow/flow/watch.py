@@ -42,6 +42,7 @@ def watch(
     policy: Callable[[Any], Any] | bool | None = None,
     describe: bool = True,
     config: Any = None,
+    alert: Any = None,
 ) -> Flow:
     """Watch every optimizer step of a model; nothing else in the training loop has to change.
 
@@ -77,6 +78,9 @@ def watch(
         describe: record what the run was: optimizers and their settings, versions, commit, command line, seed. Home
             folders are cut, secrets left out. `GRADIENT_FLOW_DESCRIBE=0` in the environment switches it off too.
         config: settings of your own for that description: a mapping, a dataclass, an `argparse.Namespace`.
+        alert: where to tell of a new issue of MEDIUM or above while the training runs, and of an error that ends it:
+            the address of a webhook (Slack's format), a command that gets the message as its last argument, or a
+            function `(text, issue)`. One message for each type of issue, from a thread of its own.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
@@ -112,6 +116,7 @@ def watch(
         inside=Inside(model, looks, budget, policy),
         describe=describe,
         config=config,
+        alert=alert,
     )
     try:
         reason = None if off else why_unsupported(model, process_group=process_group)

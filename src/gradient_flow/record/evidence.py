@@ -293,6 +293,11 @@ def _ranks_differ(steps: StepColumns) -> tuple[int, int, int] | None:
     return int(steps["step"][differing[0]]), len(differing), checked
 
 
+def rate_changes(steps: StepColumns) -> list[RateChange]:
+    """Changes of the learning rate by more than a schedule makes, in the order of steps."""
+    return _rate_changes(steps, _Owners(steps))
+
+
 def _rate_changes(steps: StepColumns, owners: _Owners) -> list[RateChange]:
     """Of each optimizer by itself; where several groups change at once, the one that changes most."""
     groups = [name for name in steps.names if name == "lr" or name.startswith("lr/")]

@@ -203,6 +203,11 @@ class Run:
         state = "" if ending is None else f", {ending.state}"
         return f"Run({where}, {len(self)} steps, {len(self.tables)} tables{state})"
 
+    def _repr_html_(self) -> str:
+        from gradient_flow.record.notebook import run_html
+
+        return run_html(self)
+
     # ---- what other rooms ask -------------------------------------------------------------------------------------
 
     def read_table(self, span: TableSpan) -> ReadTable:

@@ -21,6 +21,7 @@ from gradient_flow.record.thinning import LayerColumns, group_starts, merge_neig
 from gradient_flow.report.events import run_events, skipped_steps
 from gradient_flow.report.headline import verdict_data
 from gradient_flow.report.live_run import LiveRun
+from gradient_flow.report.marks import KINDS, epochs_of, run_marks
 
 FORMAT: Final = 1
 _FIRST_LINES: Final = ("norm", "clipped_norm", "clip_threshold", "finite_norm", "loss")
@@ -47,6 +48,7 @@ def page_data(
     with digest.lock:
         layers = digest.layers(at_once=live)
         shown = layers.at_most(min(columns, cells // max(1, len(digest.run.parameters))))
+        looks = digest.looks.data(digest.run)
         events, total = run_events(digest.run)
         series = series_data(digest.run, columns)
         return {
@@ -56,6 +58,9 @@ def page_data(
             "verdict": verdict,
             "series": series,
             "layers": _layers_data(digest.run, shown),
+            "looks": looks,
+            "marks": run_marks(digest.run, layers, looks),
+            "mark_kinds": KINDS,
             "events": events,
             "events_total": total,
             "truth": _truth(digest, len(series["step"]), shown),
@@ -104,7 +109,8 @@ def series_data(run: Run, columns: int) -> dict[str, Any]:
     steps = run.columns
     starts = group_starts(len(steps), max(1, -(-len(steps) // columns)))
     if not len(starts):
-        return {"step": [], "first": [], "lines": {}, "nonfinite": [], "clipped": [], "skipped": []}
+        empty: dict[str, Any] = {"step": [], "first": [], "lines": {}, "time": [], "epoch": None}
+        return {**empty, "nonfinite": [], "clipped": [], "skipped": []}
     numbers = steps["step"].astype(np.int64)
     lines = {}
     for name in _line_names(steps.names):
@@ -112,12 +118,30 @@ def series_data(run: Run, columns: int) -> dict[str, Any]:
         if not np.isnan(high).all():
             lines[name] = {"max": _plain(high), "min": _plain(merge_neighbours(steps[name], starts, "min"))}
     counts = {"nonfinite": nonfinite_steps(steps), "clipped": clipped_steps(steps), "skipped": skipped_steps(steps)}
+    ends = np.append(starts[1:], len(numbers)) - 1
+    epochs = epochs_of(steps)
     return {
-        "step": numbers[np.append(starts[1:], len(numbers)) - 1].tolist(),
+        "step": numbers[ends].tolist(),
         "first": numbers[starts].tolist(),
         "lines": lines,
+        "time": _plain(_running_time(steps.get("time"))[ends]),
+        "epoch": None if epochs is None else _plain(epochs[ends]),
         **{name: np.add.reduceat(count.astype(np.int64), starts).tolist() for name, count in counts.items()},
     }
+
+
+def _running_time(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds since the run began, over all its processes: a resumed one counts from 0 again.
+
+    >>> _running_time(np.array([1.0, 2.0, 0.5, np.nan, 1.0])).tolist()
+    [1.0, 2.0, 2.5, 2.5, 3.0]
+    """
+    known = np.isfinite(seconds)
+    values = seconds[known]
+    forward = np.diff(values, prepend=0.0)
+    total = np.cumsum(np.where(forward < 0, values, forward))
+    behind = np.cumsum(known) - 1
+    return np.where(behind >= 0, total[np.maximum(behind, 0)], 0.0) if len(total) else np.zeros(len(seconds))
 
 
 def layer_data(digest: LiveRun, name: str, *, columns: int = 1000) -> dict[str, Any]:

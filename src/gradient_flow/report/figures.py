@@ -135,6 +135,7 @@ def plot_statistics(statistics: Mapping[str, Sequence[float | None]]) -> Figure:
         log_axis(axes, drawn)
         axes.set_title(title)
         axes.set_xlabel("training step")
+        axes.set_ylabel(next(iter(lines)) if len(lines) == 1 else "magnitude")
         clean(axes)
         if len(lines) > 1:
             axes.legend(frameon=False)

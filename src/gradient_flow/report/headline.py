@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueType
+from gradient_flow.report.evidence_words import evidence_data
 
 _TITLES: Final = {
     IssueType.VANISHING: "Gradients vanish",
@@ -17,6 +18,25 @@ _TITLES: Final = {
     IssueType.DISCONNECTED: "Cut off from the loss",
     IssueType.LOOP: "The loop is at fault",
 }
+_CURVES: Final = {
+    IssueType.VANISHING: "depth",
+    IssueType.EXPLODING: "depth",
+    IssueType.BOTTLENECK: "depth",
+    IssueType.DISCONNECTED: "depth",
+    IssueType.SYMMETRY: "depth",
+    IssueType.DEAD: "dead",
+    IssueType.SATURATION: "slope",
+    IssueType.SLOW: "updates",
+    IssueType.LOOP: "loss",
+    IssueType.EXPLORATION: "loss",
+    IssueType.SPECTRAL_RADIUS: "radius",
+    IssueType.SHORT_MEMORY: "radius",
+    IssueType.LOW_RANK: "radius",
+    IssueType.ENTROPY_COLLAPSE: "entropy",
+    IssueType.HEAD_DIVERSITY: "entropy",
+    IssueType.RANK_COLLAPSE: "entropy",
+}
+"""The curve that shows an issue; the page takes the next best where a run has none such. Others show in the norm."""
 IN_WORK: Final[dict[str, Any]] = {
     "sentence": "Verdict pending: the run is long, and its verdict follows in a moment.",
     "level": "unknown",
@@ -60,6 +80,7 @@ def _title(issue: Issue) -> str:
 def _issue(place: int, issue: Issue) -> dict[str, Any]:
     plain = issue.to_dict()
     evidence = plain["evidence"]
+    pairs, charts = evidence_data(evidence)
     layers = evidence.get("layers") if isinstance(evidence.get("layers"), list) else []
     layer = None if issue.layer == "model" else issue.layer
     named = [str(name) for name in layers or []]
@@ -74,27 +95,10 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
         "title": _title(issue),
         "text": issue.message,
         "cause": issue.cause or None,
-        "evidence": [[_words(name), _shown(value)] for name, value in evidence.items()],
+        "evidence": pairs,
+        "charts": charts,
+        "curve": _CURVES.get(issue.issue_type, "norm"),
         "advice": [{"text": text, "reason": None} for text in issue.advice],
-        "consequences": [str(each).split("\n", 1)[0] for each in issue.consequences],
+        "consequences": [f"{_title(each)}: {each.message}" for each in issue.consequences],
         "rule_url": None,
     }
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _shown(value: Any) -> str | float | int:
-    """A number, or a text for anything else."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value
-    if value is None:
-        return "not finite"
-    if isinstance(value, list):
-        shown = [f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:20]]
-        more = f" and {len(value) - 20} more" if len(value) > 20 else ""
-        return (", ".join(shown) or "none") + more
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {_shown(item)}" for name, item in list(value.items())[:20])
-    return str(value)

@@ -17,9 +17,9 @@ import orjson
 PAGE: Final = Path(__file__).parent / "page"
 STYLES: Final = ("vendor/uPlot.min.css", "style.css")
 _PARTS: Final = (
-    *("core", "format", "data", "colours", "theme", "summary", "rows", "scales", "lines"),
-    *("mapdraw", "mapstate", "map", "mapuse", "overtime", "updates", "layer", "table", "depth", "events", "about"),
-    *("compare", "runs", "live", "main"),
+    *("core", "format", "data", "colours", "theme", "summary", "rows", "axis", "scales", "marks", "lines"),
+    *("mapdraw", "mapstate", "map", "mapuse", "model", "overtime", "inside", "updates", "layer", "table", "depth"),
+    *("events", "about", "share", "compare", "runs", "live", "main"),
 )
 SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"{part}.js" for part in _PARTS))
 """In the order in which they are run: each uses only what stands before it."""

@@ -22,6 +22,7 @@ from gradient_flow.record.look import stacked
 from gradient_flow.record.run import Run, TableSpan
 from gradient_flow.record.run_lines import FileLines
 from gradient_flow.record.thinning import LayerColumns, LayerThinning, group_starts, statistics_of
+from gradient_flow.report.look_curves import LookCurves
 
 KEPT_COLUMNS: Final = 2048
 KEPT_CELLS: Final = 1_600_000
@@ -42,6 +43,7 @@ class LiveRun:
         self.run = source if isinstance(source, Run) else Run(FileLines(source))
         self.lock = threading.RLock()
         self.thinning = LayerThinning(KEPT_COLUMNS)
+        self.looks = LookCurves()
         self.written_at = time.time()
         """When the file grew last."""
         self._sample: LayerColumns | None = None

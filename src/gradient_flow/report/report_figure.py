@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.report.data import matrix_of
-from gradient_flow.report.figures import LINES, clean, log_axis, new_figure
+from gradient_flow.report.figures import LINES, MARKERS, clean, log_axis, new_figure
 from gradient_flow.report.terminal import harmless
 from gradient_flow.table.text import shorten
 
@@ -21,22 +21,41 @@ if TYPE_CHECKING:
 _LABELS: Final = 24  # more names than this cannot be read beside the map
 _BAD: Final = "#e0245e"
 _HEALTHY: Final = (1e-4, 1e-3, 1e-2)
+_INSIDE: Final = 3  # panels of looks: more would be too narrow to read
+_LINES_INSIDE: Final = 4
+_MOST_MARKS: Final = 50
+_ENDS: Final = (LINES[5], LINES[1])
+_ABOVE: Final[dict[str, Any]] = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "ncols": 4,
+    "frameon": False,
+    "fontsize": 8,
+    "borderaxespad": 0.1,
+    "columnspacing": 1.0,
+}
+"""A legend above the panel's right half, where it covers no data."""
 _STILL: Final = 1e-9  # a weight that moves less stands still
 
 
 def report_figure(data: Mapping[str, Any]) -> Figure:
-    """An overview for a README or a message: four panels under the verdict. Save it with `show.plots.save_figure`."""
-    figure = new_figure(13, 9)
+    """An overview for a README or a message: panels under the verdict, a row more where looks saw something."""
+    curves = data["looks"]["curves"][:_INSIDE]
+    figure = new_figure(14, 13 if curves else 9.4)
     run, verdict = data["run"], data["verdict"]
     # `$` would begin a formula: names are data.
-    title = "\n".join(textwrap.wrap(harmless(verdict["sentence"]), 100))
+    title = "\n".join(textwrap.wrap(harmless(verdict["sentence"]).replace("`", ""), 110))
     figure.suptitle(f"{title}\n".replace("$", r"\$"), fontsize=15, fontweight="bold", x=0.02, ha="left")
-    panels = figure.subplots(2, 2, width_ratios=(1, 1.15))
+    rows: Any = figure.subfigures(2, 1, height_ratios=(9.4, 3.6)) if curves else [figure]
+    panels = rows[0].subplots(2, 2, width_ratios=(1, 1.15))
     _curves(panels[0, 0], data["series"])
     _map(panels[0, 1], data["layers"])
     _profile(panels[1, 0], data["layers"])
     _updates(panels[1, 1], data["layers"])
     panels[0, 0].set_title(f"{harmless(run['name'])}: gradient norm and loss".replace("$", r"\$"), loc="left")
+    if curves:
+        for axes, curve in zip(np.ravel(rows[1].subplots(1, len(curves), squeeze=False)), curves, strict=True):
+            _inside(axes, curve)
     return figure
 
 
@@ -62,15 +81,23 @@ def _curves(axes: Axes, series: Mapping[str, Any]) -> None:
         other.plot(steps, _numbers(lines["loss"]["max"]), color=LINES[1], linewidth=1.2, label="loss")
         other.set_ylabel("loss", color=LINES[1])
         other.spines["top"].set_visible(False)
+    if bad:
+        axes.plot([], [], color=_BAD, alpha=0.7, linewidth=2, label="NaN or Inf")
     if drawn:
-        axes.legend(frameon=False)
+        # One legend for both axes, above the data, where it covers none of it.
+        handles, labels = axes.get_legend_handles_labels()
+        for twin in axes.figure.axes:
+            if twin is not axes and twin.bbox.bounds == axes.bbox.bounds:
+                more, words = twin.get_legend_handles_labels()
+                handles, labels = [*handles, *more], [*labels, *words]
+        axes.legend(handles, labels, **_ABOVE)
     else:
         _say(axes, "nothing recorded")
 
 
 def _map(axes: Axes, layers: Mapping[str, Any]) -> None:
     norms, bad = matrix_of(layers, "norm"), matrix_of(layers, "nonfinite")
-    axes.set_title("gradient map, log10 of the norm", loc="left")
+    axes.set_title("gradient map", loc="left")
     if not norms.size:
         return _say(axes, "no per-layer record")
     from matplotlib.colors import ListedColormap
@@ -85,14 +112,23 @@ def _map(axes: Axes, layers: Mapping[str, Any]) -> None:
     drawn = axes.pcolormesh(edges, rows, logs, cmap="viridis", vmin=low, vmax=high, rasterized=True)
     marks = np.where(bad > 0, 1.0, np.nan)
     axes.pcolormesh(edges, rows, marks, cmap=ListedColormap([_BAD]), rasterized=True)
+    # A single step of a long run is narrower than a pixel: a triangle above the map points at it.
+    for column in np.flatnonzero((bad > 0).any(axis=0))[:_MOST_MARKS]:
+        middle = (edges[column] + edges[column + 1]) / 2
+        axes.plot(middle, 0, marker="v", color=_BAD, markersize=7, clip_on=False, zorder=5)
     axes.invert_yaxis()
     axes.set_facecolor("#eef0f3")
-    few = len(norms) <= _LABELS
-    names = [shorten(harmless(name), 28).replace("$", r"\$") for name in layers["names"]]
-    axes.set_yticks(rows[:-1] + 0.5 if few else [], names if few else [], fontsize=8)
-    axes.set_ylabel("" if few else "layers, input on top")
+    every = -(-len(norms) // _LABELS)  # of many layers some are named
+    names = [shorten(harmless(name), 28).replace("$", r"\$") for name in layers["names"][::every]]
+    axes.set_yticks(rows[:-1:every] + 0.5, names, fontsize=8 if every == 1 else 7)
+    axes.set_ylabel("" if every == 1 else f"layers, input on top, one name in {every}")
     axes.set_xlabel("step")
-    axes.figure.colorbar(drawn, ax=axes, pad=0.01)
+    bar = axes.figure.colorbar(drawn, ax=axes, pad=0.01)
+    bar.set_label("log10 of the gradient norm")
+    if (bad > 0).any():
+        from matplotlib.patches import Patch
+
+        axes.legend(handles=[Patch(color=_BAD, label="NaN or Inf")], **_ABOVE)
     return None
 
 
@@ -103,32 +139,37 @@ def _profile(axes: Axes, layers: Mapping[str, Any]) -> None:
         return _say(axes, "no per-layer record")
     from matplotlib.ticker import MaxNLocator
 
-    weights = _weights(layers)
-    depth = np.arange(1, len(norms) + 1)
+    places = np.flatnonzero(_weights(layers))
+    depth = np.arange(1, len(places) + 1)
     drawn: list[float] = []
-    for column, label, colour in ((0, "first record", LINES[5]), (-1, "last record", LINES[1])):
-        values = norms[weights, column].astype(float)
-        axes.plot(
-            depth[weights], np.where(np.isfinite(values), values, np.nan), "o-", ms=3.5, color=colour, label=label
-        )
+    known = np.flatnonzero(np.isfinite(norms[places]).any(axis=0))
+    for column, label, colour in zip(known[[0, -1]] if len(known) else (), ("first", "last"), _ENDS, strict=False):
+        values = norms[places, column].astype(float)
+        shown = f"{label} record, step {layers['step'][column]:,}"
+        axes.plot(depth, np.where(np.isfinite(values), values, np.nan), "o-", ms=3.5, color=colour, label=shown)
         drawn += values[np.isfinite(values)].tolist()
     _whole_decades(axes, drawn, least=3)
     clean(axes)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("weight tensors, from input to output")
+    if len(places) <= _LABELS:
+        names = [shorten(harmless(layers["names"][at]), 22).replace("$", r"\$") for at in places]
+        axes.set_xticks(depth, names, rotation=40, ha="right", fontsize=7.5)
+        axes.set_xlabel("from input to output")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel("weight tensors, from input to output")
     axes.set_ylabel("gradient norm")
-    axes.legend(frameon=False)
+    axes.legend(**_ABOVE)
     return None
 
 
 def _updates(axes: Axes, layers: Mapping[str, Any]) -> None:
     ratios = matrix_of(layers, "update_ratio")[_weights(layers)] if layers["names"] else np.empty((0, 0), np.float32)
-    axes.set_title("update-to-weight ratio, healthy band", loc="left")
+    axes.set_title("update-to-weight ratio", loc="left")
     known = np.isfinite(ratios).any(axis=0) if ratios.size else np.zeros(0, dtype=bool)
     if not known.any():
         return _say(axes, "no update ratios recorded")
     steps, seen = np.asarray(layers["step"])[known], ratios[:, known]
-    axes.axhspan(_HEALTHY[0], _HEALTHY[2], color=LINES[2], alpha=0.12)
+    axes.axhspan(_HEALTHY[0], _HEALTHY[2], color=LINES[2], alpha=0.12, label="healthy band")
     axes.axhline(_HEALTHY[1], color=LINES[2], alpha=0.7, linewidth=1)
     seen = np.where(seen < _STILL, _STILL, seen)
     low, middle, high = np.nanmin(seen, axis=0), np.nanmedian(seen, axis=0), np.nanmax(seen, axis=0)
@@ -137,8 +178,41 @@ def _updates(axes: Axes, layers: Mapping[str, Any]) -> None:
     _whole_decades(axes, [*_HEALTHY, *low.tolist(), *high.tolist()])
     clean(axes)
     axes.set_xlabel("step")
-    axes.legend(frameon=False)
+    axes.set_ylabel("‖ΔW‖ / ‖W‖")
+    axes.legend(**_ABOVE)
     return None
+
+
+def _inside(axes: Axes, curve: Mapping[str, Any]) -> None:
+    """What looks saw of one quantity; a dot is a look."""
+    from matplotlib.ticker import PercentFormatter
+
+    if curve["healthy"] is not None:
+        axes.axhspan(*curve["healthy"], color=LINES[2], alpha=0.12, label="usual")
+    if curve["band"] is not None:
+        band = curve["band"]
+        axes.fill_between(
+            band["step"], band["low"], band["high"], color=LINES[5], alpha=0.2, label=f"all {curve['of']} layers"
+        )
+    drawn: list[float] = [*(curve["healthy"] or ())] if curve["log"] else []
+    shown = curve["lines"][:_LINES_INSIDE]
+    for line, colour, marker in zip(shown, LINES, MARKERS, strict=False):
+        name = shorten(harmless(line["label"]), 26).replace("$", r"\$")
+        axes.plot(line["step"], line["values"], marker=marker, ms=4, lw=1.2, color=colour, label=name)
+        drawn += line["values"]
+    if curve["log"]:
+        _whole_decades(axes, drawn)
+    elif curve["span"] is not None:
+        axes.set_ylim(curve["span"][0] - 0.03, curve["span"][1] + 0.03)
+    if curve["percent"]:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    clean(axes)
+    entries = len(axes.get_legend_handles_labels()[1])
+    pad = 8 + 12 * -(-entries // 2)  # the legend stands between title and panel
+    axes.set_title(f"{curve['title'].lower()}, a dot per look", loc="left", pad=pad)
+    axes.set_xlabel("step")
+    axes.set_ylabel(curve["axis"])
+    axes.legend(**{**_ABOVE, "ncols": 2})
 
 
 def _edges(layers: Mapping[str, Any]) -> NDArray[np.float64]:

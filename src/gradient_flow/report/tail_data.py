@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class RunView:
     steps: list[int] = field(default_factory=list)
     groups: dict[str, list[float]] = field(default_factory=dict)
     """Norms of groups of layers over the tables, from input to output."""
+    looks: dict[str, Any] = field(default_factory=dict)
+    """What looks inside the model saw, as `LookCurves` gives it."""
     diagnosis: Diagnosis | None = None
     """None until it is first computed."""
     ending: Ending | None = None
@@ -52,6 +55,7 @@ def view_of(live: LiveRun, name: str) -> RunView:
         steps=[int(step) for step in steps["step"]],
         series={column: values.tolist() for column, values in series.items()},
         groups=live.group_norms(),
+        looks=live.looks.data(run),
         diagnosis=live.last_diagnosis,
         ending=run.ending,
         idle=max(0.0, time.time() - live.written_at),

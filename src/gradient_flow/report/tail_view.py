@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from gradient_flow.report.look_curves import newest, value_text
 from gradient_flow.report.terminal import one_line, short_issue, sparkline, wrapped
 from gradient_flow.table.text import number, shorten
 
@@ -20,6 +21,10 @@ _VALUE: Final = 10
 _QUIET: Final = 60.0
 """Seconds without a record after which that is said."""
 _ISSUES: Final = 4
+_GROUPS: Final = 4
+"""Rows of layers that are left, where there is room for any."""
+_LEAST_INSIDE: Final = 4
+"""Rows that what looks saw takes at least: with fewer there is no curve among them."""
 
 
 def view_text(view: Any, width: int, height: int, *, ascii_only: bool = False) -> Text:
@@ -29,6 +34,11 @@ def view_text(view: Any, width: int, height: int, *, ascii_only: bool = False) -
         lines.append(_curve(name, values, width, log=name != "lr", ascii_only=ascii_only, style="bold"))
     issues = _issues(view.diagnosis, width, max(1, height - len(lines) - 4))
     room = max(1, height - len(lines) - len(issues) - 3)
+    if view.looks.get("curves"):  # what looks saw comes first: there are a few such rows, of groups there may be many
+        inside = _inside(view, width, ascii_only)[: max(0, room - min(len(view.groups), _GROUPS) - 2)]
+        if len(inside) >= _LEAST_INSIDE:
+            lines += inside
+            room = max(1, room - len(inside))
     if view.groups:
         lines += [Text(""), Text("gradient norm of each group, log scale, from input to output", style="dim")]
         for name, values in fitting(view.groups, room - 1).items():
@@ -91,18 +101,66 @@ def _title(view: Any, width: int, ascii_only: bool) -> Text:
     return text
 
 
-def _curve(name: str, values: Sequence[float], width: int, *, log: bool, ascii_only: bool, style: str = "") -> Text:
+def _curve(
+    name: str,
+    values: Sequence[float],
+    width: int,
+    *,
+    log: bool,
+    ascii_only: bool,
+    style: str = "",
+    shown: str | None = None,
+    ends: Sequence[float] | None = None,
+) -> Text:
     room = max(4, width - _NAME - _VALUE - 2)
     last = next((value for value in reversed(values) if not math.isnan(value)), math.nan)
     label = set_cell_size(shorten(one_line(name), _NAME - 1), _NAME - 1)  # not by `<`: some letters take two columns
     text = Text(f"{label} ", style=style)
-    line = sparkline(stretched(values, room), room, log=log, ascii_only=ascii_only)
+    line = sparkline(stretched(values, room), room, log=log, ascii_only=ascii_only, ends=ends)
     text.append(f"{line:<{room}}", style="cyan")
-    text.append(f"{_number(last):>{_VALUE}}", style="" if math.isfinite(last) else "bold red")
+    number_text = _number(last) if shown is None else shown
+    text.append(f"{number_text:>{_VALUE}}", style="" if math.isfinite(last) else "bold red")
     for place, letter in enumerate(line):
         if letter in "×x":
             text.stylize("bold red", len(label) + 1 + place, len(label) + 2 + place)
     return text
+
+
+def _inside(view: Any, width: int, ascii_only: bool) -> list[Text]:
+    """What looks saw: a row with a dot for each, and a curve for each quantity that holds a value until the next."""
+    curves, first, last = view.looks["curves"], view.steps[0] if view.steps else 0, view.step or 0
+    room = max(4, width - _NAME - _VALUE - 2)
+
+    def column(step: int) -> int:
+        return min(room - 1, max(0, (step - first) * room // max(1, last - first + 1)))
+
+    dots = [" "] * room
+    for step in view.looks["steps"]:
+        dots[column(step)] = "o" if ascii_only else "•"
+    many = len(view.looks["steps"])
+    told = f"inside the model, {many} look{'' if many == 1 else 's'}; of several layers the one that stands out"
+    lines = [Text(""), Text(told, style="dim"), Text(f"{'looks':<{_NAME}}{''.join(dots)}", style="dim")]
+    for curve in curves:
+        end = newest(curve)
+        if end is None:
+            continue
+        line = next(each for each in curve["lines"] if each["label"] == end[0])
+        held, at = [math.nan] * room, -1
+        for step, value in zip(line["step"], line["values"], strict=True):
+            at = column(step)
+            held[at:] = [value] * (room - at)
+        lines.append(
+            _curve(
+                curve["short"],
+                held,
+                width,
+                log=curve["log"],
+                ascii_only=ascii_only,
+                shown=value_text(curve, end[1]),
+                ends=curve["span"],
+            )
+        )
+    return lines
 
 
 def _issues(diagnosis: Diagnosis | None, width: int, most: int) -> list[Text]:

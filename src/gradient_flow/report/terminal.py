@@ -109,8 +109,17 @@ LEAST_SPAN: Final = 0.5
 """Decades from bottom to top at least: noise of a few percent should look flat."""
 
 
-def sparkline(values: Sequence[float], width: int, *, log: bool = True, ascii_only: bool = False) -> str:
+def sparkline(
+    values: Sequence[float],
+    width: int,
+    *,
+    log: bool = True,
+    ascii_only: bool = False,
+    ends: Sequence[float] | None = None,
+) -> str:
     """`values` in at most `width` letters. Of neighbours that share a letter the largest is drawn.
+
+    `ends`: the values of the lowest and the highest letter, where they are not those that occur.
 
     NaN is a gap, infinite values are drawn as `×` (something was not finite there) and 0 on a log scale at the bottom.
 
@@ -120,12 +129,16 @@ def sparkline(values: Sequence[float], width: int, *, log: bool = True, ascii_on
     '▁ ×▁'
     >>> sparkline([1, 1, 1, 1000, 1, 1], 3)
     '▁█▁'
+    >>> sparkline([0.5, 0.51], 2, log=False, ends=(0, 1))
+    '▅▅'
     """
     letters = PLAIN if ascii_only else BLOCKS
     kept = _thinned(values, width)
     drawn = {i: _height(value, log) for i, value in enumerate(kept) if math.isfinite(value)}
     heights = [height for height in drawn.values() if math.isfinite(height)]
     low, high = min(heights, default=0.0), max(heights, default=0.0)
+    if ends is not None:
+        low, high = (_height(end, log) for end in ends)
     span = max(high - low, LEAST_SPAN if log else 1e-3 * max(abs(high), abs(low), 1e-300))
     line = []
     for i, value in enumerate(kept):

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.report.data import matrix_of
+from gradient_flow.report.look_curves import look_sentences
 from gradient_flow.report.terminal import harmless, one_line, wrapped
 from gradient_flow.table.text import shorten
 
 WIDTH: Final = 80
-_LONG_NUMBER: Final = re.compile(r"-?\d+\.\d{4,}(?:e[+-]?\d+)?")
 _HEADINGS: Final = ("layer", "last norm", "smallest", "largest", "update", "NaN/Inf")
 
 
@@ -35,7 +35,12 @@ def plain_report(data: Mapping[str, Any]) -> str:
         for rank, advice in enumerate(issue["advice"], start=1):
             lines += wrapped(_advice(advice), WIDTH, first=f"  {rank}. ")
         for name, value in issue["evidence"]:
-            lines += wrapped(f"{name}: {_value(name, value)}", WIDTH, first="  - ")
+            lines += wrapped(f"{name}: {value}", WIDTH, first="  - ")
+    seen = look_sentences(data["looks"])
+    if seen:
+        lines += ["", *wrapped(_looked(data["looks"]), WIDTH)]
+        for sentence in seen:
+            lines += wrapped(sentence, WIDTH, first="  - ")
     rows = list(_layer_rows(data))
     if rows:
         lines += ["", f"{'layer':<34}" + "".join(f"{heading:>9}" for heading in ("norm", *_HEADINGS[2:]))]
@@ -57,11 +62,16 @@ def markdown_report(data: Mapping[str, Any]) -> str:
         lines += [f"Likely cause: {_escaped(issue['cause'])}", ""] if issue["cause"] else []
         lines += [f"{rank}. {_escaped(_advice(one))}" for rank, one in enumerate(issue["advice"], start=1)]
         lines += [""] if issue["advice"] else []
-        lines += [f"- {_escaped(str(name))}: {_escaped(_value(name, value))}" for name, value in issue["evidence"]]
+        lines += [f"- {_escaped(str(name))}: {_escaped(value)}" for name, value in issue["evidence"]]
         lines += [""] if issue["evidence"] else []
     if run["about"]:
         lines += ["## What this run was", ""]
         lines += [f"- {_escaped(name)}: {_escaped(value)}" for name, value in run["about"]]
+        lines += [""]
+    seen = look_sentences(data["looks"])
+    if seen:
+        lines += ["## Inside the model", "", _escaped(_looked(data["looks"])), ""]
+        lines += [f"- {_escaped(sentence)}" for sentence in seen]
         lines += [""]
     rows = list(_layer_rows(data))
     lines += ["## Layers", ""]
@@ -85,6 +95,13 @@ def _layer_rows(data: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield one_line(name), *cells, f"{int(np.nansum(bad[row]))}"
 
 
+def _looked(looks: Mapping[str, Any]) -> str:
+    steps = [f"{step:,}" for step in looks["steps"]]
+    shown = ", ".join(steps if len(steps) <= 12 else [*steps[:6], "…", *steps[-3:]])
+    many = "look" if len(steps) == 1 else "looks"
+    return f"{len(steps)} {many} inside the model, at step {shown}. Of several layers the one that stands out:"
+
+
 def _last(values: NDArray[np.float32]) -> Any:
     finite = values[np.isfinite(values)]
     return finite[-1] if finite.size else None
@@ -101,14 +118,6 @@ def _facts(run: Mapping[str, Any]) -> str:
 
 def _since(issue: Mapping[str, Any]) -> str:
     return "" if issue["first_step"] is None else f", since step {issue['first_step']}"
-
-
-def _value(name: str, value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if name == "code":
-        return str(value)  # a number in it stays as it was written
-    return _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.3g}", str(value))
 
 
 def _sentence(text: str) -> str:

@@ -49,8 +49,10 @@ def plot_training_curves(entries: Entries) -> Figure:
     _line(ratio, steps, _values(entries, "clip_ratio"), "kept share of the norm", LINES[2])
     ratio.set_ylim(-0.03, 1.08)
     _title(ratio, "Clipping ratio (1: untouched)")
-    for axes in (loss, norm, nonfinite, ratio):
+    words = ("loss", "gradient norm (L2)", "elements", "norm after / before")
+    for axes, word in zip((loss, norm, nonfinite, ratio), words, strict=True):
         axes.set_xlabel("step")
+        axes.set_ylabel(word)
     _say_if_empty(entries, (loss, norm, nonfinite, ratio))
     return figure
 
@@ -72,6 +74,7 @@ def plot_gradient_statistics(entries: Entries) -> Figure:
     _title(extremes, "Extremes")
     for axes in (means, extremes):
         axes.set_xlabel("step")
+        axes.set_ylabel("gradient")
     _correlations(correlation, entries)
     _say_if_empty(entries, (distribution, means, extremes))
     return figure

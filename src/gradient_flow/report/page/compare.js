@@ -1,46 +1,63 @@
-// Two or more runs overlaid: norm and loss in one chart each, their issues side by side.
+// Two or more runs overlaid: norm and loss, any other series, and the norm of a layer; their issues side by side.
 {
-  const MOST = 6;
+  const COLOURS = 8;
+  const DASHES = [undefined, [7, 4], [2, 3], [9, 3, 2, 3]]; // runs beyond the colours are told apart by these
   const chosen = []; // ids in the order they were ticked
   const loaded = new Map();
   const charts = {};
+  const layers = new Map(); // id → {name, step, values} of the layer that is overlaid
+  const series = GF.el("compare-series"),
+    layer = GF.el("compare-layer");
 
-  const overlay = (key, title, runs, line, log) => {
-    const known = runs.filter(
-      ([, data]) => data.series.lines[line] && data.series.lines[line].max.some(value => value !== null),
-    );
-    if (!known.length) {
-      if (charts[key]) {
-        charts[key].remove();
-        delete charts[key];
-      }
-      return;
-    }
+  const lookOf = position => ({
+    colour: `run${position % COLOURS}`,
+    dash: DASHES[Math.floor(position / COLOURS) % DASHES.length],
+  });
+
+  const drop = key => {
+    if (!charts[key]) return;
+    charts[key].remove();
+    delete charts[key];
+  };
+  // curves: [[position, name, steps, values]]
+  const overlay = (key, title, curves, { log, yLabel }) => {
+    const known = curves.filter(([, , , values]) => values.some(value => value !== null && Number.isFinite(value)));
+    if (!known.length) return drop(key);
     if (!charts[key]) {
-      charts[key] = new GF.Chart(title, { height: 220, shared: false });
+      charts[key] = new GF.Chart(title, { height: 240, shared: false });
       GF.el("compare-charts").append(charts[key].figure);
     }
-    const joined = uPlot.join(known.map(([, data]) => [data.series.step, data.series.lines[line].max]));
-    const lines = known.map(([position, data], i) => ({
-      label: data.run.name,
-      colour: `run${position % MOST}`,
+    charts[key].title = title;
+    const joined = uPlot.join(known.map(([, , steps, values]) => [steps, values]));
+    const lines = known.map(([position, name], i) => ({
+      label: name,
+      ...lookOf(position),
       values: joined[i + 1].map(value => (value === undefined ? null : value)),
       spanGaps: true,
     }));
     const positive = lines.every(one => one.values.every(value => value === null || value > 0));
-    charts[key].set({
+    return charts[key].set({
       x: joined[0],
       lines,
       log: log && positive,
+      yLabel,
+      xLabel: "step",
+      endLabels: true,
       ownAxis: true,
       xLimits: [joined[0][0], Math.max(joined[0][joined[0].length - 1], joined[0][0] + 1)],
       where: at => `step ${GF.count(joined[0][at])}`,
     });
   };
+  const lineCurves = (runs, line) =>
+    runs.flatMap(([position, data]) =>
+      data.series.lines[line] ? [[position, data.run.name, data.series.step, data.series.lines[line].max]] : [],
+    );
 
   const column = ([position, data]) => {
-    const mark = GF.h("span", { class: "swatch" });
-    mark.style.background = `var(--run${position % MOST})`;
+    const mark = GF.h("span", { class: "dash" }),
+      { colour, dash } = lookOf(position);
+    mark.style.borderColor = `var(--${colour})`;
+    mark.style.borderTopStyle = dash ? "dashed" : "solid";
     const issues = data.verdict.issues;
     return GF.h(
       "div",
@@ -57,13 +74,43 @@
     );
   };
 
+  const offer = runs => {
+    const names = [...new Set(runs.flatMap(([, data]) => Object.keys(data.series.lines)))].filter(
+      name => name !== "norm" && name !== "loss",
+    );
+    if (GF.changed(series, names)) {
+      const before = series.value;
+      GF.fill(
+        series,
+        GF.h("option", { value: "" }, "no other series"),
+        names.map(name => GF.h("option", { value: name }, name)),
+      );
+      series.value = names.includes(before) ? before : "";
+    }
+    const tensors = [...new Set(runs.flatMap(([, data]) => data.layers.names))].slice(0, 5000);
+    if (GF.changed(GF.el("compare-layers"), tensors))
+      GF.fill(
+        GF.el("compare-layers"),
+        tensors.map(name => GF.h("option", { value: name })),
+      );
+  };
+
   const draw = () => {
-    const runs = chosen.map((id, position) => [position, loaded.get(id)]).filter(([, data]) => data);
+    const runs = chosen.map((id, position) => [position, loaded.get(id), id]).filter(([, data]) => data);
     const show = runs.length > 1;
     GF.el("compare").hidden = !show;
     if (!show) return;
-    overlay("norm", "Gradient norm", runs, "norm", true);
-    overlay("loss", "Loss", runs, "loss", false);
+    offer(runs);
+    overlay("norm", "Gradient norm", lineCurves(runs, "norm"), { log: true, yLabel: "norm (L2)" });
+    overlay("loss", "Loss", lineCurves(runs, "loss"), { log: false, yLabel: "loss" });
+    if (series.value) overlay("series", series.value, lineCurves(runs, series.value), { log: false, yLabel: series.value });
+    else drop("series");
+    const one = runs.flatMap(([position, data, id]) => {
+      const found = layers.get(id);
+      return found && found.name === layer.value ? [[position, data.run.name, found.step, found.values]] : [];
+    });
+    if (one.length) overlay("layer", `Norm of ${layer.value}`, one, { log: true, yLabel: "norm (L2)" });
+    else drop("layer");
     if (
       GF.changed(
         GF.el("compare-issues"),
@@ -72,6 +119,22 @@
     )
       GF.fill(GF.el("compare-issues"), runs.map(column));
   };
+  const fetchLayer = async id => {
+    const name = layer.value;
+    if (!name || (layers.get(id) || {}).name === name) return;
+    try {
+      const answer = await GF.ask(GF.runPath(id, "/layer"), { name });
+      if (layer.value === name) layers.set(id, { name, step: answer.step, values: answer.stats.norm });
+    } catch (_) {
+      layers.delete(id); /* a run without that layer has no line */
+    }
+  };
+  const drawLayer = async () => {
+    await Promise.all(chosen.map(fetchLayer));
+    draw();
+  };
+  series.addEventListener("change", draw);
+  layer.addEventListener("change", drawLayer);
 
   GF.isCompared = id => chosen.includes(id);
   GF.compare = async (id, wanted) => {
@@ -85,13 +148,14 @@
         GF.complain(problem);
       }
     }
-    draw();
+    await drawLayer();
   };
   GF.renewCompared = async id => {
     if (!chosen.includes(id)) return;
     try {
       loaded.set(id, GF.prepare(await GF.ask(GF.runPath(id), { cells: 1 })));
-      draw();
+      layers.delete(id);
+      await drawLayer();
     } catch (_) {
       /* what is drawn stays until the next news */
     }

@@ -29,7 +29,7 @@
         layers.isWeight[row] === weights ? layers.values.norm[row * layers.columns + at] : null,
       );
     if (!chart) {
-      chart = new GF.Chart("Gradient norm", { height: 260, shared: false });
+      chart = new GF.Chart("Gradient norm", { height: 380, shared: false });
       GF.el("depth-chart").append(chart.figure);
     }
     const bad = layers.names.flatMap((_, row) =>
@@ -54,7 +54,9 @@
       ].filter(Boolean),
       marks: () => bad,
       where: row => `${row + 1}. ${layers.names[row]}`,
-      xFormat: tick => (Number.isInteger(tick) ? GF.count(tick) : ""),
+      xLabel: "tensors, from input to output",
+      xNames: layers.names,
+      yLabel: "norm (L2)",
       onClick: row => GF.selectLayer(layers.names[row], layers.step[column]),
     });
     const text = GF.steps(layers.first[at], layers.step[at]);

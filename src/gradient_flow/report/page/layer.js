@@ -5,25 +5,25 @@
   let full = null; // the finer record that a server gives: {name, step, stats}
 
   const PANELS = [
-    ["norm", "Norm", { log: true, lines: [["norm", "", "accent"]] }],
-    ["update_ratio", "Update ratio", { log: true, zones: true, lines: [["update_ratio", "", "accent"]] }],
+    ["norm", "Norm", { axis: "norm (L2)", log: true, lines: [["norm", "", "accent"]] }],
+    ["update_ratio", "Update ratio", { axis: "‖ΔW‖ / ‖W‖", log: true, zones: true, lines: [["update_ratio", "", "accent"]] }],
     [
       "extremes",
       "Extremes",
       {
+        axis: "gradient",
         lines: [
           ["max", "max", "run1"],
           ["min", "min", "run0"],
         ],
       },
     ],
-    ["mean", "Mean", { lines: [["mean", "", "accent"]] }],
-    ["std", "Standard deviation", { log: true, lines: [["std", "", "accent"]] }],
-    ["zero_fraction", "Share of zeros", { yRange: [0, 1.02], percent: true, lines: [["zero_fraction", "", "accent"]] }],
-    ["nonfinite", "NaN and Inf elements", { lines: [["nonfinite", "", "bad"]] }],
+    ["mean", "Mean", { axis: "mean", lines: [["mean", "", "accent"]] }],
+    ["std", "Standard deviation", { axis: "standard deviation", log: true, lines: [["std", "", "accent"]] }],
+    ["zero_fraction", "Share of zeros", { axis: "share of elements", yRange: [0, 1.02], percent: true, lines: [["zero_fraction", "", "accent"]] }],
+    ["nonfinite", "NaN and Inf elements", { axis: "elements", lines: [["nonfinite", "", "bad"]] }],
   ];
 
-  const marks = () => [...GF.badMarks(), ...(GF.state.mark === null ? [] : [{ at: GF.state.mark, colour: "ink" }])];
   const draw = () => {
     const { layers } = GF.state.data,
       row = layers.index.get(GF.state.layer);
@@ -33,7 +33,7 @@
     const values = name => (finer && finer.stats[name] ? finer.stats[name] : Array.from(GF.row(layers, name, row)));
     for (const [key, title, panel] of PANELS) {
       if (!charts[key]) {
-        charts[key] = new GF.Chart(title, { height: 150 });
+        charts[key] = new GF.Chart(title, { height: 180 });
         GF.el("layer-charts").append(charts[key].figure);
       }
       const lines = panel.lines.map(([name, label, colour]) => ({ label, colour, values: values(name) }));
@@ -44,7 +44,7 @@
         yRange: panel.yRange,
         zones: panel.zones ? GF.healthyBand : [],
         format: panel.percent ? GF.percent : GF.number,
-        marks,
+        yLabel: panel.axis,
         where: key === "norm" ? undefined : () => "",
       }); // one of them says the step
     }

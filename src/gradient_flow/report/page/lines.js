@@ -14,7 +14,12 @@
       Object.assign(this, { title, height, shared, plot: null, shape: "", spec: null });
       this.caption = GF.h("figcaption", {});
       this.holder = GF.h("div", { class: "plot", role: "img", "aria-label": title });
-      this.figure = GF.h("figure", {}, this.caption, this.holder);
+      const save = GF.h(
+        "button",
+        { type: "button", class: "quiet save", "aria-label": `Download “${title}” as PNG`, onclick: () => GF.saveChart(this) },
+        "PNG",
+      );
+      this.figure = GF.h("figure", {}, this.caption, this.holder, save);
       this.holder.style.minHeight = `${height}px`;
       this.watcher = new ResizeObserver(() => this.fit());
       this.watcher.observe(this.holder);
@@ -28,13 +33,16 @@
       this.figure.remove();
     }
 
-    // spec: {x, lines: [{label, colour, values, low, dash, points, alone}], log, yRange, zones, marks, format,
-    // xFormat, onClick}
+    // spec: {x, lines: [{label, colour, values, low, dash, points, faint}], log, yLabel, yRange, zones, marks, format,
+    // xLabel, xFormat, xNames, endLabels, onClick}
     set(spec) {
       this.spec = spec;
       const shape = JSON.stringify([
         spec.log,
-        spec.lines.map(line => [line.label, line.colour, line.dash, line.points, !!line.low]),
+        spec.yLabel,
+        this.shared ? GF.axis.kind : spec.xLabel,
+        spec.xNames ? spec.xNames.length : 0,
+        spec.lines.map(line => [line.label, line.colour, line.dash, line.points, line.faint, !!line.low]),
       ]);
       if (this.plot && shape === this.shape) {
         this.plot.setData(this.columns());
@@ -52,7 +60,7 @@
     }
     columns() {
       return [
-        this.spec.x,
+        this.shared ? Array.from(this.spec.x, GF.axis.to) : this.spec.x,
         ...this.spec.lines.flatMap(line =>
           line.low ? [this.clean(line.values), this.clean(line.low)] : [this.clean(line.values)],
         ),
@@ -62,7 +70,7 @@
     xLimits() {
       if (this.spec.xLimits) return this.spec.xLimits;
       return this.shared
-        ? GF.state.range || GF.whole(GF.state.data)
+        ? (GF.state.range || GF.whole(GF.state.data)).map(GF.axis.to)
         : [this.spec.x[0], this.spec.x[this.spec.x.length - 1]];
     }
 
@@ -75,7 +83,7 @@
         bands = [],
         series = [{}];
       for (const line of spec.lines) {
-        const stroke = GF.colour(line.colour),
+        const stroke = line.faint ? GF.tinted(line.colour, 0.3) : GF.colour(line.colour),
           ends = {
             stroke,
             width: line.points === "only" ? 0 : line.width || 1.6,
@@ -105,12 +113,15 @@
         ticks: { stroke: GF.colour("grid"), width: 1, size: 4 },
       };
       const format = spec.format || GF.number;
+      const names = spec.xNames,
+        most = names ? Math.max(2, Math.floor((width - 160) / 17)) : 0;
+      const title = text => (text ? { label: text, labelSize: 18, labelGap: 2, labelFont: "11px system-ui, sans-serif" } : {});
       this.plot = new uPlot(
         {
           width,
           height: this.height,
           legend: { show: false },
-          padding: [8, 16, 0, 0],
+          padding: [8, spec.endLabels ? 118 : spec.xNames ? 90 : 16, 0, 0],
           series,
           bands,
           cursor: {
@@ -133,17 +144,33 @@
           axes: [
             {
               ...axis,
-              size: 30,
+              ...title(this.shared ? GF.axis.label() : spec.xLabel),
               gap: 4,
-              space: 70,
-              incrs: [
-                1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7,
-                1e8, 1e9,
-              ],
-              values: (_, ticks) => ticks.map(spec.xFormat || GF.count),
+              ...(names
+                ? {
+                    size: 118,
+                    rotate: -38,
+                    splits: (_, __, low, high) => {
+                      const every = Math.max(1, Math.ceil((high - low) / most)),
+                        ticks = [];
+                      for (let row = Math.max(0, Math.ceil(low - 1)); row < names.length && row + 1 <= high; row += every)
+                        ticks.push(row + 1);
+                      return ticks;
+                    },
+                    values: (_, ticks) =>
+                      ticks.map(tick => GF.shorten(String(names[tick - 1] ?? ""), text => text.length <= 27)),
+                  }
+                : {
+                    size: 30,
+                    space: width < 400 ? 48 : 70,
+                    incrs: this.shared ? GF.axis.increments : undefined,
+                    values: (_, ticks) =>
+                      ticks.map(tick => (this.shared ? GF.axis.format(tick) : (spec.xFormat || GF.count)(tick))),
+                  }),
             },
             {
               ...axis,
+              ...title(spec.yLabel),
               size: 54,
               gap: 4,
               ...(spec.log
@@ -193,22 +220,43 @@
     }
 
     marks(plot) {
-      // steps that mean something: {from, to, colour} along the top edge, {at, colour} as a line
-      const { left, top, width, height } = plot.bbox,
+      // {from, to, colour}: stretches of this chart's own axis, along the top edge
+      const { left, top, width } = plot.bbox,
         scale = devicePixelRatio || 1;
-      const marks = [...(this.spec.marks ? this.spec.marks() : [])];
-      for (const mark of marks) {
+      for (const mark of this.spec.marks ? this.spec.marks() : []) {
         plot.ctx.fillStyle = GF.colour(mark.colour);
-        if (mark.at !== undefined) {
-          const x = plot.valToPos(mark.at, "x", true);
-          if (x >= left && x <= left + width) plot.ctx.fillRect(x - scale / 2, top, Math.max(1, scale), height);
-        } else {
-          const from = Math.max(left, plot.valToPos(mark.from, "x", true)),
-            to = Math.min(left + width, plot.valToPos(mark.to, "x", true));
-          if (to >= left && from <= left + width)
-            plot.ctx.fillRect(from - scale, top, Math.max(2 * scale, to - from), 4 * scale);
-        }
+        const from = Math.max(left, plot.valToPos(mark.from, "x", true)),
+          to = Math.min(left + width, plot.valToPos(mark.to, "x", true));
+        if (to >= left && from <= left + width)
+          plot.ctx.fillRect(from - scale, top, Math.max(2 * scale, to - from), 4 * scale);
       }
+      if (this.shared && !this.spec.ownAxis) GF.paintMarks(plot, this.spec.markKinds);
+      if (this.spec.endLabels) this.endLabels(plot);
+    }
+    endLabels(plot) {
+      // The name of each line at its end, moved apart where two would touch.
+      const scale = devicePixelRatio || 1,
+        { left, top, width, height } = plot.bbox,
+        gap = 13 * scale;
+      const ends = this.spec.lines.flatMap((line, i) => {
+        const values = plot.data[i + 1],
+          at = lastKnown(values);
+        return at < 0 ? [] : [{ line, y: plot.valToPos(values[at], "y", true) }];
+      });
+      ends.sort((a, b) => a.y - b.y);
+      ends.forEach((end, i) => (end.y = Math.max(end.y, i ? ends[i - 1].y + gap : top + gap / 2)));
+      for (let i = ends.length - 1; i >= 0; i--)
+        ends[i].y = Math.min(ends[i].y, i + 1 < ends.length ? ends[i + 1].y - gap : top + height);
+      plot.ctx.save();
+      plot.ctx.font = `${11 * scale}px system-ui, sans-serif`;
+      plot.ctx.textBaseline = "middle";
+      plot.ctx.textAlign = "left";
+      for (const { line, y } of ends) {
+        plot.ctx.fillStyle = GF.colour(line.colour);
+        const text = GF.shorten(line.label, part => plot.ctx.measureText(part).width <= 104 * scale);
+        plot.ctx.fillText(text, left + width + 6 * scale, y);
+      }
+      plot.ctx.restore();
     }
 
     moved(plot) {
@@ -219,7 +267,9 @@
     }
     selected(plot) {
       if (!this.shared || plot.select.width < 4) return;
-      const range = [plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x")];
+      const range = [plot.select.left, plot.select.left + plot.select.width].map(place =>
+        GF.axis.from(plot.posToVal(place, "x")),
+      );
       plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
       if (range[1] - range[0] >= 1) GF.setRange(range, this);
     }
@@ -231,7 +281,7 @@
         this.read(null);
         return;
       }
-      this.plot.setCursor({ left: this.plot.valToPos(step, "x"), top: 10 }, false);
+      this.plot.setCursor({ left: this.plot.valToPos(GF.axis.to(step), "x"), top: 10 }, false);
       this.read(this.plot.cursor.idx);
     }
 
@@ -240,7 +290,9 @@
         format = spec.format || GF.number;
       const idle = idx === null || idx === undefined,
         at = idle ? (spec.quiet ? -1 : spec.x.length - 1) : idx; // at rest: the last value
-      const keys = spec.lines.map(line => {
+      const keys = spec.lines
+        .filter(line => !line.faint)
+        .map(line => {
         const dash = GF.h("span", { class: "dash" });
         dash.style.borderColor = `var(--${line.colour})`;
         dash.style.borderTopStyle = line.dash ? "dashed" : line.points === "only" ? "dotted" : "solid";
@@ -261,17 +313,22 @@
           GF.h("span", { class: "read" }, text),
         );
       });
-      const where = idle ? "" : spec.where ? spec.where(at) : `step ${GF.count(spec.x[at])}`;
+      const where = idle ? "" : spec.where ? spec.where(at) : GF.stepText(spec.x[at]);
+      const here =
+        idle || !this.shared || spec.ownAxis || spec.where
+          ? []
+          : GF.marksAt(at ? spec.x[at - 1] + 1 : spec.x[at], spec.x[at]).slice(0, 2);
       GF.fill(
         this.caption,
         GF.h("span", { class: "title" }, this.title),
         ...keys,
         where ? GF.h("span", {}, where) : null,
+        ...here.map(mark => GF.h("span", {}, ...GF.prose(mark.text))),
         ...(spec.notes || []),
       );
     }
     describe() {
-      const parts = this.spec.lines.map(line => {
+      const parts = this.spec.lines.filter(line => !line.faint).map(line => {
         const finite = Array.from(line.values).filter(value => value !== null && Number.isFinite(value));
         return finite.length
           ? `${line.label || this.title}: from ${GF.number(finite.reduce((a, b) => Math.min(a, b)))} to ${GF.number(finite.reduce((a, b) => Math.max(a, b)))}, last ${GF.number(finite[finite.length - 1])}`
@@ -296,9 +353,14 @@
     }
   }
 
+  // A step, with its epoch or time where the axis shows that.
+  GF.stepText = step =>
+    `step ${GF.count(step)}${GF.axis.kind === "step" ? "" : `, ${GF.axis.kind} ${GF.axis.format(GF.axis.to(step))}`}`;
+
   GF.Chart = Chart;
   GF.charts = charts;
   GF.on("theme", () => charts.forEach(chart => chart.restyle()));
+  GF.on("axis", () => charts.forEach(chart => chart.shared && chart.spec && chart.set(chart.spec)));
   GF.on("range", () =>
     charts.forEach(chart => {
       if (chart.shared) chart.rescale();

@@ -90,18 +90,13 @@
 
   const remember = id => {
     try {
-      history.replaceState(null, "", `${location.pathname}${location.search}#run=${encodeURIComponent(id)}`);
+      if (asked() !== id)
+        history.replaceState(null, "", `${location.pathname}${location.search}#run=${encodeURIComponent(id)}`);
     } catch (_) {
       /* the address stays as it is */
     }
   };
-  const asked = () => {
-    try {
-      return decodeURIComponent(/^#run=(.*)$/.exec(location.hash)[1]);
-    } catch (_) {
-      return null;
-    }
-  };
+  const asked = () => GF.askedPlace().get("run");
   // The address names the run, so a link to a section scrolls there and leaves the address alone.
   document.querySelectorAll(".sections a, .skip").forEach(link =>
     link.addEventListener("click", event => {

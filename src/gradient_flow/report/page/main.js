@@ -6,9 +6,11 @@
     for (const part of [
       GF.showSummary,
       GF.showMap,
+      GF.showModel,
       GF.showTable,
       GF.showLayer,
       GF.showOverTime,
+      GF.showInside,
       GF.showDepth,
       GF.showUpdates,
       GF.showEvents,
@@ -19,6 +21,7 @@
       GF.charts.forEach(chart => {
         if (chart.shared) chart.rescale();
       });
+    GF.goToPlace();
     document.documentElement.dataset.ready = "yes";
   };
 

@@ -143,7 +143,7 @@
     [view.x0, view.x1] = GF.state.range || GF.whole(GF.state.data);
     const lanes = GF.lanesOf(data),
       scale = devicePixelRatio || 1;
-    map.layout = GF.mapLayout(frame.clientWidth, view, lanes, GF.labelWidth(canvas.getContext("2d"), map.list));
+    map.layout = GF.mapLayout(frame.clientWidth, view, lanes, GF.labelWidth(canvas.getContext("2d"), map.list), frame.getBoundingClientRect().top + scrollY);
     const w = Math.round(map.layout.width * scale),
       h = Math.round(map.layout.height * scale);
     if (canvas.width !== w || canvas.height !== h) {
@@ -233,7 +233,7 @@
       GF.setRange(null, "map");
       draw(true);
       const at = map.list.findIndex(entry => entry.leaf && entry.tensors[0] === mark.row);
-      if (at >= 0) map.point(at, GF.columnAt(layersNow(), mark.first === null ? view.x0 : mark.first), true);
+      if (at >= 0 && !mark.quiet) map.point(at, GF.columnAt(layersNow(), mark.first === null ? view.x0 : mark.first), true);
     }
     map.redraw();
   });

@@ -12,10 +12,12 @@
       ["skipped", "skipped", "skip"],
     ].filter(([key]) => (data.series[key] || []).some(count => count > 0));
 
-  const FONT = "11.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
+  const FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace",
+    LETTERS = 11.5,
+    SMALLEST = 9; // pixels: names of narrow rows are smaller, down to what can be read
   GF.labelWidth = (context, list) => {
     // what the longest name needs: letters of this font are all as wide as each other
-    context.font = FONT;
+    context.font = `${LETTERS}px ${FONT}`;
     return (
       20 +
       context.measureText("0").width *
@@ -26,11 +28,12 @@
     );
   };
 
-  GF.mapLayout = (width, view, lanes, wanted) => {
+  GF.mapLayout = (width, view, lanes, wanted, above) => {
     const gutter = Math.round(Math.max(64, Math.min(280, Math.max(92, width * 0.28), wanted)));
     const top = lanes.length ? lanes.length * (LANE + LANE_GAP) + 5 : 2;
     const rows = view.y1 - view.y0;
-    const room = Math.max(220, Math.min(innerHeight * 0.6, 540));
+    // All of it on the first screen, where that has the room.
+    const room = Math.max(220, Math.min(innerHeight - above - top - AXIS - 44, 560));
     const plot = Math.round(Math.max(40, Math.min(room, rows * 20)));
     return {
       width,
@@ -161,10 +164,10 @@
   };
 
   GF.paintLabels = (context, layout, view, list, severityOf) => {
-    context.font = FONT;
+    context.font = `${Math.max(SMALLEST, Math.min(LETTERS, layout.rowHeight))}px ${FONT}`;
     context.textBaseline = "middle";
     context.textAlign = "left";
-    const every = Math.max(1, Math.ceil(11 / layout.rowHeight));
+    const every = Math.max(1, Math.ceil((SMALLEST - 0.2) / layout.rowHeight));
     const ink = GF.colour("ink"),
       soft = GF.colour("soft");
     for (let r = Math.ceil(view.y0 / every) * every; r < view.y1; r += every) {

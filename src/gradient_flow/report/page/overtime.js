@@ -24,14 +24,53 @@
     return low > 0 && high > 0 ? Math.log10(high / low) : 0;
   };
 
-  GF.badMarks = () => {
-    const { nonfinite = [], first, step } = GF.state.data.series;
-    return nonfinite.flatMap((count, i) => (count > 0 ? [{ from: first[i], to: step[i] + 1, colour: "bad" }] : []));
+  // Scale and smoothing that the reader chose, for all curves over time.
+  const chosen = { scale: "auto", smooth: 0 };
+  GF.scaleOf = automatic => (chosen.scale === "auto" ? automatic : chosen.scale === "log");
+  // An exponential mean, corrected for its start; gaps stay gaps. What was recorded stays behind it, faint.
+  const smoothed = (values, weight) => {
+    let mean = 0,
+      total = 0;
+    return values.map(value => {
+      if (value === null || !Number.isFinite(value)) return null;
+      mean = weight * mean + (1 - weight) * value;
+      total = weight * total + (1 - weight);
+      return mean / total;
+    });
   };
-  const stepMarks = () => [
-    ...GF.badMarks(),
-    ...(GF.state.mark === null ? [] : [{ at: GF.state.mark, colour: "soft" }]),
-  ];
+  GF.smoothLines = lines =>
+    chosen.smooth
+      ? lines.flatMap(line =>
+          line.dash
+            ? [line]
+            : [
+                { ...line, faint: true, width: 1 },
+                { ...line, low: null, values: smoothed(line.values, chosen.smooth), spanGaps: line.spanGaps },
+              ],
+        )
+      : lines;
+  for (const [id, name, read] of [
+    ["time-scale", "scale", String],
+    ["time-smooth", "smooth", Number],
+  ])
+    GF.el(id).addEventListener("change", event => {
+      chosen[name] = read(event.target.value);
+      GF.tell("curves");
+    });
+  GF.el("time-x").addEventListener("change", event => GF.axis.choose(event.target.value));
+  GF.on("curves", () => {
+    if (GF.state.data) draw(GF.state.data);
+  });
+  const offerAxes = data => {
+    const kinds = GF.axis.kinds(data);
+    GF.axis.renew(data);
+    if (!GF.changed(GF.el("time-x"), kinds)) return;
+    GF.fill(
+      GF.el("time-x"),
+      kinds.map(kind => GF.h("option", { value: kind }, kind)),
+    );
+    GF.el("time-x").value = GF.axis.kind;
+  };
 
   const place = (key, title, spec, order) => {
     if (!charts.has(key)) charts.set(key, new GF.Chart(title, { height: key === "norm" ? 230 : 150 }));
@@ -47,7 +86,7 @@
       x = series.step,
       kept = new Set();
     let order = 0;
-    const put = (key, title, list, log) => {
+    const put = (key, title, list, log, yLabel) => {
       const shown = list.filter(Boolean);
       if (!shown.length || !x.length) return;
       kept.add(key);
@@ -56,10 +95,9 @@
         title,
         {
           x,
-          lines: shown,
-          log: log === undefined ? spread(shown.flatMap(line => line.values)) > 1.5 : log,
-          marks: stepMarks,
-          notes: key === "norm" && (series.nonfinite || []).some(count => count > 0) ? [badKey()] : [],
+          lines: key === "lr" ? shown : GF.smoothLines(shown),
+          yLabel: yLabel || title.toLowerCase(),
+          log: GF.scaleOf(log === undefined ? spread(shown.flatMap(line => line.values)) > 1.5 : log),
         },
         order++,
       );
@@ -73,6 +111,7 @@
         lineOf(lines, "clip_threshold", "clip threshold", "clip", { dash: [6, 4] }),
       ],
       true,
+      "norm (L2)",
     );
     put("loss", "Loss", [lineOf(lines, "loss", "", "ink", {})]);
     put(
@@ -80,7 +119,7 @@
       "Learning rate",
       Object.keys(lines)
         .filter(isRate)
-        .slice(0, 6)
+        .slice(0, 8)
         .map((name, i, all) =>
           lineOf(lines, name, all.length > 1 ? `group ${name.replace(/\D+/g, "") || 0}` : "", `run${i}`, {}),
         ),
@@ -94,12 +133,6 @@
       }
     GF.el("time-charts").hidden = !kept.size;
   };
-  const badKey = () => {
-    const box = GF.h("span", { class: "swatch" });
-    box.style.background = "var(--bad)";
-    return GF.h("span", { class: "key" }, box, "step with NaN or Inf");
-  };
-
   const offerMore = data => {
     const others = Object.keys(data.series.lines).filter(
       name => !USUAL.has(name) && !isRate(name) && has(data.series.lines[name]),
@@ -190,7 +223,9 @@
 
   const emptyNote = GF.h("p", { class: "empty" }, "Nothing to draw yet: the curves begin with the first recorded step.");
   GF.showOverTime = data => {
+    offerAxes(data);
     offerMore(data);
+    GF.showMarks(data);
     draw(data);
     const none = !data.series.step.length;
     if (none && !emptyNote.parentNode) details.before(emptyNote);
@@ -203,4 +238,5 @@
       if (chart.plot) chart.plot.redraw(false);
     }),
   );
+  GF.chartOf = key => charts.get(key);
 }

@@ -3,9 +3,10 @@
   const FITS = 60,
     FEW = 12,
     MOST = 300; // rows that can be read at once; that tell too little; that can still be told apart
+  const isBlock = node => /^\d+(\.|$)/.test(node.label); // one of many alike, in a list of modules
 
   // A tree of modules: {label, path, tensors: [row], children}. A module with a single child is drawn together with it.
-  const treeOf = names => {
+  GF.treeOf = names => {
     const root = { label: "", path: "", tensors: [], children: new Map() };
     names.forEach((name, row) => {
       const parts = name.split(".");
@@ -42,7 +43,9 @@
     for (;;) {
       const groups = level.filter(node => node.children.length);
       const further = groups.reduce((sum, node) => sum + node.children.length, 0);
-      if (!groups.length || count + further > (count < FEW ? MOST : FITS)) return;
+      // Too few rows say nothing: up to a row per block everything is unfolded, however many blocks there are.
+      const toBlocks = groups.some(node => node.children.some(isBlock)) && !level.some(isBlock);
+      if (!groups.length || (!toBlocks && count + further > (count < FEW ? MOST : FITS))) return;
       groups.forEach(node => rows.open.add(node.path));
       count += further;
       level = groups.flatMap(node => node.children);
@@ -72,7 +75,7 @@
       rows.names.some((name, i) => name !== layers.names[i])
     ) {
       rows.names = layers.names;
-      rows.tree = treeOf(layers.names);
+      rows.tree = GF.treeOf(layers.names);
       rows.grouped = rows.chosen === null ? layers.names.length > FITS : rows.chosen;
       unfoldWhatFits();
     }

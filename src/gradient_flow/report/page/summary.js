@@ -1,6 +1,6 @@
 // The head of the page: which run, how it went in a sentence, and what is wrong with it.
 {
-  const OPEN_AT_ONCE = 3;
+  const OPEN_AT_ONCE = 1;
 
   GF.badge = level =>
     GF.h(
@@ -25,20 +25,50 @@
   };
 
   // Where a NaN was made is code, and a number in it stays as it was written.
-  const CODE = new Set(["operation", "line", "code", "function"]);
-  const shown = (name, value) =>
-    CODE.has(name) && typeof value === "string" ? GF.h("code", {}, value) : GF.value(value);
-
-  const evidence = issue =>
-    issue.evidence && issue.evidence.length
+  const CODE = new Set(["Operation", "Line", "Code", "Function"]);
+  const phrases = issue =>
+    issue.evidence.length
       ? GF.h(
           "dl",
           { class: "evidence" },
-          issue.evidence.map(([name, value]) =>
-            GF.h("div", {}, GF.h("dt", {}, String(name).replaceAll("_", " ")), GF.h("dd", {}, shown(name, value))),
+          issue.evidence.map(([name, text]) =>
+            GF.h("div", {}, GF.h("dt", {}, name), GF.h("dd", {}, CODE.has(name) ? GF.h("code", {}, text) : GF.prose(text))),
           ),
         )
       : null;
+
+  // Many numbers as bars, from the left or to both sides of zero; on a log scale where they span decades.
+  const bars = chart => {
+    const known = chart.values.map(value => (value === null ? NaN : chart.log ? Math.log10(value) : value)),
+      finite = known.filter(Number.isFinite);
+    const low = chart.log ? Math.min(...finite) - 0.3 : Math.min(0, ...finite),
+      high = Math.max(chart.log ? -Infinity : 0, ...finite),
+      unit = 100 / (high - low || 1);
+    const zero = chart.log ? 0 : -low * unit;
+    return GF.h(
+      "figure",
+      { class: "bars" },
+      GF.h("figcaption", {}, chart.title + (chart.log ? ", log scale" : "")),
+      GF.h(
+        "ul",
+        {},
+        chart.values.map((_, i) => {
+          const bar = GF.h("span", { class: "bar" }),
+            end = Number.isFinite(known[i]) ? (known[i] - low) * unit : zero;
+          bar.style.left = `${Math.min(zero, end)}%`;
+          bar.style.width = `${Math.abs(end - zero)}%`;
+          return GF.h(
+            "li",
+            {},
+            GF.h("span", { class: "name", title: chart.labels[i] }, chart.labels[i]),
+            GF.h("span", { class: "track" }, bar),
+            GF.h("span", { class: "amount" }, chart.texts[i]),
+          );
+        }),
+      ),
+      chart.left_out ? GF.h("p", { class: "hint" }, `and ${chart.left_out} more`) : null,
+    );
+  };
 
   const advice = issue =>
     issue.advice && issue.advice.length
@@ -59,43 +89,60 @@
         ]
       : [];
 
-  const more = issue => [
-    issue.cause ? GF.h("p", { class: "cause" }, GF.prose(`Likely cause: ${issue.cause}`)) : null,
-    ...advice(issue),
-    issue.evidence && issue.evidence.length ? GF.h("h3", {}, "Evidence") : null,
-    evidence(issue),
-    issue.consequences && issue.consequences.length
+  const shownBy = issue => [
+    ...(issue.evidence.length || issue.charts.length ? [GF.h("h3", {}, "Evidence")] : []),
+    phrases(issue),
+    ...issue.charts.map(bars),
+  ];
+  const follows = issue =>
+    issue.consequences.length
       ? GF.h(
           "p",
           { class: "cause" },
-          `Follows from it: ${issue.consequences.slice(0, 4).join("; ")}${issue.consequences.length > 4 ? ` and ${issue.consequences.length - 4} more` : ""}.`,
+          "Follows from it: ",
+          ...GF.prose(issue.consequences.slice(0, 4).map(text => text.replace(/\.$/, "")).join("; ")),
+          `${issue.consequences.length > 4 ? ` and ${issue.consequences.length - 4} more` : ""}.`,
         )
-      : null,
+      : null;
+  const more = issue => [
+    issue.cause ? GF.h("p", { class: "cause" }, GF.prose(`Likely cause: ${issue.cause}`)) : null,
+    ...advice(issue),
+    ...shownBy(issue),
+    follows(issue),
     issue.rule_url && /^https:\/\//.test(issue.rule_url)
       ? GF.h("p", {}, GF.h("a", { href: issue.rule_url, rel: "noopener noreferrer" }, "About this rule"))
       : null,
   ];
 
-  const issueCard = (issue, position) => {
-    const level = issue.severity.toLowerCase();
+  const link = (issue, what, text, go) =>
+    GF.h("button", { type: "button", class: "link jump", "data-issue": issue.id, "data-to": what, onclick: () => go(issue) }, text);
+  // The page's headline is the first issue: its card does not say it again.
+  const issueCard = (issue, position, { headline }) => {
+    const level = issue.severity.toLowerCase(),
+      said = position === 0 && headline;
     const since =
       issue.first_step === null || issue.first_step === undefined
         ? null
         : GF.h("span", { class: "count" }, `since step ${GF.count(issue.first_step)}`);
-    const head = GF.h(
-      "button",
-      { type: "button", class: "go", "data-issue": issue.id, onclick: () => GF.jump(issue) },
-      GF.badge(level),
-      GF.h("span", { class: "what" }, GF.prose(issue.title)),
-      since,
-      GF.h("span", { class: "jump" }, "Show the place"),
-    );
     return GF.h(
       "article",
-      { class: "issue", "data-level": level },
-      head,
-      issue.text ? GF.h("p", {}, GF.sentence(issue.text)) : null,
-      GF.h("details", { open: position < OPEN_AT_ONCE }, GF.h("summary", {}, "Advice and evidence"), more(issue)),
+      { class: "issue", "data-level": level, "aria-label": issue.title },
+      GF.h(
+        "div",
+        { class: "head" },
+        GF.badge(level),
+        GF.h("h3", { class: said ? "what unseen" : "what" }, GF.prose(issue.title)),
+        since,
+        link(issue, "curve", "Show on curve", GF.showOnCurve),
+        link(issue, "map", "Show on map", GF.jump),
+      ),
+      issue.text && !said ? GF.h("p", {}, GF.sentence(issue.text)) : null,
+      GF.h(
+        "details",
+        { open: position < OPEN_AT_ONCE },
+        GF.h("summary", {}, "Cause, advice, evidence"),
+        more(issue),
+      ),
     );
   };
 
@@ -115,7 +162,7 @@
     status.hidden = false;
     status.textContent = data.run.status;
     const title = GF.el("verdict-title");
-    const [, head, rest] = /^(.{12,160}?[:.!])\s+(.+)$/s.exec(data.verdict.sentence) || [
+    const [, head, rest] = /^(.{7,160}?[:.!])\s+(.+)$/s.exec(data.verdict.sentence) || [
       null,
       data.verdict.sentence,
       "",
@@ -135,32 +182,84 @@
       list = GF.el("issues");
     if (GF.changed(list, [issues, data.run.recorded_steps === 0])) {
       const opened = new Map(
-        [...list.querySelectorAll(".go")].map(head => [
-          head.textContent,
-          head.parentNode.querySelector("details").open,
+        [...list.querySelectorAll(".issue")].map(card => [
+          card.getAttribute("aria-label"),
+          card.querySelector("details").open,
         ]),
       );
-      GF.fill(list, issues.length ? issues.map(issueCard) : [GF.h("p", { class: "empty" }, nothingWrong(data))]);
-      list.querySelectorAll(".go").forEach(head => {
-        if (opened.has(head.textContent)) head.parentNode.querySelector("details").open = opened.get(head.textContent);
+      const headline = data.verdict.sentence.includes(issues.length ? issues[0].text : "");
+      GF.fill(
+        list,
+        issues.length
+          ? issues.map((issue, position) => issueCard(issue, position, { headline }))
+          : [GF.h("p", { class: "empty" }, nothingWrong(data))],
+      );
+      list.querySelectorAll(".issue").forEach(card => {
+        const name = card.getAttribute("aria-label");
+        if (opened.has(name)) card.querySelector("details").open = opened.get(name);
       });
     }
     GF.el("made").textContent =
       `gradient-flow ${data.package}${GF.state.runId === null ? ". This file is self-contained: it loads nothing from the network." : ""}`;
   };
 
+  const stepOf = issue => (issue.first_step === null || issue.first_step === undefined ? null : issue.first_step);
+  const placeOf = issue => {
+    const { layers } = GF.state.data,
+      rows = GF.rowsOfIssue(issue),
+      exact = layers.index.get(issue.layer);
+    return { rows, row: exact !== undefined ? exact : rows[0] };
+  };
+
   // To the place of an issue: the map scrolls into view with the rows and steps outlined, the layer opens at its
   // first step.
   GF.jump = issue => {
     const data = GF.state.data,
-      rows = GF.rowsOfIssue(issue);
-    const step = issue.first_step === null || issue.first_step === undefined ? null : issue.first_step;
-    const exact = data.layers.index.get(issue.layer);
-    const row = exact !== undefined ? exact : rows[0];
+      { rows, row } = placeOf(issue),
+      step = stepOf(issue);
     GF.tell("highlight", { rows, row, first: step, last: issue.last_step, level: issue.severity.toLowerCase() });
     if (row !== undefined) GF.selectLayer(data.layers.names[row], step);
+    else if (step !== null) {
+      GF.state.mark = step; // an issue of the whole model: the column of its step
+      GF.tell("layer");
+    }
     if (step !== null) GF.tell("step", step);
     GF.scrollTo(GF.el(data.layers.rows ? "map" : "time"));
     if (data.layers.rows) GF.el("map-canvas").focus({ preventScroll: true });
+  };
+
+  // To the curve that shows it: the norm around a spike, the profile over depth, a curve of the looks.
+  const AROUND = 40; // steps on each side of a spike or a first NaN
+  GF.showOnCurve = issue => {
+    const data = GF.state.data,
+      { row } = placeOf(issue),
+      step = stepOf(issue);
+    if (row !== undefined) GF.selectLayer(data.layers.names[row], step);
+    else {
+      GF.state.mark = step;
+      GF.tell("layer");
+    }
+    if (step !== null) GF.tell("step", step);
+    const known = {
+      depth: () => (data.layers.columns ? GF.el("depth") : null),
+      updates: () => (GF.el("updates-body").hidden ? null : GF.el("updates")),
+      norm: () => (GF.chartOf("norm") || {}).figure,
+      loss: () => (GF.chartOf("loss") || {}).figure,
+    };
+    const inside = key => (GF.insideChart(key) || {}).figure;
+    const target =
+      (known[issue.curve] ? known[issue.curve]() : inside(issue.curve)) ||
+      (row !== undefined ? GF.el("layer") : null) ||
+      known.norm() ||
+      GF.el("time");
+    if (issue.curve === "norm" && step !== null) {
+      const [first, last] = GF.whole(data);
+      if (last - first > 4 * AROUND) GF.setRange([Math.max(first, step - AROUND), Math.min(last, step + AROUND)], null);
+    }
+    GF.scrollTo(target);
+    target.classList.add("found");
+    setTimeout(() => target.classList.remove("found"), 2500);
+    target.setAttribute("tabindex", "-1");
+    target.focus({ preventScroll: true });
   };
 }

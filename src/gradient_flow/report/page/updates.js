@@ -79,6 +79,11 @@
     ];
   };
 
+  const healthyKey = () => {
+    const box = GF.h("span", { class: "swatch" });
+    box.style.background = GF.tinted("healthy", 0.3);
+    return GF.h("span", { class: "key" }, box, "healthy band");
+  };
   const draw = () => {
     const { layers } = GF.state.data,
       rows = counted(layers),
@@ -88,7 +93,7 @@
       chart = new GF.Chart("Update ratio", { height: 230 });
       GF.el("updates-chart").append(chart.figure);
     }
-    const all = { label: "all weights", colour: "run5", values: high, low, width: 0.6 };
+    const all = { label: "all weights", colour: "run7", values: high, low, width: 0.6 };
     const lines = [all, { label: "median", colour: "ink", values: middle }];
     if (own !== undefined)
       lines.push({
@@ -108,6 +113,8 @@
       x: layers.step,
       lines,
       log: true,
+      yLabel: "‖ΔW‖ / ‖W‖",
+      notes: [healthyKey()],
       yRange: [10 ** Math.floor(ends[0] + 1e-9), 10 ** Math.ceil(ends[1] - 1e-9)],
       zones: GF.healthyBand,
     });

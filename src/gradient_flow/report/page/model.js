@@ -1,0 +1,75 @@
+// The model as a tree of modules, coloured by health, folded by block; a click leads to the layer.
+{
+  const WORDS = { critical: "critical", high: "high", medium: "medium", low: "remark" };
+
+  const worstOf = node => {
+    let worst = null;
+    for (const row of node.tensors) {
+      const level = GF.map.severities.get(row);
+      if (level && (worst === null || GF.LEVELS.indexOf(level) > GF.LEVELS.indexOf(worst))) worst = level;
+    }
+    return worst;
+  };
+  const dot = level => GF.h("span", { class: "health", "data-level": level || "healthy", "aria-hidden": "true" });
+  const facts = (node, level) => {
+    const { layers } = GF.state.data,
+      frozen = node.tensors.every(row => (layers.frozen || [])[row]);
+    return GF.h(
+      "span",
+      { class: "count" },
+      [
+        node.children.length ? GF.plural(node.tensors.length, "tensor") : ((layers.shapes || [])[node.tensors[0]] || []).join(" × "),
+        frozen ? "frozen" : level ? WORDS[level] : null,
+      ]
+        .filter(Boolean)
+        .join(", "),
+    );
+  };
+  const show = row => {
+    GF.selectLayer(GF.state.data.layers.names[row], null);
+    GF.scrollTo(GF.el("layer"));
+  };
+
+  const leaf = node =>
+    GF.h(
+      "li",
+      {},
+      dot(worstOf(node)),
+      GF.h("button", { type: "button", class: "link name", onclick: () => show(node.tensors[0]) }, node.label),
+      " ",
+      facts(node, worstOf(node)),
+    );
+  const branch = (node, open) => {
+    const list = GF.h("ul", {}),
+      level = worstOf(node);
+    const fill = () => {
+      if (!list.childNodes.length) GF.fill(list, node.children.map(child => (child.children.length ? branch(child, false) : leaf(child))));
+    };
+    const details = GF.h(
+      "details",
+      { open },
+      GF.h("summary", {}, dot(level), GF.h("span", { class: "name" }, node.label), " ", facts(node, level)),
+      list,
+    );
+    details.addEventListener("toggle", () => details.open && fill());
+    if (open) fill();
+    return GF.h("li", {}, details);
+  };
+
+  GF.showModel = data => {
+    const { layers } = data,
+      empty = !layers.rows || !layers.columns;
+    GF.el("model").hidden = empty;
+    if (empty) return;
+    const health = [...GF.map.severities];
+    if (!GF.changed(GF.el("model-tree"), [layers.names, health])) return;
+    const tree = GF.treeOf(layers.names);
+    // Blocks side by side are the first level worth seeing: open a lone branch, and those with few children.
+    const nodes = tree.children.map(node => (node.children.length ? branch(node, tree.children.length <= 4) : leaf(node)));
+    GF.fill(GF.el("model-tree"), nodes);
+    const sick = new Set(health.filter(([, level]) => level !== "low").map(([row]) => row)).size;
+    GF.el("model-count").textContent = sick
+      ? `${GF.plural(sick, "tensor")} of ${GF.count(layers.rows)} in an issue.`
+      : `No issue in any of ${GF.plural(layers.rows, "tensor")}.`;
+  };
+}
