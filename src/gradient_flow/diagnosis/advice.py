@@ -74,9 +74,14 @@ def learning_rate_up_to(rate: float | None, ratio: float) -> str:
     )
 
 
-def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
+def clip_limit(norms: Sequence[float], share: float) -> float:
     """A limit on the norm that touches the given share of the steps that were seen."""
-    limit = float(np.percentile(norms, 100 * (1 - share)))
+    return float(np.percentile(norms, 100 * (1 - share)))
+
+
+def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
+    """Where to clip, so that the given share of the steps is touched."""
+    limit = clip_limit(norms, share)
     if limit > _HIGHEST_LIMIT:
         return (
             f"Clip the norm at its usual level, but first bring that level ({plain(float(np.median(norms)), 2)}) "
