@@ -24,6 +24,7 @@ ROOMS = (
     "flow",
     "analysis",
     "training",
+    "cures",
     "report",
     "faces",
     "integrations",

@@ -66,6 +66,8 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
         if issues:
             out.print()
             out.print(issues_text(issues, out.width))
+            out.print()
+            out.print(f"Which fix helps? gradient-flow cure {target}", soft_wrap=True)
         if statistics is not None:
             out.print()
             out.print(str(statistics))

@@ -24,7 +24,14 @@ def seed_all(seed: int) -> None:
     """All generators that a step may draw from. Their states are kept by whoever calls this."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # the global generator is the one that steps draw from
-    torch.manual_seed(seed)
+    # Not `torch.manual_seed`: on a device that nobody uses yet it leaves a note that would seed it later on.
+    torch.default_generator.manual_seed(seed)
+    for name in ("cuda", "xpu"):
+        device = getattr(torch, name, None)
+        if device is not None and device.is_initialized():
+            device.manual_seed_all(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
 
 
 class KeptBatches:
@@ -65,8 +72,9 @@ class KeptBatches:
         self._last = self._state.values()
         try:
             # A loss that differs from itself draws numbers of its own, or counts its calls: no replay is the same.
-            return all(one != again or _same(one, self._checked(model, at, seed)[0])
-                       for at, (one, again) in enumerate(losses))
+            return all(
+                one != again or _same(one, self._checked(model, at, seed)[0]) for at, (one, again) in enumerate(losses)
+            )
         finally:
             self.put_back()
 

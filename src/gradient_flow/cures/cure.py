@@ -17,7 +17,7 @@ from gradient_flow.capture.losses import unheard
 from gradient_flow.capture.random_state import RandomState
 from gradient_flow.cures.arms import run_arm
 from gradient_flow.cures.batches import KeptBatches
-from gradient_flow.cures.patient import Patient, default_optimizer
+from gradient_flow.cures.patient import Patient, default_optimizer, unwatched
 from gradient_flow.cures.protocol import (
     CONFIRMED,
     EXAMINED,
@@ -85,7 +85,13 @@ def cure(
     started = time.perf_counter()
     random_state = RandomState.capture()
     try:
-        with uncompiled(model) as plain, unheard(), torch.inference_mode(False), torch.enable_grad():
+        with (
+            uncompiled(model) as plain,
+            unheard(),
+            unwatched(plain),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
             return _cure(plain, input_fn, loss_fn, optimizer, steps, budget, fresh, seed, progress, started)
     finally:
         random_state.restore()
@@ -127,6 +133,7 @@ def _cure(
         trials=trials,
         best=best,
         issues=measured_advice(patient.issues, trials, best),
+        textbook=patient.issues,
         steps=patient.steps,
         batches=kept.calls,
         first_loss=work.first_loss,

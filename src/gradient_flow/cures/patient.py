@@ -17,6 +17,7 @@ from torch.nn.utils import parametrize
 from gradient_flow.analysis.recording import analysis_run
 from gradient_flow.analysis.steps import run_steps
 from gradient_flow.capture.model_state import left_as_found
+from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.cures.batches import KeptBatches, buffers_kept, seed_all
 from gradient_flow.cures.registry import do
 from gradient_flow.diagnosis.issue import Issue
@@ -82,7 +83,9 @@ class Patient:
             mean = float(torch.stack([loss.detach().double().cpu() for loss in losses]).mean())
         return mean if math.isfinite(mean) else math.inf
 
-    def examine(self, optimizer: torch.optim.Optimizer, steps: int) -> tuple[list[Issue], AnalysisRecord, dict[str, Any]]:
+    def examine(
+        self, optimizer: torch.optim.Optimizer, steps: int
+    ) -> tuple[list[Issue], AnalysisRecord, dict[str, Any]]:
         """Issues of the model as it stands, from a few steps of the optimizer; what they rest on."""
         order = iter(self.training * (1 + steps // len(self.training)))
         seed_all(self.seed)
@@ -150,7 +153,10 @@ def untouchable(model: nn.Module) -> Tensors:
         lora = lora or any("lora" in name.lower() for name in module._parameters)
         computed = parametrize.is_parametrized(module) or hasattr(module, "weight_g")
         # Also a weight that is no parameter any more: reading it gives a tensor that is computed anew.
-        for tensor in (*module._parameters.values(), *([module.weight] if computed and hasattr(module, "weight") else [])):
+        for tensor in (
+            *module._parameters.values(),
+            *([module.weight] if computed and hasattr(module, "weight") else []),
+        ):
             if tensor is None:
                 continue
             tied = (id(tensor), path) not in seen and any(key[0] == id(tensor) for key in seen)
@@ -167,7 +173,9 @@ def _probe_for(model: nn.Module) -> tuple[str, Callable[[nn.Module], Probe] | No
 
     if any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()):
         return "recurrent", RecurrentProbe
-    attends = any("att" in path.lower() or isinstance(module, nn.MultiheadAttention) for path, module in model.named_modules())
+    attends = any(
+        "att" in path.lower() or isinstance(module, nn.MultiheadAttention) for path, module in model.named_modules()
+    )
     return ("attention", AttentionProbe) if attends else ("", None)
 
 
@@ -198,6 +206,17 @@ def hooks_kept(model: nn.Module) -> Iterator[None]:
             if held.keys() != before.keys():
                 held.clear()
                 held.update(before)
+
+
+@contextmanager
+def unwatched(model: nn.Module) -> Iterator[None]:
+    """A look that is due in the training keeps its hooks on the model: they must not see what is done in here."""
+    with hooks_kept(model):
+        for module in model.modules():
+            for held in (vars(module).get(name) for name in _HOOKS[:1] + _HOOKS[3:4]):
+                for key in [key for key, hook in (held or {}).items() if isinstance(hook, ModuleHook)]:
+                    del held[key]
+        yield
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from gradient_flow.errors import GradientFlowError
 
 REPEATS: Final = 4
 """Arms without treatment: enough for a range, and cheap beside the others."""
-RUNGS: Final = (8, 3, 1)
+RUNGS: Final = (4, 2, 1)
 """Length of each rung, as a full trial divided by this."""
 KEPT: Final = (8, 3)
 """Treatments that go on to the second and third rung."""
@@ -126,7 +126,9 @@ def planned(patient: Patient) -> list[Treatment]:
         wanted
         for issue in patient.issues
         for advice in issue.advice
-        if (wanted := treatment_of(advice)) is not None and can_be_done(wanted, fresh=patient.fresh)
+        if (wanted := treatment_of(advice)) is not None
+        and not wanted.is_open  # a proposal has its numbers
+        and can_be_done(wanted, fresh=patient.fresh)
     ]
     found: list[Treatment] = []
     for treatment in (*advised, *proposals(patient)):

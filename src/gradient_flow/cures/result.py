@@ -113,7 +113,9 @@ class Trial:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for strict JSON: what is not finite is None."""
         untreated = self.untreated
-        noise = None if untreated is None else {"loss": untreated.loss, "low": untreated.band[0], "high": untreated.band[1]}
+        noise = (
+            None if untreated is None else {"loss": untreated.loss, "low": untreated.band[0], "high": untreated.band[1]}
+        )
         return dict(
             to_json(
                 {
@@ -143,6 +145,8 @@ class Cure:
     best: Trial | None
     issues: Sequence[Issue]
     """What was found before any treatment; advice is sorted by what was measured."""
+    textbook: Sequence[Issue] = ()
+    """The same with advice as it was before."""
     steps: int
     """Length of a full trial."""
     batches: int
@@ -183,7 +187,9 @@ class Cure:
         rows.insert(0, ("outcome", "treatment", "held-out loss", "issue", "steps"))
         widths = [max(len(row[at]) for row in rows) for at in range(5)]
         lines.append("")
-        lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
         if self.best is not None:
             lines += ["", "In your script:", *(f"    {line}" for line in self.best.code.splitlines())]
         lines += [f"Note: {note}" for note in self.notes]
@@ -249,9 +255,7 @@ _ORDER: Final = {BETTER: 0, SLOWER: 1, SAME: 2, DROPPED: 3, WORSE: 4, NO_EFFECT:
 def sorted_trials(trials: Sequence[Trial], best: Trial | None) -> list[Trial]:
     """The best first, then by outcome and loss."""
     last = math.inf
-    return sorted(
-        trials, key=lambda t: (t is not best, _ORDER[t.outcome], -t.steps, t.loss if t.losses else last)
-    )
+    return sorted(trials, key=lambda t: (t is not best, _ORDER[t.outcome], -t.steps, t.loss if t.losses else last))
 
 
 def measured_advice(issues: Sequence[Issue], trials: Sequence[Trial], best: Trial | None) -> list[Issue]:
@@ -272,7 +276,7 @@ def measured_advice(issues: Sequence[Issue], trials: Sequence[Trial], best: Tria
 
 def _ranked(advice: str, trials: Sequence[Trial]) -> tuple[float, Trial | None, str]:
     wanted = treatment_of(advice)
-    trial = next((each for each in trials if wanted is not None and each.treatment == wanted), None)
+    trial = next((each for each in trials if wanted is not None and wanted.covers(each.treatment)), None)
     if wanted is None or trial is None or not trial.losses:
         return 0.0, None, advice
     place = {BETTER: -1.0, SAME: 0.5, SLOWER: 0.5}.get(trial.outcome, 1.0)

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from gradient_flow.diagnosis.words import plain
 
 Settings = Mapping[str, Any]
+_WITHOUT_NUMBERS: Final = ("skip_nonfinite",)
+"""Kinds that have no numbers at all."""
 
 
 class Words(NamedTuple):
@@ -37,19 +39,28 @@ class Treatment:
     settings: Settings = field(default_factory=dict)
 
     @property
+    def is_open(self) -> bool:
+        """Whether its numbers are still to be taken from the model: `Treatment("norm")` names no layer yet."""
+        return not self.settings and self.kind not in _WITHOUT_NUMBERS
+
+    @property
     def name(self) -> str:
         """A few words."""
-        return _words(self.kind).name(self.settings)
+        return self.kind.replace("_", " ") if self.is_open else _words(self.kind).name(self.settings)
 
     @property
     def advice(self) -> str:
         """The same as a sentence that tells what to do."""
-        return _words(self.kind).advice(self.settings)
+        return f"Try: {self.name}." if self.is_open else _words(self.kind).advice(self.settings)
 
     @property
     def code(self) -> str:
-        """The lines to write into a training script."""
-        return _words(self.kind).code(self.settings)
+        """The lines to write into a training script; nothing while its numbers are open."""
+        return "" if self.is_open else _words(self.kind).code(self.settings)
+
+    def covers(self, other: Treatment) -> bool:
+        """Whether the other is this one, or this one with its numbers."""
+        return self == other or (self.is_open and self.kind == other.kind)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON can hold."""
@@ -328,9 +339,7 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "reinitialise": Words(
         lambda t: f"{'He' if t['how'] == 'he' else 'Xavier'} initialisation of {many(len(t['layers']), 'layer')}",
-        lambda t: (
-            f"Initialise {some(t['layers'])} at random ({'He' if t['how'] == 'he' else 'Xavier'}), biases at 0."
-        ),
+        lambda t: f"Initialise {some(t['layers'])} at random ({'He' if t['how'] == 'he' else 'Xavier'}), biases at 0.",
         _init_code,
     ),
     "reset_biases": Words(

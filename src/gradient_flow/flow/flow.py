@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -49,6 +50,7 @@ from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import (
     CLIP_BEFORE_UNSCALE,
+    CURE,
     FORENSICS,
     LOOKED,
     LOOKS_ENDED,
@@ -72,6 +74,8 @@ from gradient_flow.table.updates import WeightSample
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
 
+_CURE: Final = "gradient_flow.cures.cure"
+"""Loaded when it is asked for: a room further down."""
 _MOST_LAYERS: Final = 20
 """Layers with NaN or Inf that a record names."""
 
@@ -151,6 +155,7 @@ class Flow:
         self._closing = threading.RLock()
         self._off = disabled()
         self._inside: Inside | None = None
+        self._model: Callable[[], torch.nn.Module | None] = _no_model if inside is None else inside.model
         if inside is not None and inside.is_on and not self._off:
             self.look_inside(inside)
         settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
@@ -214,7 +219,7 @@ class Flow:
 
     def look_inside(self, inside: Inside) -> None:
         """Look inside a model in some of the steps to come."""
-        self._inside = inside
+        self._inside, self._model = inside, inside.model
         weakref.finalize(self, inside.close)  # a flow that is dropped without `close()` leaves no hook behind
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
@@ -250,6 +255,23 @@ class Flow:
     def diagnose(self) -> Diagnosis:
         """What is wrong with the run so far; the same as `gf.diagnose(flow)` and `gf.diagnose(folder)`."""
         return verdict(self.run)
+
+    def cure(self, input_fn: Callable[[], Any], loss_fn: Callable[[Any], torch.Tensor], **settings: Any) -> Any:
+        """Try fixes on the model as it is now, as `gf.cure` does with the same settings; the result is an event too.
+
+        Model, optimizer, random state and the records of this run are afterwards as they were.
+        """
+        model, optimizers = self._model(), self._living()
+        if model is None:
+            raise MonitorStateError("`flow.cure` needs the model that is watched, and nobody holds it any more.")
+        if len(optimizers) != 1:
+            raise MonitorStateError(
+                f"`flow.cure` needs one optimizer, and {len(optimizers)} are watched. Call gf.cure(model, input_fn, "
+                "loss_fn, optimizer) with the one that trains these weights."
+            )
+        found = import_module(_CURE).cure(model, input_fn, loss_fn, optimizers[0], **settings)
+        self.add_event(CURE, cure=found.to_dict())
+        return found
 
     @property
     def looks(self) -> Looks | None:
@@ -767,6 +789,10 @@ class Flow:
 
 def _nothing() -> None:
     """For a clip that is none of ours."""
+
+
+def _no_model() -> None:
+    """Of a flow that knows parameters only."""
 
 
 def _weakly(flow: Flow, method: str) -> Callable[..., Any]:

@@ -40,9 +40,7 @@ def _heads(model: nn.Module, path: str) -> int:
 
 
 @register_treatment("qk_norm", proposed_by=_projections)
-def qk_norm(
-    model: nn.Module, _optimizer: torch.optim.Optimizer, projections: Mapping[str, Sequence[int]]
-) -> None:
+def qk_norm(model: nn.Module, _optimizer: torch.optim.Optimizer, projections: Mapping[str, Sequence[int]]) -> None:
     """Queries and keys of every head to a root mean square of one, after their projection."""
     for path, (heads, parts) in projections.items():
         model.get_submodule(path).register_forward_hook(_normed(heads, parts))

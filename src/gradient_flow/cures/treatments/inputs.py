@@ -47,7 +47,9 @@ def standardise(
     shape = (-1, 1, 1) if dim == 1 else (-1,)
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
-        middle, spread = (torch.tensor(each, dtype=tensor.dtype, device=tensor.device).view(shape) for each in (mean, std))
+        middle, spread = (
+            torch.tensor(each, dtype=tensor.dtype, device=tensor.device).view(shape) for each in (mean, std)
+        )
         return torch.nan_to_num((tensor - middle) / spread, posinf=0.0, neginf=0.0)
 
     def before(_module: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

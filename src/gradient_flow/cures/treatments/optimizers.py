@@ -132,9 +132,7 @@ def set_weight_decay(_model: nn.Module, optimizer: torch.optim.Optimizer, weight
 
 
 def _another(patient: Patient) -> Iterator[Treatment]:
-    if not isinstance(patient.optimizer, _ADAM):
-        yield Treatment("optimizer", {"name": "AdamW", "rate": DEFAULT_RATE})
-    elif not 1e-4 <= patient.rate <= 1e-2:
+    if not isinstance(patient.optimizer, _ADAM) or not 1e-4 <= patient.rate <= 1e-2:
         yield Treatment("optimizer", {"name": "AdamW", "rate": DEFAULT_RATE})
 
 

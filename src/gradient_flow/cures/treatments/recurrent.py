@@ -53,7 +53,9 @@ def _forget_gates(patient: Patient) -> Iterator[Treatment]:
     layers = [
         path
         for path, module in patient.model.named_modules()
-        if isinstance(module, (nn.LSTM, nn.LSTMCell)) and module.bias and not any(t in wrong for t in module.parameters())
+        if isinstance(module, (nn.LSTM, nn.LSTMCell))
+        and module.bias
+        and not any(t in wrong for t in module.parameters())
     ]
     if layers:
         yield Treatment("forget_gate", {"layers": layers, "bias": _FORGET})

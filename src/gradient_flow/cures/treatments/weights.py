@@ -79,8 +79,14 @@ def rescale(model: nn.Module, _optimizer: torch.optim.Optimizer, factors: Mappin
     """Multiply weights and biases of layers."""
     with torch.no_grad():
         for path, factor in factors.items():
-            for tensor in model.get_submodule(path).parameters(recurse=False):
+            for tensor in _module_of(model, path).parameters(recurse=False):
                 tensor.mul_(factor)
+
+
+def _module_of(model: nn.Module, path: str) -> nn.Module:
+    """A module by its path, or by that of one of its parameters, as a run knows it."""
+    parent, _, last = path.rpartition(".")
+    return model.get_submodule(parent if last in ("weight", "bias") else path)
 
 
 def _initialisations(patient: Patient) -> Iterator[Treatment]:
@@ -174,5 +180,3 @@ def revive(model: nn.Module, optimizer: torch.optim.Optimizer, units: Mapping[st
                 for kept in optimizer.state.get(tensor, {}).values() if tensor is not None else ():
                     if isinstance(kept, torch.Tensor) and kept.shape == tensor.shape:
                         kept[rows] = 0.0
-
-
