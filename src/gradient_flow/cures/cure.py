@@ -26,10 +26,11 @@ from gradient_flow.cures.protocol import (
     Work,
     choose,
     examine,
-    learns,
+    leave_untreated,
     planned,
     symptoms_of,
     try_all,
+    try_longer,
 )
 from gradient_flow.cures.result import Cure, measured_advice, sorted_trials
 from gradient_flow.errors import InputError, check_flag, check_number, check_whole
@@ -122,9 +123,11 @@ def _cure(
         work = Work(patient, started + budget)
         work.report = _told(progress, work)
         examine(work)
-        treatments = planned(patient)
-        try_all(work, treatments)
+        leave_untreated(work)
         symptoms = symptoms_of(work)
+        try_all(work, planned(patient))
+        if symptoms:
+            try_longer(work)
         best = choose(work) if symptoms else None
     finally:
         kept.put_back()
@@ -162,8 +165,8 @@ def _affordable(patient: Patient, seconds: float) -> int:
 
 
 def most_steps(treatments: int, steps: int) -> int:
-    """Training steps that a cure takes at most."""
-    rungs = treatments * math.ceil(steps / 8) + KEPT[0] * math.ceil(steps / 3) + KEPT[1] * CONFIRMED * steps
+    """Training steps that a cure takes at most, about."""
+    rungs = treatments * math.ceil(steps / 4) + KEPT[0] * math.ceil(steps / 2) + KEPT[1] * CONFIRMED * steps
     return REPEATS * steps + rungs + (1 + KEPT[1]) * EXAMINED
 
 
@@ -183,8 +186,6 @@ def _notes(work: Work, given: bool) -> list[str]:
         notes.append("treatments that overwrite weights were not tried; with fresh=True they are.")
     if work.out_of_time:
         notes.append("the budget ran out before all trials were over.")
-    if not learns(work) and not any(p.requires_grad for p in work.patient.model.parameters()):
-        notes.append("no parameter of the model needs a gradient.")
     return notes
 
 

@@ -56,7 +56,6 @@ class Patient:
     record: AnalysisRecord = field(default_factory=lambda: AnalysisRecord(steps=0))
     """What an examination saw before any treatment."""
     issues: list[Issue] = field(default_factory=list)
-    seen: dict[str, Any] = field(default_factory=dict)
     rms: dict[str, float] = field(default_factory=dict)
     """Root mean square of what each layer with weights returns, by path."""
 
@@ -83,10 +82,8 @@ class Patient:
             mean = float(torch.stack([loss.detach().double().cpu() for loss in losses]).mean())
         return mean if math.isfinite(mean) else math.inf
 
-    def examine(
-        self, optimizer: torch.optim.Optimizer, steps: int
-    ) -> tuple[list[Issue], AnalysisRecord, dict[str, Any]]:
-        """Issues of the model as it stands, from a few steps of the optimizer; what they rest on."""
+    def examine(self, optimizer: torch.optim.Optimizer, steps: int) -> tuple[list[Issue], AnalysisRecord]:
+        """Issues of the model as it stands, from a few steps of the optimizer; what was seen in them."""
         order = iter(self.training * (1 + steps // len(self.training)))
         seed_all(self.seed)
         name, make_probe = _probe_for(self.model)
@@ -104,7 +101,7 @@ class Patient:
         found = None if probe is None else probe.result()
         if found is not None:
             seen[name] = found_by(found)
-        return list(verdict(analysis_run(record, seen))), record, seen
+        return list(verdict(analysis_run(record, seen))), record
 
     def note_outputs(self) -> None:
         """Measure what each layer returns for one held-out batch."""
@@ -131,7 +128,9 @@ class Patient:
         return {
             path: module
             for path in self.rms
-            if (module := self.model.get_submodule(path)).weight not in wrong  # type: ignore[operator]
+            # A parametrized weight is no parameter: reading it gives a tensor that is computed anew.
+            if isinstance(weight := (module := self.model.get_submodule(path)).weight, nn.Parameter)
+            and weight not in wrong
         }
 
 
@@ -152,11 +151,7 @@ def untouchable(model: nn.Module) -> Tensors:
         lora = "lora" in path.lower() or any("lora" in name.lower() for name, _ in module.named_children())
         lora = lora or any("lora" in name.lower() for name in module._parameters)
         computed = parametrize.is_parametrized(module) or hasattr(module, "weight_g")
-        # Also a weight that is no parameter any more: reading it gives a tensor that is computed anew.
-        for tensor in (
-            *module._parameters.values(),
-            *([module.weight] if computed and hasattr(module, "weight") else []),
-        ):
+        for tensor in module._parameters.values():
             if tensor is None:
                 continue
             tied = (id(tensor), path) not in seen and any(key[0] == id(tensor) for key in seen)

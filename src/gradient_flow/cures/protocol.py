@@ -32,10 +32,14 @@ REPEATS: Final = 4
 """Arms without treatment: enough for a range, and cheap beside the others."""
 RUNGS: Final = (4, 2, 1)
 """Length of each rung, as a full trial divided by this."""
-KEPT: Final = (8, 3)
+KEPT: Final = (6, 3)
 """Treatments that go on to the second and third rung."""
 CONFIRMED: Final = 2
-"""Arms of a treatment on the last rung: on the paired batches, and on others."""
+"""Arms of a treatment on the last rung: on the paired batches and, if it is better there, on others."""
+LONGER: Final = 2.5
+"""Times a full trial that the leader is given where a sick model has no treatment that is better yet."""
+LONGER_REPEATS: Final = 2
+"""Arms without treatment beside it."""
 MARGIN: Final = 0.02
 """Share of the loss that counts as no difference, however quiet the repeats."""
 LEARNS: Final = 0.05
@@ -57,7 +61,6 @@ class Work:
     first_loss: float = math.inf
     noise: dict[int, Noise] = field(default_factory=dict)
     """By length of the arm."""
-    untreated: list[Outcome] = field(default_factory=list)
     trials: dict[int, Trial] = field(default_factory=dict)
     steps_taken: int = 0
 
@@ -80,21 +83,28 @@ class Work:
 
 
 def examine(work: Work) -> None:
-    """Look at the model before any treatment, and train it without one, several times."""
+    """Look at the model before any treatment."""
     patient = work.patient
     with patient.treated(None):
         work.first_loss = patient.held_out_loss()
         patient.note_outputs()
     with patient.treated(None) as optimizer:
-        patient.issues, patient.record, patient.seen = patient.examine(optimizer, min(EXAMINED, patient.steps))
+        patient.issues, patient.record = patient.examine(optimizer, min(EXAMINED, patient.steps))
     work.steps_taken += patient.record.steps
     work.report("examination", patient.record.steps)
-    for repeat in range(REPEATS):
-        work.untreated.append(work.arm(None, work.rungs, repeat))
+
+
+def leave_untreated(work: Work) -> None:
+    """Train the model without any treatment, several times: what lies within is noise."""
+    outcomes = [work.arm(None, work.rungs, repeat) for repeat in range(REPEATS)]
     for steps in work.rungs:
-        losses = tuple(outcome.losses[steps] for outcome in work.untreated)
-        finite = [abs(loss) for loss in losses if math.isfinite(loss)]
-        work.noise[steps] = Noise(steps=steps, losses=losses, margin=MARGIN * (median(finite) if finite else 0.0))
+        work.noise[steps] = _noise(steps, outcomes)
+
+
+def _noise(steps: int, outcomes: Sequence[Outcome]) -> Noise:
+    losses = tuple(outcome.losses[steps] for outcome in outcomes)
+    finite = [abs(loss) for loss in losses if math.isfinite(loss)]
+    return Noise(steps=steps, losses=losses, margin=MARGIN * (median(finite) if finite else 0.0))
 
 
 def symptoms_of(work: Work) -> str:
@@ -171,8 +181,8 @@ def _tried(work: Work, trial: Trial, steps: int, *, last: bool) -> Trial:
             outcome = work.arm(trial.treatment, [steps], repeat)
             losses.append(outcome.losses[steps])
             taken, seconds = taken + outcome.steps, seconds + outcome.seconds
-            if not math.isfinite(losses[-1]):
-                break
+            if outcome_of(losses, work.noise[steps], work.first_loss) != BETTER:
+                break  # one arm is enough to lose
     except GradientFlowError:
         raise
     except Exception as problem:  # a model may not bear a change of its parts; the others are tried
@@ -185,6 +195,21 @@ def _tried(work: Work, trial: Trial, steps: int, *, last: bool) -> Trial:
         reason = "the model learns at its rate; a lower one only looks better in a short trial"
         return _done(trial, SLOWER, steps, losses, noise, taken, seconds, reason)
     return _done(trial, judged, steps, losses, noise, taken, seconds)
+
+
+def try_longer(work: Work) -> None:
+    """Where nothing is better yet: the leader and no treatment, for longer. Some faults take time to show."""
+    leaders = [
+        at
+        for at, trial in work.trials.items()
+        if trial.outcome == SAME and trial.steps == work.patient.steps and not is_slower(trial.treatment)
+    ]
+    if not leaders or work.out_of_time or any(trial.outcome == BETTER for trial in work.trials.values()):
+        return
+    steps = math.ceil(LONGER * work.patient.steps)
+    work.noise[steps] = _noise(steps, [work.arm(None, [steps], repeat) for repeat in range(LONGER_REPEATS)])
+    first = min(leaders, key=lambda at: work.trials[at].loss)
+    work.trials[first] = _tried(work, work.trials[first], steps, last=True)
 
 
 def _done(
@@ -225,11 +250,11 @@ def is_slower(treatment: Treatment) -> bool:
 
 def choose(work: Work) -> Trial | None:
     """The best of what helped: the lowest loss; among those that noise cannot tell apart, one that heals the issue."""
-    full = [t for t in work.trials.values() if t.outcome == BETTER and t.steps == work.patient.steps]
+    full = [t for t in work.trials.values() if t.outcome == BETTER and t.steps >= work.patient.steps]
     if not full:
         return None
     full.sort(key=lambda trial: trial.loss)
-    noise = work.noise[work.patient.steps]
+    noise = work.noise[full[0].steps]
     finite = [loss for loss in noise.losses if math.isfinite(loss)]
     spread = (max(finite) - min(finite) if len(finite) == len(noise.losses) else 0.0) + MARGIN * abs(full[0].loss)
     near = [trial for trial in full if trial.loss <= full[0].loss + spread]
@@ -248,7 +273,7 @@ def _looked(work: Work, trial: Trial) -> Trial:
     patient = work.patient
     before = next(issue for issue in patient.issues if issue.severity >= IssueSeverity.MEDIUM)
     with patient.treated(trial.treatment) as optimizer:
-        issues, record, _ = patient.examine(optimizer, min(EXAMINED, patient.steps))
+        issues, record = patient.examine(optimizer, min(EXAMINED, patient.steps))
     work.steps_taken += record.steps
     work.report("second examination", record.steps)
     still = any(i.issue_type == before.issue_type and i.severity >= IssueSeverity.MEDIUM for i in issues)

@@ -167,7 +167,8 @@ class Cure:
     def message(self) -> str:
         """The result in a sentence."""
         tried = sum(trial.steps_taken > 0 for trial in self.trials)
-        of = f"of {tried} treatments tried for up to {self.steps} steps"
+        longest = max((trial.steps for trial in self.trials), default=self.steps)
+        of = f"of {tried} treatments tried for up to {longest} steps"
         if self.best is not None:
             gone = " The issue is gone." if self.best.issue_gone else ""
             return f"Best {of}: {self.best.name} ({self.best.measured}).{gone}"

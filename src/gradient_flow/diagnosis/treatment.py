@@ -204,9 +204,9 @@ def _units_code(told: Settings) -> str:
 
 
 def _swap_code(told: Settings) -> str:
-    return "\n".join(
-        [f"for path, act in {_mapping(told['modules'])}.items():", "    parent, _, name = path.rpartition('.')"]
-        + ["    setattr(model.get_submodule(parent), name, getattr(torch.nn, act)())"]
+    return (
+        f"for path, act in {_mapping(told['modules'])}.items():\n    parent, _, name = path.rpartition('.')\n"
+        "    setattr(model.get_submodule(parent), name, getattr(torch.nn, act)())"
     )
 
 
