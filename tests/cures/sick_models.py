@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def mlp(width: int = 24, depth: int = 2, act: type[nn.Module] = nn.ReLU, seed: i
     torch.manual_seed(seed)
     sizes = [8, *[width] * depth]
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         layer = nn.Linear(a, b)
         nn.init.kaiming_normal_(layer.weight)
         nn.init.zeros_(layer.bias)

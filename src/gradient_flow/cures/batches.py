@@ -68,7 +68,9 @@ class KeptBatches:
             self._batches.append(tree_map(_copied, batch) if copied else batch)
             self._left.append(self._state.values(copied=copied))
             if at < _CHECKED:
+                live = self._state.values()
                 losses.append(self._checked(model, at, seed))
+                self._state.put(live)  # `input_fn` may fill the same tensor again
         self._last = self._state.values()
         try:
             # A loss that differs from itself draws numbers of its own, or counts its calls: no replay is the same.

@@ -125,7 +125,9 @@ def _cure(
         examine(work)
         leave_untreated(work)
         symptoms = symptoms_of(work)
-        try_all(work, planned(patient))
+        with patient.treated(None):  # planning runs the model, which may count its calls
+            treatments = planned(patient)
+        try_all(work, treatments)
         if symptoms:
             try_longer(work)
         best = choose(work) if symptoms else None

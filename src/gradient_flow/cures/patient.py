@@ -133,6 +133,12 @@ class Patient:
             and weight not in wrong
         }
 
+    def may_be_done(self, treatment: Treatment) -> bool:
+        """Whether all layers whose weights it overwrites are plain ones."""
+        named = treatment.settings.get("factors" if treatment.kind == "rescale" else "layers", ())
+        layers = self.layers()
+        return treatment.kind not in ("rescale", "reinitialise") or all(path in layers for path in named)
+
 
 class Tensors:
     """A set of tensors by identity."""
@@ -147,9 +153,14 @@ class Tensors:
 def untouchable(model: nn.Module) -> Tensors:
     """Weights that a treatment of weights must not change: frozen, tied, parametrized, LoRA and its base, lazy."""
     found, seen = [], set()
+    # The module that adapters hang on, with the weights that they adapt.
+    adapted = [
+        path
+        for path, module in model.named_modules()
+        if any("lora" in name.lower() for name in (*module._parameters, *module._modules))
+    ]
     for path, module in model.named_modules(remove_duplicate=False):
-        lora = "lora" in path.lower() or any("lora" in name.lower() for name, _ in module.named_children())
-        lora = lora or any("lora" in name.lower() for name in module._parameters)
+        lora = any(f"{path}.".startswith(f"{each}." if each else "") for each in adapted)
         computed = parametrize.is_parametrized(module) or hasattr(module, "weight_g")
         for tensor in module._parameters.values():
             if tensor is None:

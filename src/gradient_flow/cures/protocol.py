@@ -139,6 +139,7 @@ def planned(patient: Patient) -> list[Treatment]:
         if (wanted := treatment_of(advice)) is not None
         and not wanted.is_open  # a proposal has its numbers
         and can_be_done(wanted, fresh=patient.fresh)
+        and patient.may_be_done(wanted)
     ]
     found: list[Treatment] = []
     for treatment in (*advised, *proposals(patient)):
