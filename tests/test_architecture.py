@@ -25,6 +25,7 @@ ROOMS = (
     "analysis",
     "training",
     "fleets",
+    "cures",
     "report",
     "faces",
     "integrations",

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from gradient_flow.act.guard import NaNInfHandler as NaNInfHandler
     from gradient_flow.capture.random_state import RandomState as RandomState
     from gradient_flow.config import GradientConfig as GradientConfig
+    from gradient_flow.cures.cure import cure as cure
+    from gradient_flow.cures.registry import register_treatment as register_treatment
+    from gradient_flow.cures.registry import unregister_treatment as unregister_treatment
+    from gradient_flow.cures.result import Cure as Cure
+    from gradient_flow.cures.result import Trial as Trial
     from gradient_flow.diagnosis.issue import Diagnosis as Diagnosis
     from gradient_flow.diagnosis.issue import Issue as Issue
     from gradient_flow.diagnosis.issue import IssueSeverity as IssueSeverity
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from gradient_flow.diagnosis.registry import register_rule as register_rule
     from gradient_flow.diagnosis.registry import unregister_rule as unregister_rule
     from gradient_flow.diagnosis.sources import diagnose as diagnose
+    from gradient_flow.diagnosis.treatment import Treatment as Treatment
     from gradient_flow.errors import ConfigError as ConfigError
     from gradient_flow.errors import GradientFlowError as GradientFlowError
     from gradient_flow.errors import GradientFlowWarning as GradientFlowWarning
@@ -95,6 +101,7 @@ _HOME = {
     "ClipAdvice": "act.clip_advice",
     "Comparison": "report.compare",
     "ConfigError": "errors",
+    "Cure": "cures.result",
     "Diagnosis": "diagnosis.issue",
     "EarlyStoppingConfig": "training.early_stopping",
     "Event": "record.event",
@@ -144,11 +151,14 @@ _HOME = {
     "TrainingHistory": "training.history",
     "TrainingOptimizer": "faces.training_optimizer",
     "TransformerAnalyzer": "faces.special_analyzers",
+    "Treatment": "diagnosis.treatment",
+    "Trial": "cures.result",
     "clip_gradients": "faces.functions",
     "compare": "report.compare",
     "compute_gradient_norm": "faces.functions",
     "compute_gradient_stats": "faces.functions",
     "create_gradient_manager": "faces.manager",
+    "cure": "cures.cure",
     "detect_gradient_issues": "faces.functions",
     "diagnose": "diagnosis.sources",
     "find_nonfinite": "probes.nonfinite.find",
@@ -156,8 +166,10 @@ _HOME = {
     "load_run": "record.run",
     "measure": "table",
     "register_rule": "diagnosis.registry",
+    "register_treatment": "cures.registry",
     "safe_backward": "faces.manager",
     "unregister_rule": "diagnosis.registry",
+    "unregister_treatment": "cures.registry",
     "visualize_layer_gradients": "faces.functions",
     "watch": "flow.watch",
     "write_report": "report.write",

@@ -63,7 +63,7 @@ def run_steps(
         if probe is not None:
             stack.enter_context(probe)
         observer, when = Observer(seen, optimizer), _Schedule(steps, trains=optimizer is not None)
-        others = stack.enter_context(_OtherGradients(model, optimizer))
+        others = stack.enter_context(OtherGradients(model, optimizer))
         bad_steps = 0
         for index in _shown(steps, progress):
             finite = _one_step(index, model, input_fn, loss_fn, observer, when, others, probe)
@@ -77,7 +77,7 @@ def run_steps(
             if optimizer is not None:
                 if index in when.looks:
                     observer.before_update()
-                _update(optimizer)
+                take_step(optimizer)
                 observer.after_update()
         return observer.record(thresholds, passed), probe
 
@@ -89,7 +89,7 @@ def _one_step(
     loss_fn: Any,
     observer: Observer,
     when: _Schedule,
-    others: _OtherGradients,
+    others: OtherGradients,
     probe: Probe | None,
 ) -> bool:
     parameters = observer.parameters
@@ -100,7 +100,7 @@ def _one_step(
         inputs = input_fn()
         observer.on_inputs(tensors_in(inputs))
         output = call_model(model, inputs)
-        loss = _checked_loss(loss_fn(output))
+        loss = checked_loss(loss_fn(output))
         observer.on_loss(loss)
         others.set_aside(loss, look=index == 0)
         if loss.requires_grad:
@@ -132,7 +132,7 @@ class _Schedule:
         self.looks = {round(k * (steps - 1) / (looks - 1)) for k in range(looks)} | self.close
 
 
-class _OtherGradients:
+class OtherGradients:
     """Gradients of what the loss reaches beside the model: a head in `loss_fn`, a batch that needs gradients.
 
     They are set aside at every step, so that none adds up over the steps, and are afterwards the same tensors.
@@ -144,7 +144,7 @@ class _OtherGradients:
         for group in [] if optimizer is None else optimizer.param_groups:
             self._keep(group["params"])
 
-    def __enter__(self) -> _OtherGradients:
+    def __enter__(self) -> OtherGradients:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -211,7 +211,7 @@ def _first_sample(leaf: Any, batch: int) -> Any:
 
 
 def _loss_of(model: nn.Module, inputs: Any, loss_fn: Any) -> Callable[[], torch.Tensor]:
-    return lambda: _checked_loss(loss_fn(call_model(model, inputs)))
+    return lambda: checked_loss(loss_fn(call_model(model, inputs)))
 
 
 @contextmanager
@@ -250,7 +250,8 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
     return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
 
 
-def _checked_loss(loss: Any) -> torch.Tensor:
+def checked_loss(loss: Any) -> torch.Tensor:
+    """The loss, if it is one real number; raise otherwise."""
     if not isinstance(loss, torch.Tensor):
         raise InputError(
             f"`loss_fn` must return a tensor of one element, got {type(loss).__name__}. {_how_to_return(loss)}"
@@ -269,7 +270,8 @@ def _how_to_return(loss: Any) -> str:
     return "Return the loss itself: `.item()` cuts it off from the model."
 
 
-def _update(optimizer: torch.optim.Optimizer) -> None:
+def take_step(optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimizer; one that needs a closure is refused."""
     try:
         optimizer.step()
     except TypeError as problem:

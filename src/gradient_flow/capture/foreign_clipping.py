@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradient_flow.capture.losses import is_unheard
+
 Listener = Callable[[list[torch.Tensor]], Callable[[], None]]
 _listeners: list[Listener] = []
 _restore: list[Callable[[], None]] = []
@@ -76,6 +78,8 @@ def _wrap_inside(function: Any) -> None:
 def _telling(clip: Callable[..., Any], by: str, limit: str) -> Callable[..., Any]:
     @functools.wraps(clip)
     def tell_then_clip(parameters: Any, *arguments: Any, **settings: Any) -> Any:
+        if is_unheard():  # a clip of ours, that will be undone
+            return clip(parameters, *arguments, **settings)
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         _current.append(Clip(by, settings.get(limit, arguments[0] if arguments else None)))
         try:

@@ -69,6 +69,8 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
         if issues:
             out.print()
             out.print(issues_text(issues, out.width))
+            out.print()
+            out.print(f"Which fix helps? gradient-flow cure {target}", soft_wrap=True)
         if isinstance(statistics, str):  # nothing of the kind was seen: silence would read as healthy
             out.print()
             reason = f"Not judged, {analyzer}: {statistics[:1].lower()}{statistics[1:]}"

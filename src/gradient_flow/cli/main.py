@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "demo": "Train small models, healthy and sick, and diagnose them live.",
     "run": "Run an unmodified training script and watch every optimizer in it.",
     "check": "Check a model before you train it.",
+    "cure": "Try fixes on a model, and say which one helps beyond noise.",
     "diagnose": "Say what is wrong with a run, since when, where, and what to do.",
     "report": "Write a run as one page: verdict, gradient map, curves.",
     "serve": "Show runs in the browser, live while they train.",
@@ -31,8 +32,8 @@ _EPILOG: Final = """\b
 Start with:  gradient-flow demo
 Then:        gradient-flow run train.py
 
-Exit status: 0 for success and for a healthy verdict, 1 where `diagnose`, `check` or `fleet` found issues, 2 for wrong
-usage and for a run that cannot be read, 130 after Ctrl-C. NO_COLOR=1 switches colours off.
+Exit status: 0 for success and for a healthy verdict, 1 where `diagnose`, `check` or `fleet` found issues or `cure` found
+no fix, 2 for wrong usage and for a run that cannot be read, 130 after Ctrl-C. NO_COLOR=1 switches colours off.
 """
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from gradient_flow.diagnosis.treatment import Advice, Treatment
 from gradient_flow.diagnosis.words import percent, plain
 
 TARGET_RATIO: Final = 1e-3
@@ -25,17 +26,19 @@ def rescale_weights(layers: Sequence[str], gain_per_layer: float) -> str:
     """Which factor on the initial weights makes the gradient level. `gain_per_layer` is the factor seen per layer."""
     factor = 1 / gain_per_layer
     which = f"these {len(layers)} layers ({_some(layers)})" if len(layers) > 1 else f"`{layers[0]}`"
-    return (
+    return Advice(
         f"Scale the initial weights of {which} by {plain(factor)}: the gradient changes by a factor of "
-        f"{plain(gain_per_layer)} per layer, and this offsets it."
+        f"{plain(gain_per_layer)} per layer, and this offsets it.",
+        Treatment("rescale", {"factors": dict.fromkeys(layers, factor)}),
     )
 
 
 def rescale_one(layer: str, gain: float, usual: float) -> str:
     """For one layer among others that are fine."""
-    return (
+    return Advice(
         f"Scale the weights of `{layer}` by {plain(usual / gain)}: the gradient changes by a factor of {plain(gain)} "
-        f"there, against {plain(usual)} in the other layers."
+        f"there, against {plain(usual)} in the other layers.",
+        Treatment("rescale", {"factors": {layer: usual / gain}}),
     )
 
 
@@ -44,10 +47,16 @@ def learning_rate_at_most(rate: float | None, ratio: float) -> str:
     if rate is None or not math.isfinite(ratio) or ratio <= 0:
         return "Lower the learning rate by factors of 10 until the update ratio is near 0.001."
     if ratio > _DIVERGED:
-        return f"Lower the learning rate a hundredfold, to {_round(rate / 100)} (now {rate:g}), and warm it up."
-    return (
+        return _to_rate(
+            f"Lower the learning rate a hundredfold, to {_round(rate / 100)} (now {rate:g}), and warm it up.",
+            rate / 100,
+            rate,
+        )
+    return _to_rate(
         f"Learning rate at most {_round(rate * LARGEST_RATIO / ratio)} (now {plain(rate)}): the update ratio is "
-        f"{plain(ratio, 2)}, and stable runs stay below {LARGEST_RATIO:g}."
+        f"{plain(ratio, 2)}, and stable runs stay below {LARGEST_RATIO:g}.",
+        rate * LARGEST_RATIO / ratio,
+        rate,
     )
 
 
@@ -55,7 +64,9 @@ def lower_learning_rate(rate: float | None, ratio: float | None) -> str:
     """The same words wherever a rate is too high; by the update ratio where that is known and large."""
     if ratio is not None and ratio > LARGEST_RATIO:
         return learning_rate_at_most(rate, ratio)
-    return "Lower the learning rate by a factor of 3" + ("." if rate is None else f", to {_round(rate / 3)}.")
+    if rate is None:
+        return "Lower the learning rate by a factor of 3."
+    return _to_rate(f"Lower the learning rate by a factor of 3, to {_round(rate / 3)}.", rate / 3, rate)
 
 
 def learning_rate_up_to(rate: float | None, ratio: float) -> str:
@@ -67,22 +78,47 @@ def learning_rate_up_to(rate: float | None, ratio: float) -> str:
             "Remove the factor that scales the loss down, or use Adam, which is insensitive to it: the update ratio is "
             f"{plain(ratio, 2)}, {TARGET_RATIO:g} is usual, and no sensible learning rate reaches that with this loss."
         )
-    return (
+    return _to_rate(
         f"Raise the learning rate by factors of 10, up to {_round(rate * TARGET_RATIO / ratio)} (now {plain(rate)}): "
-        "the "
-        f"update ratio is {plain(ratio, 2)}, and {TARGET_RATIO:g} is usual."
+        f"the update ratio is {plain(ratio, 2)}, and {TARGET_RATIO:g} is usual.",
+        rate * TARGET_RATIO / ratio,
+        rate,
     )
 
 
-def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
+def clip_limit(norms: Sequence[float], share: float) -> float:
     """A limit on the norm that touches the given share of the steps that were seen."""
-    limit = float(np.percentile(norms, 100 * (1 - share)))
+    return float(np.percentile(norms, 100 * (1 - share)))
+
+
+def clip_at(norms: Sequence[float], share: float = 0.1) -> str:
+    """Where to clip, so that the given share of the steps is touched."""
+    limit = clip_limit(norms, share)
     if limit > _HIGHEST_LIMIT:
         return (
             f"Clip the norm at its usual level, but first bring that level ({plain(float(np.median(norms)), 2)}) "
             "down: average the loss or standardise the targets."
         )
-    return f"Clip the norm at {plain(limit)}: that affects {percent(share)} of your steps."
+    return Advice(
+        f"Clip the norm at {plain(limit)}: that affects {percent(share)} of your steps.",
+        Treatment("clip", {"norm": limit}),
+    )
+
+
+def by_itself(text: str, kind: str) -> str:
+    """Advice whose treatment takes its numbers from the model: which layers, which activations, which means."""
+    return Advice(text, Treatment(kind))
+
+
+def initialise(text: str, layers: Sequence[str], how: str = "he") -> str:
+    """Advice to draw the weights of layers anew."""
+    return Advice(text, Treatment("reinitialise", {"layers": list(layers), "how": how}))
+
+
+def _to_rate(text: str, rate: float, now: float) -> str:
+    """Advice of a rate, rounded down to one digit as the text says it."""
+    rounded = float(_round(rate))
+    return Advice(text, Treatment("learning_rate", {"factor": rounded / now, "rate": rounded}) if now > 0 else None)
 
 
 def _some(layers: Sequence[str]) -> str:

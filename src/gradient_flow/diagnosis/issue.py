@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, overload
 
+from gradient_flow.diagnosis.treatment import Advice, Treatment, treatment_of
 from gradient_flow.errors import RunFileError, check_choice
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.plain import to_json
@@ -108,12 +109,18 @@ class Issue:
             "message": self.message,
             "evidence": to_json(self.evidence),
             "cause": self.cause,
-            "advice": list(self.advice),
+            "advice": [str(text) for text in self.advice],
             "step": self.step,
             "consequences": [issue.to_dict() for issue in self.consequences],
             **({"origin": self.origin} if self.origin else {}),
             **({"code": self.code} if self.code else {}),
+            **self._treatments(),
         }
+
+    def _treatments(self) -> dict[str, Any]:
+        """What of the advice can be done mechanically, by its place."""
+        found = {str(at): wanted for at, text in enumerate(self.advice) if (wanted := treatment_of(text)) is not None}
+        return {"treatments": {at: to_json(wanted.to_dict()) for at, wanted in found.items()}} if found else {}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Issue:
@@ -127,7 +134,7 @@ class Issue:
                 message=str(plain["message"]),
                 evidence=dict(plain.get("evidence") or {}),
                 cause=str(plain.get("cause") or ""),
-                advice=[str(text) for text in plain.get("advice") or ()],
+                advice=_advice(plain),
                 step=step if isinstance(step, int) else None,
                 consequences=[cls.from_dict(each) for each in plain.get("consequences") or ()],
                 origin=str(plain.get("origin") or ""),
@@ -135,6 +142,13 @@ class Issue:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise RunFileError(f"The run file is damaged: an issue cannot be read ({problem}).") from problem
+
+
+def _advice(plain: Mapping[str, Any]) -> list[str]:
+    treatments = dict(plain.get("treatments") or {})
+    texts = [str(text) for text in plain.get("advice") or ()]
+    kept = {int(at): Treatment.from_dict(treatment) for at, treatment in treatments.items()}
+    return [Advice(text, kept[at]) if at in kept else text for at, text in enumerate(texts)]
 
 
 RULE_SET: Final = 5

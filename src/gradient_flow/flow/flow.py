@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -53,6 +54,7 @@ from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import (
     CLIP_BEFORE_UNSCALE,
+    CURE,
     FORENSICS,
     LOOKED,
     LOOKS_ENDED,
@@ -76,6 +78,8 @@ from gradient_flow.table.updates import WeightSample
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
 
+_CURE: Final = "gradient_flow.cures.cure"
+"""Loaded when it is asked for: a room further down."""
 _MOST_LAYERS: Final = 20
 """Layers with NaN or Inf that a record names."""
 
@@ -155,6 +159,7 @@ class Flow:
         self._closing = threading.RLock()
         self._off = disabled()
         self._inside: Inside | None = None
+        self._model: Callable[[], torch.nn.Module | None] = _no_model if inside is None else inside.model
         if inside is not None and inside.is_on and not self._off:
             self.look_inside(inside)
         settings = {"every": every, "layers_every": layers_every, **thresholds._asdict()}
@@ -225,7 +230,7 @@ class Flow:
 
     def look_inside(self, inside: Inside) -> None:
         """Look inside a model in some of the steps to come."""
-        self._inside = inside
+        self._inside, self._model = inside, inside.model
         weakref.finalize(self, inside.close)  # a flow that is dropped without `close()` leaves no hook behind
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
@@ -277,6 +282,23 @@ class Flow:
 
     def _repr_html_(self) -> str:
         return run_state_html(repr(self), self.run)
+
+    def cure(self, input_fn: Callable[[], Any], loss_fn: Callable[[Any], torch.Tensor], **settings: Any) -> Any:
+        """Try fixes on the model as it is now, as `gf.cure` does with the same settings; the result is an event too.
+
+        Model, optimizer, random state and the records of this run are afterwards as they were.
+        """
+        model, optimizers = self._model(), self._living()
+        if model is None:
+            raise MonitorStateError("`flow.cure` needs the model that is watched, and nobody holds it any more.")
+        if len(optimizers) != 1:
+            raise MonitorStateError(
+                f"`flow.cure` needs one optimizer, and {len(optimizers)} are watched. Call gf.cure(model, input_fn, "
+                "loss_fn, optimizer) with the one that trains these weights."
+            )
+        found = import_module(_CURE).cure(model, input_fn, loss_fn, optimizers[0], **settings)
+        self.add_event(CURE, cure=found.to_dict())
+        return found
 
     @property
     def looks(self) -> Looks | None:
@@ -835,6 +857,10 @@ def _noting(alerts: Alerts, recorder: Recorder) -> Sink:
     """Without the flow in it: one that is dropped must not be kept by what it is ended with."""
     path = None if recorder.writer is None else recorder.writer.path
     return lambda _record, _look: alerts.note(path, recorder.kept_lines)
+
+
+def _no_model() -> None:
+    """Of a flow that knows parameters only."""
 
 
 def _weakly(flow: Flow, method: str) -> Callable[..., Any]:

@@ -39,7 +39,8 @@ class Inside:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module  # parameters are named without the wrapper, and so are layers
-        self._model = held_weakly(model)
+        self.model = self._model = held_weakly(model)
+        """Gives the model while its user holds it."""
         self._policy, self._budget = policy, float(budget)
         self._schedule = Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()

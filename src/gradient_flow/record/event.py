@@ -27,6 +27,9 @@ budget did not allow."""
 LOOKS_ENDED: Final = "looks_ended"
 """No look inside the model comes any more; `reason` says why."""
 
+CURE: Final = "cure"
+"""Fixes were tried on the model as it was then; `data["cure"]` is a `Cure` as plain values."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.diagnosis.verdict import origin_sentence
-from gradient_flow.record.event import END, FORENSICS, LOOKED, LOOKS_ENDED, RESUMED
+from gradient_flow.record.event import CURE, END, FORENSICS, LOOKED, LOOKS_ENDED, RESUMED
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.run_lines import is_step
@@ -76,6 +76,8 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
             yield _event(step, "resumed", f"Resumed after step {step:,}.")
         elif event.kind == FORENSICS and isinstance(event.data.get("origin"), Mapping):
             yield _event(step, "forensics", origin_sentence(event.data["origin"]) or "A step was replayed.")
+        elif event.kind == CURE and isinstance(event.data.get("cure"), Mapping):
+            yield _event(step, "cure", f"Fixes tried. {shorten(str(event.data['cure'].get('message')), 4 * _LONGEST)}")
         elif event.kind == LOOKED:
             because = shorten(str(event.data.get("because")), _LONGEST)
             yield _event(step, "noted", f"Looked inside the model{'' if because == 'schedule' else f': {because}'}.")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
+from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import LARGE, Loop, issue
 from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
@@ -216,7 +217,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
                 f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings start at 0.02.",
-                "Standardise the inputs.",
+                by_itself("Standardise the inputs.", "standardise"),
             ],
             layer=output,
             step=1,
@@ -277,7 +278,12 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
         IssueSeverity.HIGH,
         message,
         "inputs that are not standardised.",
-        ["Subtract the mean of each column and divide by its deviation; take logarithms of what spans decades."],
+        [
+            by_itself(
+                "Subtract the mean of each column and divide by its deviation; take logarithms of what spans decades.",
+                "standardise",
+            )
+        ],
         layer=first.name,
         step=1,
         spread=network.input_spread,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 
@@ -62,7 +63,10 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             f"{some(facts.unheld)} get gradients, are in no optimizer, and never move.",
             "they were left out of the optimizer's parameter groups.",
             [
-                "Pass them to the optimizer: `model.parameters()`, or groups that together hold every parameter.",
+                by_itself(
+                    "Pass them to the optimizer: `model.parameters()`, or groups that together hold every parameter.",
+                    "add_parameters",
+                ),
                 "If they are meant to stay as they are, freeze them (`requires_grad_(False)`): that saves their "
                 "gradients.",
             ],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
+from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
 from gradient_flow.diagnosis.words import count, percent, plain
@@ -81,9 +82,13 @@ def _dead_issue(found: list[Place], needed: bool) -> Issue:
         if grown
         else "a large negative bias, or weights that make the sum negative for every input.",
         advice=[
-            f"Start the biases of `{first.name}` at 0 and its weights with He initialisation.",
-            "Use LeakyReLU or GELU: they pass some gradient below zero.",
-            "Lower the learning rate: a single large update can kill a unit." if grown else "Normalise its input.",
+            initialise(
+                f"Start the biases of `{first.name}` at 0 and its weights with He initialisation.", [first.name]
+            ),
+            by_itself("Use LeakyReLU or GELU: they pass some gradient below zero.", "activation"),
+            "Lower the learning rate: a single large update can kill a unit."
+            if grown
+            else by_itself("Normalise its input.", "norm"),
         ],
         step=None if grown else 1,
         consequences=rest,
@@ -128,7 +133,11 @@ def _blocked_at(record: AnalysisRecord, earlier: Place, later: Place) -> Iterato
             evidence={"zero_layers": [*(layer.name for layer in zero_before), maker.name]},
             cause="the weights were initialised to zero: one such layer recovers, two in a row do not.",
             advice=[
-                "Initialise the weights at random (He or Xavier). Only biases and the last layer may start at zero."
+                initialise(
+                    "Initialise the weights at random (He or Xavier). Only biases and the last layer may start at "
+                    "zero.",
+                    [*(layer.name for layer in zero_before), maker.name],
+                )
             ],
             step=1,
         )

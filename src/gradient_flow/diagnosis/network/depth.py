@@ -210,11 +210,14 @@ def _inputs_too_large(record: AnalysisRecord, layer: str, wrong: float) -> Issue
         },
         cause="the features are not standardised.",
         advice=[
-            "Standardise each feature to mean 0 and standard deviation 1"
-            + (
-                ": one of them is on a different scale from the rest."
-                if odd
-                else f", or divide all of them by {plain(record.input_rms, 2)}."
+            advice.by_itself(
+                "Standardise each feature to mean 0 and standard deviation 1"
+                + (
+                    ": one of them is on a different scale from the rest."
+                    if odd
+                    else f", or divide all of them by {plain(record.input_rms, 2)}."
+                ),
+                "standardise",
             ),
             "Or put a BatchNorm or LayerNorm before the first layer.",
         ],
@@ -260,12 +263,20 @@ def _squashing(record: AnalysisRecord) -> set[str]:
 def _ways(record: AnalysisRecord, sign: int) -> list[str]:
     if sign < 0:
         sigmoid = "Sigmoid" in _squashing(record)
-        swap = ["Use ReLU or GELU with He initialisation instead of sigmoid."] if sigmoid else []
+        text = "Use ReLU or GELU with He initialisation instead of sigmoid."
+        swap = [advice.by_itself(text, "activation")] if sigmoid else []
         return [
             *swap,
-            "Add normalisation (LayerNorm, BatchNorm) or skip connections: both keep gradients at the same size.",
+            advice.by_itself(
+                "Add normalisation (LayerNorm, BatchNorm) or skip connections: both keep gradients at the same size.",
+                "norm",
+            ),
         ]
     return [
-        "Scale residual branches by 1/sqrt(number of blocks), or normalise the input of each.",
-        "Until then clip gradients by norm: that bounds the step, but does not cure the cause.",
+        advice.by_itself(
+            "Scale residual branches by 1/sqrt(number of blocks), or normalise the input of each.", "residual_scale"
+        ),
+        advice.by_itself(
+            "Until then clip gradients by norm: that bounds the step, but does not cure the cause.", "clip"
+        ),
     ]

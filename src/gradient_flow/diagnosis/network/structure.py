@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gradient_flow.diagnosis.advice import initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.words import count
@@ -64,7 +65,12 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
         message="all its units have the same weights and the same gradient: they act as one unit, and always will.",
         evidence={"layers": [layer.name for layer in same]},
         cause="the weights were initialised to a constant.",
-        advice=["Initialise the weights at random (He for ReLU, Xavier for tanh); biases may be constant."],
+        advice=[
+            initialise(
+                "Initialise the weights at random (He for ReLU, Xavier for tanh); biases may be constant.",
+                [layer.name for layer in same],
+            )
+        ],
         step=1,
         consequences=tuple(
             Issue(
@@ -89,7 +95,9 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
                     "the rows of its weight matrix are multiples of one another: only one direction of its input gets "
                     "through.",
                     "the weight was initialised as an outer product, or has collapsed.",
-                    "Initialise the weight at random, each entry independently (He or Xavier).",
+                    initialise(
+                        "Initialise the weight at random, each entry independently (He or Xavier).", [layer.name]
+                    ),
                 )
                 return
             if layer.name in lines:

@@ -54,7 +54,7 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
         cause=f"the learning rate{f' ({plain(rate)})' if rate is not None else ''} is too large for this optimizer.",
         advice=[
             advice.learning_rate_at_most(rate, ratio),
-            "Warm up the learning rate over the first few hundred steps.",
+            advice.by_itself("Warm up the learning rate over the first few hundred steps.", "warm_up"),
         ],
         step=_first_step(record, where),
     )

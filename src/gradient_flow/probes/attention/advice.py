@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import IssueSeverity
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.probes.attention.stats import LayerAttention
@@ -29,7 +30,9 @@ def _entropy_advice(layer: LayerAttention, severity: IssueSeverity, falling: boo
             "Lower the learning rate or lengthen the warm-up: the entropy fell during the analyzed steps. Clipping "
             "gradients to a norm of 1 helps too."
         )
-    yield "Normalise the queries and keys of each head before their product (QK-norm): that bounds the logits."
+    yield by_itself(
+        "Normalise the queries and keys of each head before their product (QK-norm): that bounds the logits.", "qk_norm"
+    )
     if layer.largest_logit > HEALTHY_LOGIT:
         factor = math.sqrt(HEALTHY_LOGIT / layer.largest_logit)
         yield (
@@ -44,7 +47,7 @@ def _entropy_advice(layer: LayerAttention, severity: IssueSeverity, falling: boo
 def rank_advice(layer: LayerAttention) -> tuple[str, ...]:
     """For rank collapse that begins in a layer's block."""
     return (
-        f"Give `{layer.block}` and the blocks after it a skip connection: x + attention(norm(x)).",
+        by_itself(f"Give `{layer.block}` and the blocks after it a skip connection: x + attention(norm(x)).", "skip"),
         "Put a feed-forward part with its own skip connection between attention layers: it separates tokens again.",
         "If there are skip connections, check that the branch does not drown them: scale it by 1 / sqrt(2 * blocks), "
         "or "

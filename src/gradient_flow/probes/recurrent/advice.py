@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradient_flow.diagnosis.treatment import Advice, Treatment
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.probes.recurrent.stats import ModuleDynamics
 
@@ -16,8 +17,11 @@ def advice_for_growth(unit: ModuleDynamics, optimal_radius: float) -> list[str]:
         factor = optimal_radius / radius
         exact = "" if unit.kind in ("RNN", "RNNCell") else ", then measure again: the gates change too"
         advice.append(
-            f"Scale `{unit.recurrent_weight}` by {plain(factor)} (= optimal radius {optimal_radius:g} / measured "
-            f"{plain(radius)}){exact}."
+            Advice(
+                f"Scale `{unit.recurrent_weight}` by {plain(factor)} (= optimal radius {optimal_radius:g} / measured "
+                f"{plain(radius)}){exact}.",
+                Treatment("scale_recurrent", {"factors": {unit.recurrent_weight: factor}}),
+            )
         )
         advice.append(f"Or start from `torch.nn.init.orthogonal_({unit.recurrent_weight}, gain={optimal_radius:g})`.")
     if exponent is not None and exponent > 0:
@@ -41,7 +45,10 @@ def advice_for_forgetting(unit: ModuleDynamics, optimal_radius: float, lag: floa
         given = f"+{bias:.1f}" if lag else "+1 to +2"
         why = f" (a forget gate of {keep:.3f}, for a {for_lag})" if lag else ""
         advice.append(
-            f"Set the forget-gate bias to {given}{why}: torch starts it near 0, which keeps half of the state."
+            Advice(
+                f"Set the forget-gate bias to {given}{why}: torch starts it near 0, which keeps half of the state.",
+                Treatment("forget_gate", {"layers": [unit.module], "bias": round(bias, 1) if lag else 1.0}),
+            )
         )
     elif "GRU" in unit.kind:
         given = f"+{bias:.1f}" if lag else "+1 to +2"
@@ -51,8 +58,11 @@ def advice_for_forgetting(unit: ModuleDynamics, optimal_radius: float, lag: floa
     if unit.recurrent_weight and radius and "RNN" in unit.kind:
         factor = optimal_radius / radius
         advice.append(
-            f"Scale `{unit.recurrent_weight}` by {plain(factor)} (= optimal radius {optimal_radius:g} / measured "
-            f"{plain(radius)})."
+            Advice(
+                f"Scale `{unit.recurrent_weight}` by {plain(factor)} (= optimal radius {optimal_radius:g} / measured "
+                f"{plain(radius)}).",
+                Treatment("scale_recurrent", {"factors": {unit.recurrent_weight: factor}}),
+            )
         )
     if unit.recurrent_weight:
         gain = f", gain={optimal_radius:g}" if "RNN" in unit.kind else ""

@@ -1,0 +1,1 @@
+"""Fixes that are tried on the model before they are advised."""

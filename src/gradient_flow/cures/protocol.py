@@ -1,0 +1,281 @@
+"""How treatments are compared: paired arms, repeats without treatment for the noise, successive halving, a budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gradient_flow.cures.arms import Outcome, run_arm
+from gradient_flow.cures.patient import Patient
+from gradient_flow.cures.registry import can_be_done, proposals
+from gradient_flow.cures.result import (
+    BETTER,
+    DROPPED,
+    FAILED,
+    NO_EFFECT,
+    NOT_TRIED,
+    SAME,
+    SLOWER,
+    WORSE,
+    Noise,
+    Trial,
+)
+from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.robust import median
+from gradient_flow.diagnosis.treatment import Treatment, treatment_of
+from gradient_flow.errors import GradientFlowError
+
+REPEATS: Final = 4
+"""Arms without treatment: enough for a range, and cheap beside the others."""
+RUNGS: Final = (4, 2, 1)
+"""Length of each rung, as a full trial divided by this."""
+KEPT: Final = (6, 3)
+"""Treatments that go on to the second and third rung."""
+CONFIRMED: Final = 2
+"""Arms of a treatment on the last rung: on the paired batches and, if it is better there, on others."""
+LONGER: Final = 2.5
+"""Times a full trial that the leader is given where a sick model has no treatment that is better yet."""
+LONGER_REPEATS: Final = 2
+"""Arms without treatment beside it."""
+MARGIN: Final = 0.02
+"""Share of the loss that counts as no difference, however quiet the repeats."""
+LEARNS: Final = 0.05
+"""Share of its first loss that a model that learns has lost after a full trial."""
+EXAMINED: Final = 20
+"""Steps of an examination."""
+
+Report = Callable[[str, int], None]
+"""Told what is being done and how many steps that took."""
+
+
+@dataclass
+class Work:
+    """What the protocol has found so far."""
+
+    patient: Patient
+    deadline: float
+    report: Report = lambda _text, _steps: None
+    first_loss: float = math.inf
+    noise: dict[int, Noise] = field(default_factory=dict)
+    """By length of the arm."""
+    trials: dict[int, Trial] = field(default_factory=dict)
+    steps_taken: int = 0
+
+    @property
+    def rungs(self) -> list[int]:
+        """Lengths of arms, from short to long."""
+        return sorted({max(2, math.ceil(self.patient.steps / part)) for part in RUNGS})
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the budget is spent."""
+        return time.perf_counter() > self.deadline
+
+    def arm(self, treatment: Treatment | None, checkpoints: Iterable[int], repeat: int = 0) -> Outcome:
+        """Run an arm and count what it cost."""
+        found = run_arm(self.patient, treatment, set(checkpoints), repeat)
+        self.steps_taken += found.steps
+        self.report("no treatment" if treatment is None else treatment.name, found.steps)
+        return found
+
+
+def examine(work: Work) -> None:
+    """Look at the model before any treatment."""
+    patient = work.patient
+    with patient.treated(None):
+        work.first_loss = patient.held_out_loss()
+        patient.note_outputs()
+    with patient.treated(None) as optimizer:
+        patient.issues, patient.record = patient.examine(optimizer, min(EXAMINED, patient.steps))
+    work.steps_taken += patient.record.steps
+    work.report("examination", patient.record.steps)
+
+
+def leave_untreated(work: Work) -> None:
+    """Train the model without any treatment, several times: what lies within is noise."""
+    outcomes = [work.arm(None, work.rungs, repeat) for repeat in range(REPEATS)]
+    for steps in work.rungs:
+        work.noise[steps] = _noise(steps, outcomes)
+
+
+def _noise(steps: int, outcomes: Sequence[Outcome]) -> Noise:
+    losses = tuple(outcome.losses[steps] for outcome in outcomes)
+    finite = [abs(loss) for loss in losses if math.isfinite(loss)]
+    return Noise(steps=steps, losses=losses, margin=MARGIN * (median(finite) if finite else 0.0))
+
+
+def symptoms_of(work: Work) -> str:
+    """Why the model counts as sick: an issue that was found, or that it does not learn."""
+    grave = [issue for issue in work.patient.issues if issue.severity >= IssueSeverity.MEDIUM]
+    if grave:
+        return f"{grave[0].issue_type.name} in `{grave[0].layer}`: {grave[0].message}"
+    if not math.isfinite(work.first_loss) or not all(map(math.isfinite, work.noise[work.patient.steps].losses)):
+        return "the loss is not finite."
+    if not learns(work) and not at_rest(work):
+        return f"the loss does not fall in {work.patient.steps} steps."
+    return ""
+
+
+def learns(work: Work) -> bool:
+    """Whether the untreated model loses a good part of its first loss, in every repeat."""
+    gone = LEARNS * abs(work.first_loss)
+    return all(loss < work.first_loss - gone for loss in work.noise[work.patient.steps].losses)
+
+
+def at_rest(work: Work) -> bool:
+    """Whether nothing is left to learn: the loss stays where it is, without rising."""
+    return work.patient.record.learnt and all(map(math.isfinite, work.patient.record.losses))
+
+
+def planned(patient: Patient) -> list[Treatment]:
+    """Everything worth a trial, each once; what the issues advise comes first."""
+    advised = [
+        wanted
+        for issue in patient.issues
+        for advice in issue.advice
+        if (wanted := treatment_of(advice)) is not None
+        and not wanted.is_open  # a proposal has its numbers
+        and can_be_done(wanted, fresh=patient.fresh)
+        and patient.may_be_done(wanted)
+    ]
+    found: list[Treatment] = []
+    for treatment in (*advised, *proposals(patient)):
+        if treatment not in found:
+            found.append(treatment)
+    return found
+
+
+def try_all(work: Work, treatments: Sequence[Treatment]) -> None:
+    """Successive halving: all for a few steps, the better ones for longer, the last on other batches too."""
+    alive = list(range(len(treatments)))
+    for at in alive:
+        work.trials[at] = Trial(treatment=treatments[at], outcome=NOT_TRIED, reason="out of time")
+    for rung, steps in enumerate(work.rungs):
+        for at in alive:
+            if not work.out_of_time:
+                work.trials[at] = _tried(work, work.trials[at], steps, last=rung == len(work.rungs) - 1)
+        if work.out_of_time:
+            break
+        alive = [at for at in alive if work.trials[at].outcome in (BETTER, SAME, WORSE)]
+        if rung < len(KEPT):
+            alive = _kept(work, alive, KEPT[rung])
+    for at, trial in work.trials.items():
+        if trial.losses and trial.steps < work.patient.steps and trial.outcome in (BETTER, SAME, WORSE):
+            why = "out of time" if work.out_of_time and at in alive else "others were better after as many steps"
+            work.trials[at] = replace(trial, outcome=DROPPED, reason=why)
+
+
+def _kept(work: Work, alive: list[int], count: int) -> list[int]:
+    """The treatments with the lowest loss. A slower rate is judged by what the untreated model does, not by this."""
+    return sorted(sorted(alive, key=lambda at: work.trials[at].loss)[:count])
+
+
+def _tried(work: Work, trial: Trial, steps: int, *, last: bool) -> Trial:
+    """The trial after one more arm of this length; on the last rung two."""
+    losses: list[float] = []
+    taken, seconds = trial.steps_taken, trial.seconds
+    try:
+        for repeat in range(CONFIRMED if last else 1):
+            outcome = work.arm(trial.treatment, [steps], repeat)
+            losses.append(outcome.losses[steps])
+            taken, seconds = taken + outcome.steps, seconds + outcome.seconds
+            if outcome_of(losses, work.noise[steps], work.first_loss) != BETTER:
+                break  # one arm is enough to lose
+    except GradientFlowError:
+        raise
+    except Exception as problem:  # a model may not bear a change of its parts; the others are tried
+        return replace(trial, outcome=FAILED, reason=f"{type(problem).__name__}: {problem}")
+    noise = work.noise[steps]
+    judged = outcome_of(losses, noise, work.first_loss)
+    if losses[0] == noise.loss and math.isfinite(losses[0]):
+        judged = NO_EFFECT  # to the bit
+    if judged == BETTER and is_slower(trial.treatment) and learns(work):
+        reason = "the model learns at its rate; a lower one only looks better in a short trial"
+        return _done(trial, SLOWER, steps, losses, noise, taken, seconds, reason)
+    return _done(trial, judged, steps, losses, noise, taken, seconds)
+
+
+def try_longer(work: Work) -> None:
+    """Where nothing is better yet: the leader and no treatment, for longer. Some faults take time to show."""
+    leaders = [
+        at
+        for at, trial in work.trials.items()
+        if trial.outcome == SAME and trial.steps == work.patient.steps and not is_slower(trial.treatment)
+    ]
+    if not leaders or work.out_of_time or any(trial.outcome == BETTER for trial in work.trials.values()):
+        return
+    steps = math.ceil(LONGER * work.patient.steps)
+    work.noise[steps] = _noise(steps, [work.arm(None, [steps], repeat) for repeat in range(LONGER_REPEATS)])
+    first = min(leaders, key=lambda at: work.trials[at].loss)
+    work.trials[first] = _tried(work, work.trials[first], steps, last=True)
+
+
+def _done(
+    trial: Trial,
+    outcome: str,
+    steps: int,
+    losses: Sequence[float],
+    noise: Noise,
+    taken: int,
+    seconds: float,
+    reason: str = "",
+) -> Trial:
+    return replace(
+        trial,
+        outcome=outcome,
+        steps=steps,
+        losses=tuple(losses),
+        untreated=noise,
+        steps_taken=taken,
+        seconds=seconds,
+        reason=reason,
+    )
+
+
+def outcome_of(losses: Sequence[float], noise: Noise, first_loss: float) -> str:
+    """Better than every repeat without treatment, in all its own arms; or worse than every one; or within noise."""
+    low, high = noise.band
+    if all(loss < low for loss in losses) and all(map(math.isfinite, losses)):
+        # Beside a model that has diverged anything is better: it has to be better than no training as well.
+        return BETTER if max(losses) < first_loss or not math.isfinite(first_loss) else SAME
+    return WORSE if all(loss > high for loss in losses) or not all(map(math.isfinite, losses)) else SAME
+
+
+def is_slower(treatment: Treatment) -> bool:
+    """Whether it lowers the rate, which short trials favour (arXiv 1803.02021)."""
+    return treatment.kind == "warm_up" or (treatment.kind == "learning_rate" and treatment.settings["factor"] < 1)
+
+
+def choose(work: Work) -> Trial | None:
+    """The best of what helped: the lowest loss; among those that noise cannot tell apart, one that heals the issue."""
+    full = [t for t in work.trials.values() if t.outcome == BETTER and t.steps >= work.patient.steps]
+    if not full:
+        return None
+    full.sort(key=lambda trial: trial.loss)
+    noise = work.noise[full[0].steps]
+    finite = [loss for loss in noise.losses if math.isfinite(loss)]
+    spread = (max(finite) - min(finite) if len(finite) == len(noise.losses) else 0.0) + MARGIN * abs(full[0].loss)
+    near = [trial for trial in full if trial.loss <= full[0].loss + spread]
+    grave = {issue.issue_type for issue in work.patient.issues if issue.severity >= IssueSeverity.MEDIUM}
+    if not grave or work.out_of_time:
+        return near[0]
+    for trial in near:
+        looked = _looked(work, trial)
+        work.trials = {at: looked if each is trial else each for at, each in work.trials.items()}
+    near = [trial for trial in work.trials.values() if trial.issue_gone is not None]
+    return min(near, key=lambda trial: (not trial.issue_gone, trial.loss))
+
+
+def _looked(work: Work, trial: Trial) -> Trial:
+    """The trial with a second examination: is the gravest issue still found?"""
+    patient = work.patient
+    before = next(issue for issue in patient.issues if issue.severity >= IssueSeverity.MEDIUM)
+    with patient.treated(trial.treatment) as optimizer:
+        issues, record = patient.examine(optimizer, min(EXAMINED, patient.steps))
+    work.steps_taken += record.steps
+    work.report("second examination", record.steps)
+    still = any(i.issue_type == before.issue_type and i.severity >= IssueSeverity.MEDIUM for i in issues)
+    return replace(trial, issue_gone=not still, steps_taken=trial.steps_taken + record.steps)

@@ -1,0 +1,285 @@
+"""`Cure` and `Trial`: what was tried, what it did to the loss, and what to do about it."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gradient_flow.diagnosis.issue import Issue
+from gradient_flow.diagnosis.treatment import Advice, Treatment, treatment_of
+from gradient_flow.diagnosis.words import plain
+from gradient_flow.errors import InputError
+from gradient_flow.record.plain import to_json
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+BETTER, WORSE, SAME, NO_EFFECT, FAILED, DROPPED, NOT_TRIED, SLOWER = (
+    *("better", "worse", "within noise", "no effect", "failed", "left behind", "not tried"),
+    "slower rate",
+)
+"""How a trial ended. `left behind`: others were better after fewer steps. `slower rate`: see `Trial.reason`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Loss of the model without any treatment, after so many steps, over several repeats."""
+
+    steps: int
+    losses: tuple[float, ...]
+    """The first is paired with the trials: the same batches, the same random numbers."""
+    margin: float
+    """What a loss must lie beyond the repeats: a fiftieth of it."""
+
+    @property
+    def loss(self) -> float:
+        """The paired one."""
+        return self.losses[0]
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Losses that chance explains."""
+        return min(self.losses) - self.margin, max(self.losses) + self.margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One treatment and what came of it."""
+
+    treatment: Treatment
+    outcome: str
+    """`better`, `within noise` or `worse` than no treatment; `left behind` where others were better early on."""
+    steps: int = 0
+    """Length of its longest arm."""
+    losses: tuple[float, ...] = ()
+    """Held-out loss after these steps, of one arm or of two on different batches."""
+    untreated: Noise | None = None
+    """The same without treatment."""
+    issue_gone: bool | None = None
+    """Whether the gravest issue before is not found any more; None where nobody looked."""
+    steps_taken: int = 0
+    """Cost: training steps of all its arms."""
+    seconds: float = 0.0
+    reason: str = ""
+    """Why it failed, was not tried or does not count."""
+
+    @property
+    def name(self) -> str:
+        """The treatment in a few words."""
+        return self.treatment.name
+
+    @property
+    def advice(self) -> str:
+        """The treatment as a sentence."""
+        return self.treatment.advice
+
+    @property
+    def code(self) -> str:
+        """The lines that do the same in a training script."""
+        return self.treatment.code
+
+    @property
+    def loss(self) -> float:
+        """Mean of `losses`; infinite where one is, NaN where there is none."""
+        return sum(self.losses) / len(self.losses) if self.losses else math.nan
+
+    def apply(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> torch.optim.Optimizer:
+        """Treat the model for real, in place; the optimizer to train on with, which may be another one."""
+        import torch
+        from torch import nn
+
+        from gradient_flow.cures.patient import default_optimizer
+        from gradient_flow.cures.registry import do
+
+        if not isinstance(model, nn.Module):
+            raise InputError(f"`model` must be a module, got {type(model).__name__}.")
+        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            raise InputError(f"`optimizer` must be a torch optimizer, got {type(optimizer).__name__}.")
+        return do(self.treatment, model, default_optimizer(model) if optimizer is None else optimizer)
+
+    @property
+    def measured(self) -> str:
+        """What was measured, in a few words."""
+        if self.untreated is None or not self.losses:
+            return self.reason or self.outcome
+        after = f"loss {plain(self.loss)} after {self.steps} steps, untreated {plain(self.untreated.loss)}"
+        low, high = self.untreated.band
+        return f"{after} ({plain(low)} to {plain(high)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for strict JSON: what is not finite is None."""
+        untreated = self.untreated
+        noise = (
+            None if untreated is None else {"loss": untreated.loss, "low": untreated.band[0], "high": untreated.band[1]}
+        )
+        return dict(
+            to_json(
+                {
+                    "name": self.name,
+                    "outcome": self.outcome,
+                    "treatment": self.treatment.to_dict(),
+                    "steps": self.steps,
+                    "loss": self.loss if self.losses else None,
+                    "losses": self.losses,
+                    "untreated": noise,
+                    "issue_gone": self.issue_gone,
+                    "steps_taken": self.steps_taken,
+                    "seconds": round(self.seconds, 4),
+                    "reason": self.reason,
+                    "code": self.code,
+                }
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cure:
+    """What was tried and what helped. Prints as a table; `best` is the trial to follow, None where nothing helped."""
+
+    trials: Sequence[Trial]
+    """The most helpful first."""
+    best: Trial | None
+    issues: Sequence[Issue]
+    """What was found before any treatment; advice is sorted by what was measured."""
+    textbook: Sequence[Issue] = ()
+    """The same with advice as it was before."""
+    steps: int
+    """Length of a full trial."""
+    batches: int
+    """How often `input_fn` was called."""
+    first_loss: float
+    """Held-out loss before any step."""
+    untreated: Noise
+    """The same after a full trial without treatment."""
+    steps_taken: int
+    """Training steps in all."""
+    seconds: float
+    fresh: bool
+    symptoms: str = ""
+    """Why the model counts as sick; empty where it does not."""
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def message(self) -> str:
+        """The result in a sentence."""
+        tried = sum(trial.steps_taken > 0 for trial in self.trials)
+        longest = max((trial.steps for trial in self.trials), default=self.steps)
+        of = f"of {tried} treatments tried for up to {longest} steps"
+        if self.best is not None:
+            gone = " The issue is gone." if self.best.issue_gone else ""
+            return f"Best {of}: {self.best.name} ({self.best.measured}).{gone}"
+        if not self.symptoms:
+            faster = next((trial for trial in self.trials if trial.outcome == BETTER), None)
+            learns = f"The model learns and no issue was found, so there is nothing to cure ({of[3:]})."
+            return learns + (f" Fastest start: {faster.name} ({faster.measured})." if faster else "")
+        return f"Nothing helped beyond noise, {of}."
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.symptoms:
+            lines.append(f"Before: {self.symptoms}")
+        rows = [(t.outcome, t.name, _loss(t), _gone(t), f"{t.steps_taken}") for t in self.trials]
+        low, high = self.untreated.band
+        rows.insert(0, ("", f"no treatment ({len(self.untreated.losses)} ×)", f"{plain(low)} … {plain(high)}", "", ""))
+        rows.insert(0, ("outcome", "treatment", "held-out loss", "issue", "steps"))
+        widths = [max(len(row[at]) for row in rows) for at in range(5)]
+        lines.append("")
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
+        if self.best is not None:
+            lines += ["", "In your script:", *(f"    {line}" for line in self.best.code.splitlines())]
+        lines += [f"Note: {note}" for note in self.notes]
+        lines.append(
+            f"{self.steps_taken:,} steps in {self.seconds:.1f} s on {self.batches} batches; "
+            "model, optimizer and random state are as they were."
+        )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        best = None if self.best is None else self.best.name
+        return f"Cure(best={best!r}, {len(self.trials)} trials)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for strict JSON."""
+        low, high = self.untreated.band
+        return dict(
+            to_json(
+                {
+                    "message": self.message,
+                    "best": None if self.best is None else self.best.name,
+                    "symptoms": self.symptoms,
+                    "steps": self.steps,
+                    "batches": self.batches,
+                    "fresh": self.fresh,
+                    "first_loss": self.first_loss,
+                    "untreated": {"losses": self.untreated.losses, "low": low, "high": high},
+                    "steps_taken": self.steps_taken,
+                    "seconds": round(self.seconds, 3),
+                    "trials": [trial.to_dict() for trial in self.trials],
+                    "issues": [issue.to_dict() for issue in self.issues],
+                    "notes": list(self.notes),
+                }
+            )
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr{' style=font-weight:bold' if trial is self.best else ''}><td>{html.escape(trial.outcome)}</td>"
+            f"<td title='{html.escape(trial.code, quote=True)}'>{html.escape(trial.name)}</td>"
+            f"<td style='text-align:right'>{html.escape(_loss(trial))}</td><td>{_gone(trial)}</td>"
+            f"<td style='text-align:right'>{trial.steps_taken}</td></tr>"
+            for trial in self.trials
+        )
+        low, high = self.untreated.band
+        head = "".join(f"<th>{name}</th>" for name in ("outcome", "treatment", "held-out loss", "issue", "steps"))
+        none = f"<tr><td></td><td>no treatment</td><td>{plain(low)} … {plain(high)}</td><td></td><td></td></tr>"
+        code = "" if self.best is None else f"<pre>{html.escape(self.best.code)}</pre>"
+        return f"<p>{html.escape(self.message)}</p><table><tr>{head}</tr>{none}{rows}</table>{code}"
+
+
+def _loss(trial: Trial) -> str:
+    return plain(trial.loss) if trial.losses else "–"
+
+
+def _gone(trial: Trial) -> str:
+    return {True: "gone", False: "still there", None: ""}[trial.issue_gone]
+
+
+_ORDER: Final = {BETTER: 0, SLOWER: 1, SAME: 2, DROPPED: 3, WORSE: 4, NO_EFFECT: 5, FAILED: 6, NOT_TRIED: 7}
+
+
+def sorted_trials(trials: Sequence[Trial], best: Trial | None) -> list[Trial]:
+    """The best first, then by outcome and loss."""
+    last = math.inf
+    return sorted(trials, key=lambda t: (t is not best, _ORDER[t.outcome], -t.steps, t.loss if t.losses else last))
+
+
+def measured_advice(issues: Sequence[Issue], trials: Sequence[Trial], best: Trial | None) -> list[Issue]:
+    """The issues with their advice sorted by what was measured, each measured one saying so.
+
+    What helped comes first, then what was not tried, then what did not help.
+    """
+    found = []
+    for at, issue in enumerate(issues):
+        ranked = [_ranked(advice, trials) for advice in issue.advice]
+        if at == 0 and best is not None and not any(trial is best for _, trial, _ in ranked):
+            text = Advice(f"{best.advice} Tried: {best.measured}.", best.treatment)
+            ranked.insert(0, (-1.0, best, text))
+        ranked.sort(key=lambda each: -2.0 if best is not None and each[1] is best else each[0])
+        found.append(replace(issue, advice=[text for _, _, text in ranked]))
+    return found
+
+
+def _ranked(advice: str, trials: Sequence[Trial]) -> tuple[float, Trial | None, str]:
+    wanted = treatment_of(advice)
+    trial = next((each for each in trials if wanted is not None and wanted.covers(each.treatment)), None)
+    if wanted is None or trial is None or not trial.losses:
+        return 0.0, None, advice
+    place = {BETTER: -1.0, SAME: 0.5, SLOWER: 0.5}.get(trial.outcome, 1.0)
+    told = f"Tried: {trial.measured}." if trial.outcome == BETTER else f"Tried, {trial.outcome}: {trial.measured}."
+    return place, trial, Advice(f"{advice} {told}", wanted)

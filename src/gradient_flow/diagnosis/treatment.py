@@ -1,0 +1,413 @@
+"""`Treatment`: a fix by name and numbers, without torch. Text, code and deed of a fix come from the same numbers.
+
+What is done to a model is in `gradient_flow.cures.treatments`, registered under the same `kind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from gradient_flow.diagnosis.words import plain
+
+Settings = Mapping[str, Any]
+_WITHOUT_NUMBERS: Final = ("skip_nonfinite",)
+"""Kinds that have no numbers at all."""
+
+
+class Words(NamedTuple):
+    """How a kind of treatment is called, advised and written down, each from its settings."""
+
+    name: Callable[[Settings], str]
+    advice: Callable[[Settings], str]
+    code: Callable[[Settings], str]
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """One fix: what kind, and its numbers.
+
+    >>> clip = Treatment("clip", {"norm": 0.5})
+    >>> clip.name, clip.advice
+    ('clip at 0.5', 'Clip the gradient norm at 0.5.')
+    >>> print(clip.code)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)  # after backward(), before optimizer.step()
+    """
+
+    kind: str
+    settings: Settings = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its numbers are still to be taken from the model: `Treatment("norm")` names no layer yet."""
+        return not self.settings and self.kind not in _WITHOUT_NUMBERS
+
+    @property
+    def name(self) -> str:
+        """A few words."""
+        return self.kind.replace("_", " ") if self.is_open else _words(self.kind).name(self.settings)
+
+    @property
+    def advice(self) -> str:
+        """The same as a sentence that tells what to do."""
+        return f"Try: {self.name}." if self.is_open else _words(self.kind).advice(self.settings)
+
+    @property
+    def code(self) -> str:
+        """The lines to write into a training script; nothing while its numbers are open."""
+        return "" if self.is_open else _words(self.kind).code(self.settings)
+
+    def covers(self, other: Treatment) -> bool:
+        """Whether the other is this one, or this one with its numbers."""
+        return self == other or (self.is_open and self.kind == other.kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        return {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
+
+    @classmethod
+    def from_dict(cls, plain_values: Mapping[str, Any]) -> Treatment:
+        """What `to_dict` made plain values of."""
+        return cls(str(plain_values["kind"]), dict(plain_values.get("settings") or {}))
+
+
+class Advice(str):
+    """A sentence of advice; `treatment` is the same as a deed, where it can be done mechanically.
+
+    >>> advice = Advice("Clip the norm at 0.5: that affects 10% of your steps.", Treatment("clip", {"norm": 0.5}))
+    >>> advice.treatment.name
+    'clip at 0.5'
+    """
+
+    treatment: Treatment | None
+
+    def __new__(cls, text: str, treatment: Treatment | None = None) -> Advice:
+        """The text as it is."""
+        made = super().__new__(cls, text)
+        made.treatment = treatment
+        return made
+
+
+def treatment_of(advice: str) -> Treatment | None:
+    """The treatment that an advice carries; None for one that only a person can follow."""
+    return getattr(advice, "treatment", None)
+
+
+def set_words(kind: str, words: Words) -> None:
+    """Give a kind of treatment its words, as a treatment of a user's own needs."""
+    WORDS[kind] = words
+
+
+def _words(kind: str) -> Words:
+    return WORDS.get(kind) or Words(
+        lambda _: kind, lambda told: f"Apply `{kind}` ({dict(told)}).", lambda told: f"# {kind}: {dict(told)}"
+    )
+
+
+# ---- words --------------------------------------------------------------------------------------------------------
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Some names in backticks.
+
+    >>> some(["a", "b"]), some(["a", "b", "c", "d"])
+    ('`a`, `b`', '`a`, `b` … `d`')
+    """
+    shown = [f"`{name}`" for name in names]
+    return ", ".join(shown) if len(shown) <= most else f"{', '.join(shown[: most - 1])} … {shown[-1]}"
+
+
+def many(count: int, what: str) -> str:
+    """`1 layer`, `3 layers`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _hook(lines: str) -> str:
+    return f"# hooks do not survive a checkpoint: register them again after loading\n{lines}"
+
+
+def _listed(values: Any) -> str:
+    return repr(list(values))
+
+
+def _mapping(values: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{name!r}: {_short(value)}" for name, value in values.items()) + "}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)
+
+
+def _rate_advice(told: Settings) -> str:
+    verb = "Lower" if told["factor"] < 1 else "Raise"
+    to = f" to {told['rate']:.3g}" if told.get("rate") else ""
+    return f"{verb} the learning rate{to} (× {plain(told['factor'])})."
+
+
+def _rate_code(told: Settings) -> str:
+    return f"for group in optimizer.param_groups:\n    group['lr'] *= {told['factor']:.4g}"
+
+
+def _warm_code(told: Settings) -> str:
+    return (
+        f"schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / {told['steps']}, total_iters={told['steps']})\n"
+        "# and schedule.step() after every optimizer.step()"
+    )
+
+
+def _group_code(name: str) -> Callable[[Settings], str]:
+    return lambda told: f"for group in optimizer.param_groups:\n    group[{name!r}] = {told[name]:g}"
+
+
+def _rescale_code(told: Settings) -> str:
+    return (
+        f"with torch.no_grad():\n    for path, factor in {_mapping(told['factors'])}.items():\n"
+        "        for tensor in model.get_submodule(path).parameters(recurse=False):\n            tensor.mul_(factor)"
+    )
+
+
+_INIT: Final = {"he": "kaiming_normal_(layer.weight, nonlinearity='relu')", "xavier": "xavier_normal_(layer.weight)"}
+
+
+def _init_code(told: Settings) -> str:
+    return (
+        f"for path in {_listed(told['layers'])}:\n    layer = model.get_submodule(path)\n"
+        f"    torch.nn.init.{_INIT[told['how']]}\n"
+        "    if layer.bias is not None:\n        torch.nn.init.zeros_(layer.bias)"
+    )
+
+
+def _norm_code(told: Settings) -> str:
+    return _hook(
+        "def norm(layer, inputs, output):\n"
+        "    if output.dim() > 2 and isinstance(layer, (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)):\n"
+        "        return torch.nn.functional.group_norm(output, 1)\n"
+        "    return torch.nn.functional.layer_norm(output, output.shape[-1:])\n"
+        f"for path in {_listed(told['layers'])}:\n    model.get_submodule(path).register_forward_hook(norm)"
+    )
+
+
+def _units_code(told: Settings) -> str:
+    return (
+        "with torch.no_grad():\n"
+        f"    for path, units in {_mapping(told['units'])}.items():\n"
+        "        layer, fresh = model.get_submodule(path), copy.deepcopy(model.get_submodule(path))\n"
+        "        torch.nn.init.kaiming_normal_(fresh.weight, nonlinearity='relu')\n"
+        "        layer.weight[units] = fresh.weight[units]\n"
+        "        if layer.bias is not None:\n            layer.bias[units] = 0.0\n"
+        "        for tensor in (layer.weight, layer.bias):  # what the optimizer remembers of them\n"
+        "            for kept in optimizer.state.get(tensor, {}).values():\n"
+        "                if torch.is_tensor(kept) and tensor is not None and kept.shape == tensor.shape:\n"
+        "                    kept[units] = 0.0"
+    )
+
+
+def _swap_code(told: Settings) -> str:
+    return (
+        f"for path, act in {_mapping(told['modules'])}.items():\n    parent, _, name = path.rpartition('.')\n"
+        "    setattr(model.get_submodule(parent), name, getattr(torch.nn, act)())"
+    )
+
+
+def _residual_code(told: Settings) -> str:
+    return _hook(
+        f"def scaled(block, inputs, output):  # the branch, which is what the block adds, × {told['scale']:.3g}\n"
+        f"    return inputs[0] + {told['scale']:.4g} * (output - inputs[0])\n"
+        f"for path in {_listed(told['blocks'])}:\n    model.get_submodule(path).register_forward_hook(scaled)"
+    )
+
+
+def _skip_code(told: Settings) -> str:
+    return _hook(
+        "def skip(layer, inputs, output):\n    return output + inputs[0]\n"
+        f"for path in {_listed(told['blocks'])}:\n    model.get_submodule(path).register_forward_hook(skip)"
+    )
+
+
+def _qk_code(told: Settings) -> str:
+    return _hook(
+        "def norm_heads(x, heads):\n    x = x.unflatten(-1, (heads, -1))\n"
+        "    return torch.nn.functional.rms_norm(x, x.shape[-1:]).flatten(-2)\n"
+        "def qk_norm(heads, parts):  # parts: 1 for a projection of its own, 3 for queries, keys and values in one\n"
+        "    def hook(layer, inputs, output):\n"
+        "        first, *rest = output.chunk(parts, dim=-1)\n"
+        "        kept = [norm_heads(each, heads) for each in (first, *rest[:1])] + rest[1:]\n"
+        "        return torch.cat(kept, dim=-1)\n"
+        "    return hook\n"
+        f"for path, (heads, parts) in {_mapping(told['projections'])}.items():\n"
+        "    model.get_submodule(path).register_forward_hook(qk_norm(heads, parts))"
+    )
+
+
+def _standard_code(told: Settings) -> str:
+    mean, std = ([round(float(each), 6) for each in told[name]] for name in ("mean", "std"))
+    shown = f"torch.tensor({mean}), torch.tensor({std})"
+    if len(mean) > 16:
+        shown = f"x.mean(dims), x.std(dims)  # of {len(mean)} features, from your training data"
+    shape = "(-1, 1, 1)" if told["dim"] == 1 else "(-1,)"
+    return f"mean, std = {shown}\ninputs = torch.nan_to_num((inputs - mean.view{shape}) / std.view{shape})"
+
+
+def _forget_code(told: Settings) -> str:
+    return (
+        f"for path in {_listed(told['layers'])}:\n    rnn = model.get_submodule(path)\n"
+        "    for name, bias in rnn.named_parameters():\n        if name.startswith('bias_ih'):\n"
+        "            quarter = len(bias) // 4  # input, forget, cell and output gate\n"
+        f"            torch.nn.init.constant_(bias[quarter : 2 * quarter], {told['bias']:g})"
+    )
+
+
+def _scaled_tensors_code(told: Settings) -> str:
+    return (
+        f"with torch.no_grad():\n    for name, factor in {_mapping(told['factors'])}.items():\n"
+        "        model.get_parameter(name).mul_(factor)"
+    )
+
+
+def _orthogonal_code(told: Settings) -> str:
+    return (
+        f"for name in {_listed(told['names'])}:\n    weight = model.get_parameter(name)\n"
+        "    if 'weight_hh' in name:\n        for gate in weight.data.split(weight.shape[1]):\n"
+        "            torch.nn.init.orthogonal_(gate)\n"
+        "    else:\n        torch.nn.init.xavier_uniform_(weight)  # biases at zero"
+    )
+
+
+def _add_code(told: Settings) -> str:
+    return (
+        f"optimizer.add_param_group({{'params': [model.get_parameter(n) for n in {_listed(told['names'])}],\n"
+        "                           'lr': optimizer.param_groups[0]['lr']})"
+    )
+
+
+def _range(values: Mapping[str, float]) -> str:
+    low, high = min(values.values()), max(values.values())
+    return plain(low, 2) if f"{low:.2g}" == f"{high:.2g}" else f"{plain(low, 2)} to {plain(high, 2)}"
+
+
+WORDS: Final[dict[str, Words]] = {
+    "learning_rate": Words(
+        lambda t: f"learning rate × {plain(t['factor'], 2)}",
+        _rate_advice,
+        _rate_code,
+    ),
+    "warm_up": Words(
+        lambda t: f"warm-up over {t['steps']} steps",
+        lambda t: f"Warm the learning rate up over {t['steps']} steps.",
+        _warm_code,
+    ),
+    "clip": Words(
+        lambda t: f"clip at {plain(t['norm'])}",
+        lambda t: f"Clip the gradient norm at {plain(t['norm'])}.",
+        lambda t: (
+            f"torch.nn.utils.clip_grad_norm_(model.parameters(), {t['norm']:.4g})"
+            "  # after backward(), before optimizer.step()"
+        ),
+    ),
+    "skip_nonfinite": Words(
+        lambda _: "skip steps with NaN",
+        lambda _: "Skip steps whose gradients hold NaN or Inf.",
+        lambda _: (
+            "if all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()):\n    optimizer.step()"
+        ),
+    ),
+    "eps": Words(
+        lambda t: f"eps {t['eps']:g}",
+        lambda t: f"Set `eps` of the optimizer to {t['eps']:g}: at its present value it rules the step.",
+        _group_code("eps"),
+    ),
+    "weight_decay": Words(
+        lambda t: f"weight decay {t['weight_decay']:g}",
+        lambda t: f"Set the weight decay to {t['weight_decay']:g}.",
+        _group_code("weight_decay"),
+    ),
+    "optimizer": Words(
+        lambda t: f"{t['name']} with rate {t['rate']:g}",
+        lambda t: f"Train with {t['name']} at a learning rate of {t['rate']:g}.",
+        lambda t: f"optimizer = torch.optim.{t['name']}(model.parameters(), lr={t['rate']:g})",
+    ),
+    "add_parameters": Words(
+        lambda t: f"add {many(len(t['names']), 'parameter')} to the optimizer",
+        lambda t: f"Give {some(t['names'])} to the optimizer.",
+        _add_code,
+    ),
+    "rescale": Words(
+        lambda t: f"rescale weights of {many(len(t['factors']), 'layer')} (× {_range(t['factors'])})",
+        lambda t: f"Scale the initial weights of {some(list(t['factors']))} by {_range(t['factors'])}.",
+        _rescale_code,
+    ),
+    "reinitialise": Words(
+        lambda t: f"{'He' if t['how'] == 'he' else 'Xavier'} initialisation of {many(len(t['layers']), 'layer')}",
+        lambda t: f"Initialise {some(t['layers'])} at random ({'He' if t['how'] == 'he' else 'Xavier'}), biases at 0.",
+        _init_code,
+    ),
+    "reset_biases": Words(
+        lambda t: f"biases of {many(len(t['layers']), 'layer')} at 0",
+        lambda t: f"Start the biases of {some(t['layers'])} at 0.",
+        lambda t: f"for path in {_listed(t['layers'])}:\n    torch.nn.init.zeros_(model.get_submodule(path).bias)",
+    ),
+    "revive": Words(
+        lambda t: f"revive {many(sum(map(len, t['units'].values())), 'dead unit')}",
+        lambda t: f"Draw the weights of the dead units in {some(list(t['units']))} anew.",
+        _units_code,
+    ),
+    "scale_recurrent": Words(
+        lambda t: f"recurrent weights × {_range(t['factors'])}",
+        lambda t: f"Scale {some(list(t['factors']))} by {_range(t['factors'])}.",
+        _scaled_tensors_code,
+    ),
+    "reinitialise_recurrent": Words(
+        lambda t: "orthogonal recurrent weights",
+        lambda t: f"Initialise {some(t['names'])} anew: recurrent weights orthogonal, input weights Xavier.",
+        _orthogonal_code,
+    ),
+    "scale_queries": Words(
+        lambda t: f"queries and keys × {_range(t['factors'])}",
+        lambda t: f"Scale the queries and keys of {some(list(t['factors']))} by {_range(t['factors'])}.",
+        lambda t: (
+            f"with torch.no_grad():\n    for name, factor in {_mapping(t['factors'])}.items():\n"
+            "        weight = model.get_parameter(name)  # rows: queries, keys, values\n"
+            "        weight[: 2 * len(weight) // 3].mul_(factor)"
+        ),
+    ),
+    "forget_gate": Words(
+        lambda t: f"forget-gate bias {t['bias']:g}",
+        lambda t: f"Start the forget-gate bias of {some(t['layers'])} at {t['bias']:g}.",
+        _forget_code,
+    ),
+    "qk_norm": Words(
+        lambda t: f"QK-norm in {many(len(t['projections']), 'projection')}",
+        lambda t: f"Normalise queries and keys ({some(list(t['projections']))}).",
+        _qk_code,
+    ),
+    "residual_scale": Words(
+        lambda t: f"residual branches × {plain(t['scale'], 2)}",
+        lambda t: f"Scale the residual branches of {some(t['blocks'])} by {plain(t['scale'], 2)}.",
+        _residual_code,
+    ),
+    "skip": Words(
+        lambda t: f"skip connections around {many(len(t['blocks']), 'layer')}",
+        lambda t: f"Add a skip connection around {some(t['blocks'])}.",
+        _skip_code,
+    ),
+    "activation": Words(
+        lambda t: f"{' and '.join(sorted(set(t['modules'].values())))} for {many(len(t['modules']), 'activation')}",
+        lambda t: f"Use {' and '.join(sorted(set(t['modules'].values())))} in {some(list(t['modules']))}.",
+        _swap_code,
+    ),
+    "norm": Words(
+        lambda t: f"norm after {many(len(t['layers']), 'layer')}",
+        lambda t: f"Normalise the outputs of {some(t['layers'])} (LayerNorm without parameters).",
+        _norm_code,
+    ),
+    "standardise": Words(
+        lambda _: "standardise inputs",
+        lambda t: (
+            f"Standardise the inputs: their means reach {plain(max(map(abs, t['mean'])), 2)} and their deviations "
+            f"{plain(max(t['std']), 2)}."
+        ),
+        _standard_code,
+    ),
+}
+"""Kind → its words."""
