@@ -56,7 +56,7 @@ def find_batch(
     >>> batch[37, 1] = torch.nan
     >>> cause = find_batch(lambda x: model(x).square().mean(), batch, model)
     >>> cause.indices, cause.replays
-    ((37,), 8)
+    ((37,), 9)
     >>> print(cause)
     Sample 37 of 64 makes the loss NaN; without it the step is finite.
     """
@@ -120,7 +120,7 @@ class _Runner:
                 loss = loss if loss.numel() == 1 else loss.sum()
                 value = float(loss.detach())
                 if math.isfinite(value) and loss.requires_grad and not started:
-                    loss.backward()
+                    torch.autograd.backward(loss)
         except StepEnds:
             pass  # the step goes on to its optimizer: the gradients are there
         if value is not None and not math.isfinite(value):

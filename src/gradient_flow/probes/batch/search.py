@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 Samples = tuple[int, ...]
@@ -271,4 +272,4 @@ def pieces(which: Samples, parts: int) -> Sequence[Samples]:
     [(0, 1), (2, 3, 4)]
     """
     edges = [len(which) * at // parts for at in range(parts + 1)]
-    return [which[low:high] for low, high in zip(edges, edges[1:], strict=False) if high > low]
+    return [which[low:high] for low, high in pairwise(edges) if high > low]
