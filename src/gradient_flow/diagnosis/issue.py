@@ -34,6 +34,7 @@ class IssueType(str, Enum):
     HEAD_DIVERSITY = "head diversity"
     EXPLORATION = "exploration"
     LOOP = "loop"
+    OPTIMIZER = "optimizer"
 
     def __str__(self) -> str:
         return self.value
@@ -132,7 +133,7 @@ class Issue:
             raise RunFileError(f"The run file is damaged: an issue cannot be read ({problem}).") from problem
 
 
-RULE_SET: Final = 5
+RULE_SET: Final = 6
 """Goes up with every change of a rule that can change a verdict; a run keeps the number beside its own verdict."""
 _STATUS: Final = {IssueType.NUMERICAL: "nan"}
 """Issue types whose status has another word."""

@@ -33,6 +33,7 @@ from gradient_flow.capture.sharding import is_first_rank
 from gradient_flow.capture.unsupported import why_elsewhere
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.diagnosis.optimizer.record import OPTIMIZER
 from gradient_flow.diagnosis.verdict import LOOP, verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
 from gradient_flow.flow.backward_steps import BackwardStep
@@ -414,6 +415,9 @@ class Flow:
         loop = inside.after_round(optimizer)
         if loop is not None:
             self._recorder.add_look(LookRecord(step=self.steps, seen={LOOP: loop}))
+        state = inside.after_state(optimizer, self.steps)
+        if state is not None:
+            self._recorder.add_look(LookRecord(step=self.steps, seen={OPTIMIZER: state}))
         if self._may_be_recorded() and not self._gave_up:
             ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
             inside.plan(self.steps + 1, ours, optimizer, len(self._living()))

@@ -21,6 +21,7 @@ from gradient_flow.table import GradientTable
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
     from gradient_flow.looks.loop_watch import LoopWatch
+    from gradient_flow.looks.optimizer_watch import OptimizerWatch
 
 _HEAD: Final = 64
 """Elements that are asked first: what is zero all over is zero there."""
@@ -41,10 +42,11 @@ class Inside:
             model = model.module  # parameters are named without the wrapper, and so are layers
         self._model = held_weakly(model)
         self._policy, self._budget = policy, float(budget)
-        self._schedule = Schedule(looks)
+        self._wanted, self._schedule = looks, Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
         self._loop: LoopWatch | None = None
+        self._state: OptimizerWatch | None = None
         self._warned: set[str] = set()
         self._told_of_end = False
         self._bad = False
@@ -124,6 +126,12 @@ class Inside:
         """Gradients are measured, weights have not moved. `held` tells what optimizers hold, by id."""
         if self._loop is not None and self._loop.is_looking:
             self._loop.before_update(optimizer, table, held())
+        if self._state is None and self.is_on:
+            from gradient_flow.looks.optimizer_watch import OptimizerWatch
+
+            self._state = OptimizerWatch(self._wanted, self._budget)
+        if self._state is not None:
+            self._state.before_update(optimizer, parameters, table.total.norm)
         if self._looks is not None:
             self._looks.before_update(optimizer, table, parameters, scale or 1.0)
 
@@ -134,6 +142,11 @@ class Inside:
     def after_round(self, optimizer: torch.optim.Optimizer | None) -> Mapping[str, Any] | None:
         """What was seen of the loop, if the round that is over was looked at."""
         facts = None if self._loop is None else self._loop.after_update(optimizer)
+        return None if facts is None else to_plain(facts)
+
+    def after_state(self, optimizer: torch.optim.Optimizer | None, step: int) -> Mapping[str, Any] | None:
+        """What the state of an optimizer shows, if the step that is over was looked at."""
+        facts = None if self._state is None else self._state.after_update(optimizer, step)
         return None if facts is None else to_plain(facts)
 
     def news_of_end(self) -> str | None:
@@ -152,7 +165,11 @@ class Inside:
             self._looks.close()
 
     def _tell(self) -> None:
-        seen: dict[str, Looks | LoopWatch | None] = {"inside the model": self._looks, "at the loop": self._loop}
+        seen: dict[str, Looks | LoopWatch | OptimizerWatch | None] = {
+            "inside the model": self._looks,
+            "at the loop": self._loop,
+            "at the optimizer": self._state,
+        }
         for what, looks in seen.items():
             if looks is not None and looks.failed and what not in self._warned:
                 self._warned.add(what)

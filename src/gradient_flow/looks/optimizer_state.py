@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -115,7 +116,7 @@ class StateReader:
         names = ("exp_avg", "exp_avg_sq") if kind == "adam" else ("momentum_buffer",)
         columns += [sampled([_state_tensor(each, name) for each in held]) for name in names]
         rows = [
-            _Row(each, rate, before, *(column[at] for column in columns))
+            _Row(each, rate, before, *(column[at] for column in columns), decoupled="AdamW" in look.name)
             for at, (each, before, rate) in enumerate(chosen)
         ]
         _put_together(look, rows, optimizer)
@@ -151,6 +152,7 @@ class _Row:
         gradient: Floats,
         first: Floats,
         second: Floats | None = None,
+        decoupled: bool = False,
     ) -> None:
         group = held.group
         self.name, self.dtype = held.name, held.parameter.dtype
@@ -168,7 +170,7 @@ class _Row:
             if second is None:
                 self._momentum(group)
             else:
-                self._adam(group, second)
+                self._adam(group, second, decoupled)
 
     def _momentum(self, group: Mapping[str, Any]) -> None:
         momentum = _number(group.get("momentum")) or 0.0
@@ -181,13 +183,13 @@ class _Row:
         self.decaying = self.weight_decay * self.before
         self.moving = self.gradient
 
-    def _adam(self, group: Mapping[str, Any], second: Floats) -> None:
+    def _adam(self, group: Mapping[str, Any], second: Floats, decoupled: bool) -> None:
         self.beta1, self.beta2 = (_number(beta) or 0.0 for beta in group["betas"])
         self.eps = _number(group["eps"]) or 0.0
         age = self.age or 1
         self.second = second
         self.root = np.sqrt(second / (1 - self.beta2**age))
-        self.decoupled = bool(group.get("decoupled_weight_decay", False))
+        self.decoupled = bool(group.get("decoupled_weight_decay", decoupled))
         used = self.gradient if self.decoupled else self.gradient + self.weight_decay * self.before
         self.earlier = (self.first - (1 - self.beta1) * used) / self.beta1 if self.beta1 else np.zeros_like(self.first)
         self.direction = (self.first / (1 - self.beta1**age)) / (self.root + self.eps)
@@ -217,10 +219,12 @@ class _Row:
         assert self.second is not None
         return (self.second == 0)[self.first != 0].astype(np.float64)
 
-    @property
+    @cached_property
     def lost(self) -> Floats | None:
         """Which elements should move and cannot; None where numbers are fine enough, or the step is not known."""
         bits = _LOW.get(self.dtype)
+        self.needed = np.empty(0)
+        """Times the rate at which each of them would move."""
         if bits is None or not self.rate:
             return None
         step = self.rate * self.direction
@@ -233,7 +237,9 @@ class _Row:
         moved = self.after != self.before
         tiny = meant & (np.abs(step) < 0.4 * spacing)
         if tiny.any() and float(moved[tiny].mean()) > _MOVED_ANYWAY:
-            return np.zeros(int(meant.sum()))  # rounded at random: nothing is lost on average
+            self.needed = np.zeros(int(meant.sum()))
+            return self.needed  # rounded at random: nothing is lost on average
+        self.needed = (0.5 * spacing / np.abs(step))[meant]
         return (small & ~moved)[meant].astype(np.float64)
 
 
@@ -260,6 +266,8 @@ def _put_together(look: StateLook, rows: Sequence[_Row], optimizer: torch.optim.
             look.update = _root(_mean([(np.square(row.direction), row.weight) for row in rows]))
             lost = [(row.lost, row.weight) for row in rows]
             look.lost = _mean([(own, weight) for own, weight in lost if own is not None])
+            needed = np.concatenate([row.needed for row in rows])
+            look.needed = float(np.median(needed)) if len(needed) else None
         look.gradient = _root(_mean([(np.square(row.gradient), row.weight) for row in rows]))
         look.cosine = _cosine(rows)
         decaying, moving = _length([r.decaying for r in rows], rows), _length([r.moving for r in rows], rows)

@@ -51,6 +51,8 @@ class StateLook:
     decoupled: bool = False
     age: int | None = None
     """Steps that the state has seen."""
+    own: int = 0
+    """Steps of this optimizer since the watch began."""
     stale: float | None = None
     """Root mean square of g / √v: 1 where the second moment knows the gradients, above where they have grown."""
     eps_share: float | None = None
@@ -59,6 +61,8 @@ class StateLook:
     """Root mean square of the step over the learning rate; for Adam at most about 1."""
     lost: float | None = None
     """Of the elements in low precision that should move, the share whose step is below half the spacing of numbers."""
+    needed: float | None = None
+    """Times the learning rate at which half of those elements would move."""
     low_precision: float = 0.0
     """Share of elements in 16 bits."""
     underflow: float | None = None
@@ -82,8 +86,6 @@ class OptimizerFacts:
     looks: list[StateLook] = field(default_factory=list)
     taken: int = 0
     tensors: list[TensorState] = field(default_factory=list)
-    resets: list[int] = field(default_factory=list)
-    """Steps at which a state was younger than in the look before."""
     unknown: list[str] = field(default_factory=list)
     """Classes of optimizers whose state is left alone."""
 
