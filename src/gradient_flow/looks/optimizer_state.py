@@ -116,7 +116,7 @@ class StateReader:
         names = ("exp_avg", "exp_avg_sq") if kind == "adam" else ("momentum_buffer",)
         columns += [sampled([_state_tensor(each, name) for each in held]) for name in names]
         rows = [
-            _Row(each, rate, before, *(column[at] for column in columns), decoupled="AdamW" in look.name)
+            _Row(each, rate, before, [column[at] for column in columns], "AdamW" in look.name)
             for at, (each, before, rate) in enumerate(chosen)
         ]
         _put_together(look, rows, optimizer)
@@ -136,8 +136,12 @@ def _gradient(held: _Held) -> torch.Tensor:
 
 def _state_tensor(held: _Held, name: str) -> torch.Tensor:
     largest = held.state.get("max_exp_avg_sq") if name == "exp_avg_sq" else None  # AMSGrad divides by this one
-    tensor: torch.Tensor = largest if _is_moment(largest) else held.state[name]
-    return tensor
+    return largest if isinstance(largest, torch.Tensor) else _tensor(held.state[name])
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor)
+    return value
 
 
 class _Row:
@@ -148,13 +152,13 @@ class _Row:
         held: _Held,
         rate: float | None,
         before: Floats,
-        after: Floats,
-        gradient: Floats,
-        first: Floats,
-        second: Floats | None = None,
-        decoupled: bool = False,
+        columns: Sequence[Floats],
+        decoupled: bool,
     ) -> None:
+        """`columns`: weights after the step, gradients, first moments, and second ones where there are any."""
         group = held.group
+        after, gradient, first = columns[:3]
+        second = columns[3] if len(columns) > 3 else None
         self.name, self.dtype = held.name, held.parameter.dtype
         self.elements = int(local_part(held.parameter).numel())
         self.weight = self.elements / max(1, len(before))
@@ -166,6 +170,13 @@ class _Row:
         self.age = _age(held.state.get("step"))
         self.weight_decay = _number(group.get("weight_decay")) or 0.0
         self.decoupled = False
+        self.beta2: float | None = None
+        self.eps: float | None = None
+        self.second: Floats | None = None
+        self.root: Floats | None = None
+        """√v, with the correction for its age."""
+        self.used = gradient
+        """What goes into the moments: with a weight decay of the old kind, that as well."""
         with np.errstate(all="ignore"):
             if second is None:
                 self._momentum(group)
@@ -174,9 +185,8 @@ class _Row:
 
     def _momentum(self, group: Mapping[str, Any]) -> None:
         momentum = _number(group.get("momentum")) or 0.0
-        self.beta1, self.beta2, self.eps = momentum, None, None
-        self.second = self.root = None
-        used = self.gradient + self.weight_decay * self.before
+        self.beta1 = momentum
+        used = self.used = self.gradient + self.weight_decay * self.before
         fresh = 1.0 - (_number(group.get("dampening")) or 0.0)
         self.earlier = (self.first - fresh * used) / momentum if momentum else np.zeros_like(self.first)
         self.direction = used + momentum * self.first if group.get("nesterov") else self.first
@@ -184,40 +194,46 @@ class _Row:
         self.moving = self.gradient
 
     def _adam(self, group: Mapping[str, Any], second: Floats, decoupled: bool) -> None:
-        self.beta1, self.beta2 = (_number(beta) or 0.0 for beta in group["betas"])
-        self.eps = _number(group["eps"]) or 0.0
+        first, later = (_number(beta) or 0.0 for beta in group["betas"])
+        eps = _number(group["eps"]) or 0.0
+        self.beta1, self.beta2, self.eps, self.second = first, later, eps, second
         age = self.age or 1
-        self.second = second
-        self.root = np.sqrt(second / (1 - self.beta2**age))
+        root = self.root = np.asarray(np.sqrt(second / (1 - later**age)))
         self.decoupled = bool(group.get("decoupled_weight_decay", decoupled))
-        used = self.gradient if self.decoupled else self.gradient + self.weight_decay * self.before
-        self.earlier = (self.first - (1 - self.beta1) * used) / self.beta1 if self.beta1 else np.zeros_like(self.first)
-        self.direction = (self.first / (1 - self.beta1**age)) / (self.root + self.eps)
+        used = self.used = self.gradient if self.decoupled else self.gradient + self.weight_decay * self.before
+        self.earlier = (self.first - (1 - first) * used) / first if first else np.zeros_like(self.first)
+        self.direction = (self.first / (1 - first**age)) / (root + eps)
         self.decaying = self.weight_decay * self.before
         self.moving = self.direction if self.decoupled else self.gradient
-        self.used = used
 
     # ---- what is told of it ---------------------------------------------------------------------------------------
 
     @property
     def ratio_squares(self) -> Floats:
         """g² / v, element by element; where neither is anything, nothing is known."""
-        assert self.root is not None and self.eps is not None
-        ratio = np.square(self.used) / np.square(np.maximum(self.root, self.eps or np.finfo(np.float64).tiny))
-        return ratio[(self.root > 0) & np.isfinite(ratio)]
+        root = np.zeros(0) if self.root is None else self.root
+        ratio = np.square(self.used) / np.square(np.maximum(root, self.eps or np.finfo(np.float64).tiny))
+        return np.asarray(ratio[(root > 0) & np.isfinite(ratio)])
 
     @property
     def eps_shares(self) -> Floats:
         """eps / (√v + eps), where there is a gradient to be divided."""
-        assert self.root is not None and self.eps is not None
-        share = self.eps / (self.root + self.eps)
-        return share[(self.first != 0) & np.isfinite(share)]
+        root, eps = np.zeros(0) if self.root is None else self.root, self.eps or 0.0
+        share = eps / (root + eps)
+        return np.asarray(share[(self.first != 0) & np.isfinite(share)])
+
+    @property
+    def typical_root(self) -> float | None:
+        """The median of √v, where there is any."""
+        known = np.zeros(0) if self.root is None else self.root[self.root > 0]
+        return float(np.median(known)) if len(known) else None
 
     @property
     def underflow(self) -> Floats:
         """Which second moments are zero, of the elements that have a first one."""
-        assert self.second is not None
-        return (self.second == 0)[self.first != 0].astype(np.float64)
+        if self.second is None:
+            return np.zeros(0)
+        return np.asarray((self.second == 0)[self.first != 0], dtype=np.float64)
 
     @cached_property
     def lost(self) -> Floats | None:
@@ -240,7 +256,7 @@ class _Row:
             self.needed = np.zeros(int(meant.sum()))
             return self.needed  # rounded at random: nothing is lost on average
         self.needed = (0.5 * spacing / np.abs(step))[meant]
-        return (small & ~moved)[meant].astype(np.float64)
+        return np.asarray((small & ~moved)[meant], dtype=np.float64)
 
 
 def _put_together(look: StateLook, rows: Sequence[_Row], optimizer: torch.optim.Optimizer) -> None:
@@ -260,7 +276,7 @@ def _put_together(look: StateLook, rows: Sequence[_Row], optimizer: torch.optim.
             look.stale = None if squares is None else math.sqrt(squares)
             look.eps_share = _mean([(row.eps_shares, row.weight) for row in rows])
             look.underflow = _mean([(row.underflow, row.weight) for row in rows])
-            roots = [np.median(row.root[row.root > 0]) for row in rows if row.root is not None and (row.root > 0).any()]
+            roots = [row.typical_root for row in rows if row.typical_root is not None]
             look.root_second = float(np.median(roots)) if roots else None
         if exact:
             look.update = _root(_mean([(np.square(row.direction), row.weight) for row in rows]))
@@ -296,8 +312,7 @@ def _state_of(row: _Row) -> TensorState:
             squares = _mean([(row.ratio_squares, 1.0)])
             state.stale = None if squares is None else math.sqrt(squares)
             state.eps_share, state.underflow = _mean([(row.eps_shares, 1.0)]), _mean([(row.underflow, 1.0)])
-            assert row.root is not None
-            state.root_second = float(np.median(row.root[row.root > 0])) if (row.root > 0).any() else None
+            state.root_second = row.typical_root
         state.update = _root(_mean([(np.square(row.direction), 1.0)]))
         state.lost = None if row.lost is None else _mean([(row.lost, 1.0)])
         decaying, moving = _length([row.decaying], [row]), _length([row.moving], [row])
