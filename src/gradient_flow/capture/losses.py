@@ -66,6 +66,11 @@ def unheard() -> Iterator[None]:
         _here.unheard = before
 
 
+def is_unheard() -> bool:
+    """Whether this thread is inside of `unheard`."""
+    return bool(getattr(_here, "unheard", False))
+
+
 def value_of(loss: torch.Tensor) -> torch.Tensor | None:
     """The value of the loss that is told of now, without the scale of a `GradScaler`; None where it cannot be known.
 

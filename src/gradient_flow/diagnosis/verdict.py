@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from gradient_flow.diagnosis.batches import with_batches
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate, is_by_rate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
@@ -69,7 +70,8 @@ def judge(record: RunRecord) -> Diagnosis:
         found = [*apply_rules(loop, OPTIMIZER_RULES, "optimizer"), *apply_rules(loop, LOOP_RULES, "loop")]
         issues = with_loop(issues, found, loop)
         issues = sorted(issues, key=_rank)
-    issues = _with_origin(after_rate_change(issues, record), record.events)
+    issues = with_batches(after_rate_change(issues, record), record)
+    issues = _with_origin(issues, record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     enough = analysed or record.steps >= ENOUGH
     unseen = "" if reason else _unseen(record)

@@ -49,6 +49,7 @@ from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import (
+    BATCH,
     CLIP_BEFORE_UNSCALE,
     FORENSICS,
     LOOKED,
@@ -457,6 +458,8 @@ class Flow:
             return _nothing
         if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
             return _nothing  # another model's: to ask our gradients now, while their thread writes them, would crash
+        if self._inside is not None and (batches := self._inside.batches) is not None:
+            self._guarded(lambda: batches.backward_begins(loss))
         done: list[Callable[[], None]] = []
         self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
         return lambda: self._guarded(done[0]) if done else None
@@ -499,10 +502,19 @@ class Flow:
         record = self._record(table, logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
+        self._name_batch(record)
         self._open = self._recorder.open(record, look or (None if looks else self._bad_looks.look(self.steps, table)))
         if self._inside is not None:
             self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held)
         return measured
+
+    def _name_batch(self, record: StepRecord) -> None:
+        """A step that spikes or is not finite tells of its batch."""
+        batches = None if self._inside is None else self._inside.batches
+        named = None if batches is None else batches.of_step(record.norm)
+        if named is not None:
+            record.values |= {"batch": named["batch"]}
+            self._recorder.add_event(Event(kind=BATCH, step=record.step, data=named))
 
     def _living(self) -> list[torch.optim.Optimizer]:
         return [optimizer for each in self._optimizers if (optimizer := each()) is not None]

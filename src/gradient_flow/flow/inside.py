@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
+from gradient_flow.capture.compiled import compiled_graphs, is_compiled
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.sharding import local_part, several_ranks
 from gradient_flow.errors import check_number, warn
+from gradient_flow.flow.batches import Batches
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.step import StepRecord
@@ -36,6 +38,7 @@ class Inside:
         looks: Any = True,
         budget: float = 0.01,
         policy: Callable[[Any], Any] | bool | None = None,
+        batches: bool = True,
     ) -> None:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
         if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -47,6 +50,8 @@ class Inside:
         self._looks: Looks | None = None
         self._loop: LoopWatch | None = None
         self._state: OptimizerWatch | None = None
+        self._batches = Batches(self._model, self._is_compiled) if batches and self.is_on else None
+        self._graphs = compiled_graphs()
         self._warned: set[str] = set()
         self._told_of_end = False
         self._bad = False
@@ -67,6 +72,15 @@ class Inside:
         """Whether hooks are on the model: the step that comes is looked at."""
         return self._looks is not None and self._looks.is_looking
 
+    def _is_compiled(self) -> bool:
+        model = self._model()
+        return compiled_graphs() != self._graphs or (model is not None and is_compiled(model))
+
+    @property
+    def batches(self) -> Batches | None:
+        """Which batch the coming step is made of."""
+        return self._batches
+
     def note(self, record: StepRecord) -> None:
         """A step whose numbers are there."""
         self._bad = not math.isfinite(record.norm)
@@ -84,6 +98,8 @@ class Inside:
         optimizers: int = 1,
     ) -> None:
         """The step before `step` is over: it was that of `optimizer`, one of so many."""
+        if self._batches is not None:
+            self._batches.plan(step)
         if self._looks is None:
             if step < FIRST or not self.is_on:
                 return
@@ -159,6 +175,8 @@ class Inside:
 
     def close(self) -> None:
         """No hook stays."""
+        if self._batches is not None:
+            self._batches.close()
         if self._loop is not None:
             self._loop.close()
         if self._looks is not None:
