@@ -33,7 +33,8 @@ def _named(issue: Issue, known: Mapping[int, Mapping[str, Any]], spikes: Sequenc
     if issue.issue_type not in (IssueType.UNSTABLE, IssueType.NUMERICAL):
         return issue
     steps = spikes if issue.issue_type is IssueType.UNSTABLE and spikes else [issue.step]
-    here = [(step, known[step]) for step in steps if step in known and isinstance(known[step].get("batch"), str)]
+    named = [(step, known[step]) for step in steps if step is not None and step in known]
+    here = [(step, data) for step, data in named if isinstance(data.get("batch"), str)]
     if not here:
         return issue
     step, data = here[0]

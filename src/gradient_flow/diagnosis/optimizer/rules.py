@@ -224,8 +224,8 @@ def long_momentum(loop: Loop) -> Iterator[Issue]:
         yield _issue(
             "momentum_too_long",
             IssueSeverity.MEDIUM,
-            f"the momentum ({momentum:g}) adds up {memory:,.0f} gradients, has a cosine of {median(later):.2f} with the "
-            "present one, and the loss does not fall.",
+            f"the momentum ({momentum:g}) adds up {memory:,.0f} gradients, has a cosine of {median(later):.2f} with "
+            "the present one, and the loss does not fall.",
             f"with so long a memory a learning rate of {rate:g} acts like one of {rate * memory:.3g}.",
             [
                 "Use a momentum of 0.9.",
