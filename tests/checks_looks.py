@@ -143,6 +143,24 @@ def fsdp_looks(_folder: Path) -> None:
 
     flow = compare(make, usual)
     assert {"rnn", "neck", "head"} <= places(flow)
+    state = flow.run.found("optimizer")[-1][1]["looks"][-1]
+    assert state["kind"] == "momentum"
+    assert -1 <= state["cosine"] <= 1
+
+
+def sharded_state_of_adam(_folder: Path) -> None:
+    """Each rank reads its own shards: with one gradient all over, every part says what the whole does."""
+    model = nn.Linear(6, 4, bias=False)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=0.5, weight_decay=0.0)
+    with gf.watch(model, optimizer, looks=1) as flow:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.ones(1, 6)).sum().backward()
+            optimizer.step()
+    state = flow.run.found("optimizer")[-1][1]["looks"][-1]
+    assert abs(state["stale"] - 1) < 1e-4
+    assert abs(state["eps_share"] - 1 / 3) < 1e-4
 
 
 def fsdp_of_a_sequential(_folder: Path) -> None:

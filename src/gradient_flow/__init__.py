@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from gradient_flow.integrations.lightning import GradientStatisticsCallback as GradientStatisticsCallback
     from gradient_flow.integrations.lightning_manager import GradientManagerCallback as GradientManagerCallback
     from gradient_flow.probes.attention.stats import AttentionStats as AttentionStats
+    from gradient_flow.probes.batch.cause import BatchCause as BatchCause
+    from gradient_flow.probes.batch.find import find_batch as find_batch
     from gradient_flow.probes.field.jacobian import JacobianStats as JacobianStats
     from gradient_flow.probes.field.stats import FieldStats as FieldStats
     from gradient_flow.probes.nonfinite.find import find_nonfinite as find_nonfinite
@@ -97,6 +99,7 @@ _HOME = {
     "AnalysisRecord": "diagnosis.network.record",
     "Association": "fleets.association",
     "AttentionStats": "probes.attention.stats",
+    "BatchCause": "probes.batch.cause",
     "Cause": "fleets.causes",
     "ClipAdvice": "act.clip_advice",
     "Comparison": "report.compare",
@@ -161,6 +164,7 @@ _HOME = {
     "cure": "cures.cure",
     "detect_gradient_issues": "faces.functions",
     "diagnose": "diagnosis.sources",
+    "find_batch": "probes.batch.find",
     "find_nonfinite": "probes.nonfinite.find",
     "fleet": "fleets.fleet",
     "load_run": "record.run",

@@ -126,13 +126,17 @@ def unstable_norm(record: RunRecord) -> Iterator[Issue]:
     yield from _gravest(record, _spiking)
 
 
-def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
-    steps, norms = series.finite()
+def spikes_in(norms: Sequence[float]) -> tuple[list[int], float]:
+    """Where norms spike, and how many times the norms around it the tallest of them is."""
     at = spikes(norms, window=WINDOW, least=LEAST)
     # By the norms around it: over a run that converges the median falls far below those of the first steps.
     times = heights(norms, at, WINDOW)
-    at = [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT]
-    tall = max(times, default=0.0)
+    return [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT], max(times, default=0.0)
+
+
+def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
+    steps, norms = series.finite()
+    at, tall = spikes_in(norms)
     share = _densest(at, len(norms))
     often = share > OFTEN
     if not at or not (often or tall >= TALL):

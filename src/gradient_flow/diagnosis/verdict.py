@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from gradient_flow.diagnosis.batches import with_batches
 from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate, is_by_rate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
@@ -19,6 +20,8 @@ from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
 from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps, without_settled
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
+from gradient_flow.diagnosis.optimizer.record import OPTIMIZER, OptimizerFacts
+from gradient_flow.diagnosis.optimizer.rules import OPTIMIZER_RULES
 from gradient_flow.diagnosis.rate_changes import after_rate_change
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
@@ -32,6 +35,8 @@ NETWORK: Final = "network"
 """The name under which a look keeps what was seen inside the network: an `AnalysisRecord`."""
 LOOP: Final = "loop"
 """The name under which a look keeps what was seen of the loop: `LoopFacts`."""
+BESIDE: Final = frozenset({LOOP, OPTIMIZER})
+"""Looks that show nothing of the inside of the network."""
 NOT_SUPPORTED: Final = "Not supported: nothing is judged."
 NOT_JUDGED: Final = "bottlenecks, dead units, attention and recurrence are not judged."
 WAITS: Final = "No step has been recorded yet: without an optimizer, call flow.step() before each step of your own."
@@ -63,9 +68,11 @@ def judge(record: RunRecord) -> Diagnosis:
     issues = over_time if seen is None else beside(_naming_tensors(seen, over_time), over_time)
     if not analysed:
         loop = _loop_of(record, network)
-        issues = with_loop(issues, apply_rules(loop, LOOP_RULES, "loop"), loop)
+        found = [*apply_rules(loop, OPTIMIZER_RULES, "optimizer"), *apply_rules(loop, LOOP_RULES, "loop")]
+        issues = with_loop(issues, found, loop)
         issues = sorted(issues, key=_rank)
-    issues = _with_origin(after_rate_change(issues, record), record.events)
+    issues = with_batches(after_rate_change(issues, record), record)
+    issues = _with_origin(issues, record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
     enough = analysed or record.steps >= ENOUGH
     unseen = "" if reason else _unseen(record)
@@ -110,12 +117,20 @@ def _loop_of(record: RunRecord, network: AnalysisRecord | None) -> Loop:
         facts = LoopFacts() if plain is None else from_plain(LoopFacts, plain)
     except RunFileError:
         facts = LoopFacts()
-    return Loop(record, facts, network)
+    return Loop(record, facts, network, _states_of(record))
+
+
+def _states_of(record: RunRecord) -> OptimizerFacts:
+    plain = record.seen.get(OPTIMIZER)
+    try:
+        return OptimizerFacts() if plain is None else from_plain(OptimizerFacts, plain)
+    except RunFileError:
+        return OptimizerFacts()
 
 
 def _seen_inside(record: RunRecord, over_time: Sequence[Issue], network: AnalysisRecord | None) -> list[Issue] | None:
     """What rules on the network and the rules of probes find; None where nothing inside was seen."""
-    if not record.seen.keys() - {LOOP}:
+    if not record.seen.keys() - BESIDE:
         return None
     special = [issue for probe, found in record.seen.items() for issue in apply_probe_rules(probe, found)]
     if network is None:
@@ -151,7 +166,7 @@ def _since_looks(issues: list[Issue], record: RunRecord) -> list[Issue]:
     asked = {_same(issue): issue for issue in issues if issue.step is None}
     since = dict.fromkeys(asked, record.seen_at.get(NETWORK))
     for step, seen in reversed(record.earlier_looks() if asked else []):
-        if not seen.keys() - {LOOP}:
+        if not seen.keys() - BESIDE:
             continue  # a look at the loop alone shows nothing of the network
         then = _shown_at(seen, record)
         asked = {key: issue for key, issue in asked.items() if key in then}

@@ -36,6 +36,7 @@ from gradient_flow.capture.sharding import is_first_rank
 from gradient_flow.capture.unsupported import why_elsewhere
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.diagnosis.optimizer.record import OPTIMIZER
 from gradient_flow.diagnosis.verdict import LOOP, verdict
 from gradient_flow.errors import InputError, MonitorStateError, check_choice, check_whole, warn
 from gradient_flow.flow.alerts import Alerts
@@ -53,6 +54,7 @@ from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import (
+    BATCH,
     CLIP_BEFORE_UNSCALE,
     CURE,
     FORENSICS,
@@ -463,6 +465,9 @@ class Flow:
         loop = inside.after_round(optimizer)
         if loop is not None:
             self._recorder.add_look(LookRecord(step=self.steps, seen={LOOP: loop}))
+        state = inside.after_state(optimizer, self.steps)
+        if state is not None:
+            self._recorder.add_look(LookRecord(step=self.steps, seen={OPTIMIZER: state}))
         if self._may_be_recorded() and not self._gave_up:
             ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
             inside.plan(self.steps + 1, ours, optimizer, len(self._living()))
@@ -502,6 +507,8 @@ class Flow:
             return _nothing
         if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
             return _nothing  # another model's: to ask our gradients now, while their thread writes them, would crash
+        if self._inside is not None and (batches := self._inside.batches) is not None:
+            self._guarded(lambda: batches.backward_begins(loss))
         done: list[Callable[[], None]] = []
         self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
         return lambda: self._guarded(done[0]) if done else None
@@ -559,6 +566,7 @@ class Flow:
                 record.clipped_norm = measured.clipped.total.norm
             if not total.finite:
                 self._note_nonfinite(record, measured.table)
+            self._name_batch(record)
             if measured.scale_at_clip != 1.0:
                 self._tell_of_scaled_clip(measured, record.step)
             if opened.look is None and not looks:
@@ -567,6 +575,16 @@ class Flow:
                 self._inside.note(record)  # its step is over: else that is done when it is
 
         return Arrival(lambda: measured.ready, apply)
+
+    def _name_batch(self, record: StepRecord) -> None:
+        """A step that spikes or is not finite tells of its batch."""
+        batches = None if self._inside is None else self._inside.batches
+        if batches is None or record.step != self.steps:
+            return  # numbers that come after their step from a device: its batch is gone
+        named = batches.of_step(record.norm)
+        if named is not None:
+            record.values |= {"batch": named["batch"]}
+            self._recorder.add_event(Event(kind=BATCH, step=record.step, data=named))
 
     def _living(self) -> list[torch.optim.Optimizer]:
         return [optimizer for each in self._optimizers if (optimizer := each()) is not None]

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
+from gradient_flow.capture.compiled import compiled_graphs, is_compiled
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.sharding import local_part, several_ranks
 from gradient_flow.errors import check_number, warn
+from gradient_flow.flow.batches import Batches
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.step import StepRecord
@@ -21,6 +23,7 @@ from gradient_flow.table import GradientTable
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
     from gradient_flow.looks.loop_watch import LoopWatch
+    from gradient_flow.looks.optimizer_watch import OptimizerWatch
 
 _HEAD: Final = 64
 """Elements that are asked first: what is zero all over is zero there."""
@@ -35,6 +38,7 @@ class Inside:
         looks: Any = True,
         budget: float = 0.01,
         policy: Callable[[Any], Any] | bool | None = None,
+        batches: bool = True,
     ) -> None:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
         if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -42,10 +46,13 @@ class Inside:
         self.model = self._model = held_weakly(model)
         """Gives the model while its user holds it."""
         self._policy, self._budget = policy, float(budget)
-        self._schedule = Schedule(looks)
+        self._wanted, self._schedule = looks, Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
         self._loop: LoopWatch | None = None
+        self._state: OptimizerWatch | None = None
+        self._batches = Batches(self._model, self._is_compiled) if batches and self.is_on else None
+        self._graphs = compiled_graphs()
         self._warned: set[str] = set()
         self._told_of_end = False
         self._bad = False
@@ -66,6 +73,15 @@ class Inside:
         """Whether hooks are on the model: the step that comes is looked at."""
         return self._looks is not None and self._looks.is_looking
 
+    def _is_compiled(self) -> bool:
+        model = self._model()
+        return compiled_graphs() != self._graphs or (model is not None and is_compiled(model))
+
+    @property
+    def batches(self) -> Batches | None:
+        """Which batch the coming step is made of."""
+        return self._batches
+
     def note(self, record: StepRecord) -> None:
         """A step whose numbers are there."""
         self._bad = not math.isfinite(record.norm)
@@ -83,6 +99,8 @@ class Inside:
         optimizers: int = 1,
     ) -> None:
         """The step before `step` is over: it was that of `optimizer`, one of so many."""
+        if self._batches is not None:
+            self._batches.plan(step)
         if self._looks is None:
             if step < FIRST or not self.is_on:
                 return
@@ -125,6 +143,12 @@ class Inside:
         """Gradients are measured, weights have not moved. `held` tells what optimizers hold, by id."""
         if self._loop is not None and self._loop.is_looking:
             self._loop.before_update(optimizer, table, held())
+        if self._state is None and self.is_on:
+            from gradient_flow.looks.optimizer_watch import OptimizerWatch
+
+            self._state = OptimizerWatch(self._wanted, self._budget)
+        if self._state is not None:
+            self._state.before_update(optimizer, parameters, table.total.norm)
         if self._looks is not None:
             self._looks.before_update(optimizer, table, parameters, scale or 1.0)
 
@@ -137,6 +161,11 @@ class Inside:
         facts = None if self._loop is None else self._loop.after_update(optimizer)
         return None if facts is None else to_plain(facts)
 
+    def after_state(self, optimizer: torch.optim.Optimizer | None, step: int) -> Mapping[str, Any] | None:
+        """What the state of an optimizer shows, if the step that is over was looked at."""
+        facts = None if self._state is None else self._state.after_update(optimizer, step)
+        return None if facts is None else to_plain(facts)
+
     def news_of_end(self) -> str | None:
         """Why there are no looks any more, told once; None otherwise."""
         reason = "" if self._looks is None else self._looks.reason
@@ -147,13 +176,19 @@ class Inside:
 
     def close(self) -> None:
         """No hook stays."""
+        if self._batches is not None:
+            self._batches.close()
         if self._loop is not None:
             self._loop.close()
         if self._looks is not None:
             self._looks.close()
 
     def _tell(self) -> None:
-        seen: dict[str, Looks | LoopWatch | None] = {"inside the model": self._looks, "at the loop": self._loop}
+        seen: dict[str, Looks | LoopWatch | OptimizerWatch | None] = {
+            "inside the model": self._looks,
+            "at the loop": self._loop,
+            "at the optimizer": self._state,
+        }
         for what, looks in seen.items():
             if looks is not None and looks.failed and what not in self._warned:
                 self._warned.add(what)

@@ -40,6 +40,7 @@ def watch(
     looks: bool | int | Iterable[int] = True,
     budget: float = 0.01,
     policy: Callable[[Any], Any] | bool | None = None,
+    batches: bool = True,
     describe: bool = True,
     config: Any = None,
     alert: Any = None,
@@ -75,6 +76,9 @@ def watch(
             while it is used up. 0 switches looks off.
         policy: for a policy, a function from the model's output to `(logits, std, mean, value)`; True if its output
             says so itself, as a distribution does.
+        batches: name the batch of a step that spikes or turns NaN, by a salted hash of its inputs and by the indices
+            that a `DataLoader` drew for it: one hook on the model's forward, none where the model is compiled, and
+            none without looks.
         describe: record what the run was: optimizers and their settings, versions, commit, command line, seed. Home
             folders are cut, secrets left out. `GRADIENT_FLOW_DESCRIBE=0` in the environment switches it off too.
         config: settings of your own for that description: a mapping, a dataclass, an `argparse.Namespace`.
@@ -113,7 +117,7 @@ def watch(
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
         by_hand=optimizer is None,
-        inside=Inside(model, looks, budget, policy),
+        inside=Inside(model, looks, budget, policy, batches),
         describe=describe,
         config=config,
         alert=alert,

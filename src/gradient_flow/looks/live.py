@@ -7,9 +7,7 @@ never changed, and what fails here ends the looks, not the training.
 
 from __future__ import annotations
 
-import gc
 import math
-import sys
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,6 +18,7 @@ import torch
 from torch import nn
 
 from gradient_flow.capture import losses
+from gradient_flow.capture.compiled import compiled_graphs, is_compiled
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.verdict import NETWORK
@@ -80,7 +79,7 @@ class Looks:
         self._wants_output = bool(policy)
         self._triggers = Triggers()
         self._asked = ""
-        self._graphs = _compiled_graphs()
+        self._graphs = compiled_graphs()
         self._started = time.perf_counter()
         self._last_planned = 0
         self._stop_listening: Callable[[], None] | None = None
@@ -126,7 +125,7 @@ class Looks:
     def is_compiled(self) -> bool:
         """Whether there is compiled code around that a hook, or a wrapped function, would have compiled anew."""
         model = self._model()
-        return _compiled_graphs() != self._graphs or (model is not None and bool(why_not(model)))
+        return compiled_graphs() != self._graphs or (model is not None and bool(why_not(model)))
 
     @property
     def is_looking(self) -> bool:
@@ -191,7 +190,7 @@ class Looks:
             self._observer.forget_direction()
             self._observer.note_direction(gradients)
             self._observer.begin(step)
-            modes = _compiled_graphs() == self._graphs
+            modes = compiled_graphs() == self._graphs
             for name, probe in self._probes.items():
                 if modes or name != "attention":  # a mode makes compiled code compile anew
                     probe.__enter__()
@@ -381,21 +380,10 @@ def _nothing() -> None:
 
 def why_not(model: nn.Module) -> str:
     """Why hooks on this model would do harm; empty where they would not."""
-    for module in model.modules():
-        if "_orig_mod" in module._modules or vars(module).get("_compiled_call_impl") is not None:
-            return "the model is compiled."
-    if _compiled_graphs() and any(
-        isinstance(owner, dict) and owner.get("_orig_mod") is model for owner in gc.get_referrers(model)
-    ):
+    if is_compiled(model):
         return "the model is compiled."
     capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     return "a CUDA graph is being captured." if capturing else ""
-
-
-def _compiled_graphs() -> int:
-    """Graphs that were compiled in this process so far."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
 
 
 def _all_finite(parameters: Sequence[tuple[str, torch.Tensor]]) -> bool:

@@ -20,9 +20,9 @@ FREE: Final = 3
 class Schedule:
     """`looks=` of `watch`: True for the usual steps, N for every Nth step, or a list of steps."""
 
-    def __init__(self, looks: Any = True) -> None:
-        self._every: int = LATER
-        self._steps: tuple[int, ...] = EARLY
+    def __init__(self, looks: Any = True, early: tuple[int, ...] = EARLY, later: int = LATER) -> None:
+        self._every: int = later
+        self._steps: tuple[int, ...] = early
         if isinstance(looks, bool):
             self.off = not looks
             return

@@ -20,6 +20,10 @@ CLIP_BEFORE_UNSCALE: Final = "clip_before_unscale"
 FORENSICS: Final = "forensics"
 """What `find_nonfinite` found; `data["origin"]` is a `NonFiniteOrigin` as plain values."""
 
+BATCH: Final = "batch"
+"""The batch of a step that spiked or turned NaN: `batch`, a salted hash of its inputs; `micro_batches`, that of each
+part, and `micro_batch`, the part whose loss stands out; `indices`, what the sampler of a DataLoader drew for it."""
+
 LOOKED: Final = "looked"
 """A step was looked at from inside: `because` says why, `seconds` what it cost, `dropped` how many looks before it the
 budget did not allow."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook, LossCall
 from gradient_flow.diagnosis.network.record import AnalysisRecord
+from gradient_flow.diagnosis.optimizer.record import OptimizerFacts
 from gradient_flow.record.evidence import RunRecord, Series
 
 ENOUGH: Final = 3
@@ -26,6 +27,8 @@ class Loop:
     run: RunRecord
     facts: LoopFacts
     network: AnalysisRecord | None = None
+    states: OptimizerFacts = field(default_factory=OptimizerFacts)
+    """What was seen of the state of optimizers."""
 
     @property
     def looks(self) -> list[LoopLook]:

@@ -77,6 +77,14 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "rate_too_high": _BROKEN | _QUIET | _ATTENTION,
     "summed_loss": _BROKEN | _QUIET | _ATTENTION,
     "undivided_accumulation": _BROKEN | _QUIET | _ATTENTION,
+    "second_moment_underflow": _BROKEN | _QUIET | _ATTENTION,
+    "lost_updates": _QUIET,
+    "decay_dominates": _BROKEN | _QUIET | _ATTENTION | {_T.VANISHING},
+    "eps_rules": _QUIET,
+    "betas_swapped": _BROKEN,
+    "momentum_too_long": _BROKEN | _QUIET | _ATTENTION,
+    "state_reset": frozenset({_T.UNSTABLE}),
+    "stale_second_moment": _BROKEN | _ATTENTION,
     "first_loss_high": frozenset({_T.UNSTABLE}),
     "loss_nonfinite": _QUIET,
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
@@ -85,6 +93,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
 _NAMED_BY: Final = frozenset({"first_loss_high", "input_scales", "double_softmax", "schedule_ended", "zero_rate"})
 """Causes that are told as such of an issue of the network that shows them: that one has the place."""
 _SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
+_SHRINKS_OR_BREAKS: Final = frozenset({"decay_dominates", "second_moment_underflow", "momentum_too_long"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
 _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_differ", "padding_labels"})
@@ -157,6 +166,10 @@ def _because(shown: Issue, main: Issue) -> Issue:
 def _is_consequence(issue: Issue, main: Issue) -> bool:
     if main.severity == IssueSeverity.LOW < issue.severity:
         return False
+    if (main.code, issue.code) == ("lost_updates", "never_moves"):
+        return True  # the same, seen from outside
+    if main.code in _SHRINKS_OR_BREAKS and issue.code in _SIZES:
+        return True  # it is the state, whatever the rate is
     if issue.code in _FOLLOWS:
         return main.code not in _LEAVES_OTHERS or issue.code == "loss_stuck"
     if main.issue_type is not _T.LOOP or main.code == issue.code:

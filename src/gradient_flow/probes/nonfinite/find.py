@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradient_flow.capture.model_state import left_as_found
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.random_state import RandomState
+from gradient_flow.capture.replay import StepEnds, loss_in, undisturbed
 from gradient_flow.errors import InputError
 from gradient_flow.probes.nonfinite.advice import explain
 from gradient_flow.probes.nonfinite.attribution import first
@@ -57,7 +54,7 @@ def find_nonfinite(
         raise InputError(f"`rng_state` must come from `RandomState.capture()`; got {type(rng_state).__name__}.")
     found_state = RandomState.capture()
     try:
-        with left_as_found(model), _undisturbed():
+        with left_as_found(model), undisturbed():
             if rng_state is not None:
                 rng_state.restore()
             replay = _Replay(OperationTrace(model))
@@ -83,10 +80,6 @@ def find_nonfinite(
     return NonFiniteOrigin(found=False, kind="none", message=message, trouble=replay.trace.trouble)
 
 
-class _StepEnds(BaseException):
-    """The optimizer is about to change weights: all has been seen. No `except Exception` of the step may catch it."""
-
-
 @dataclass
 class _Replay:
     """One run of a step under watch, and what came of it."""
@@ -103,7 +96,7 @@ class _Replay:
         try:
             with self.trace:
                 returned = step_fn()
-            loss = _loss_in(returned)
+            loss = loss_in(returned)
             if loss is None:
                 if not self.trace.saw_backward:
                     raise InputError(
@@ -115,7 +108,7 @@ class _Replay:
             if self.loss_origin is None and loss.requires_grad and not self.trace.saw_backward:
                 with self.trace:
                     torch.autograd.backward(loss, None if loss.numel() == 1 else torch.ones_like(loss))
-        except _StepEnds:
+        except StepEnds:
             self.cut_short = True
         except InputError:
             raise
@@ -140,40 +133,6 @@ class _Replay:
             return None, None
         origin = trace.at_exception or trace.latest
         return (None if origin is None or origin.meant else origin), None
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Grad mode on, anomaly mode off, nothing compiled, and no optimizer gets to change a weight."""
-
-    thread = threading.get_ident()
-
-    def end_step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if threading.get_ident() == thread:  # another may be training something else
-            raise _StepEnds
-
-    with ExitStack() as stack:
-        stack.callback(register_optimizer_step_pre_hook(end_step).remove)
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(torch.autograd.set_detect_anomaly(False))
-        if "torch._dynamo" in sys.modules:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        # Weights that autocast has in store were cast out of our sight.
-        torch.clear_autocast_cache()
-        stack.callback(torch.clear_autocast_cache)
-        yield
-
-
-def _loss_in(returned: Any) -> torch.Tensor | None:
-    """The loss in what a step returns, if there is one."""
-    if isinstance(returned, Mapping):
-        returned = returned.get("loss")
-    elif isinstance(returned, (tuple, list)) and returned:
-        returned = returned[0]
-    elif not isinstance(returned, torch.Tensor):
-        returned = getattr(returned, "loss", None)
-    return returned if isinstance(returned, torch.Tensor) else None
 
 
 def _report(origin: Origin, parameter: str | None, replay: _Replay) -> NonFiniteOrigin:

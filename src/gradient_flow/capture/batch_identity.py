@@ -1,0 +1,70 @@
+"""What tells one batch from another: a few elements of each tensor, and a salted hash of them.
+
+Taking the elements is one small gather per tensor and waits for no device; the hash is made when somebody asks. The
+salt is drawn anew for each run, so that nobody can find out from a hash what was in a batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+
+from gradient_flow.capture.sharding import local_part
+
+_ELEMENTS: Final = 64
+"""Of each tensor."""
+_MOST_TENSORS: Final = 4
+_STEP: Final = 0.6180339887498949
+"""Multiples of the golden ratio are spread evenly, and along no row or column."""
+
+Sample = tuple[tuple[int, ...], torch.Tensor]
+"""Shape of a tensor, and some of its elements."""
+
+
+def sample_of(tensors: Iterable[torch.Tensor]) -> list[Sample]:
+    """Some elements of the first tensors. No wait for a device."""
+    found: list[Sample] = []
+    for tensor in tensors:
+        if len(found) == _MOST_TENSORS:
+            break
+        own = local_part(tensor)
+        if own.layout is torch.strided and own.numel() and not own.is_meta:
+            places = _places(tuple(own.shape), own.device)
+            found.append((tuple(own.shape), own[places] if places else own.reshape(1).clone()))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _places(shape: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Where in a tensor of this shape: by an index, since to flatten a tensor may copy it."""
+    if not shape:
+        return ()
+    elements = 1
+    for size in shape:
+        elements *= size
+    count = min(_ELEMENTS, elements)
+    flat = torch.arange(count) if count == elements else (torch.arange(count).double() * _STEP % 1 * elements).long()
+    return tuple(index.to(device) for index in torch.unravel_index(flat, shape))
+
+
+def same_tensor(one: Sample, other: Sample) -> bool:
+    """Whether two samples are of equal tensors, as far as they tell; devices and types of numbers do not matter."""
+    return one[0] == other[0] and torch.equal(_numbers(one[1]), _numbers(other[1]))
+
+
+def hash_of(samples: Iterable[Sample], salt: bytes) -> str:
+    """Twelve hexadecimal digits. Waits for a device."""
+    digest = hashlib.blake2b(key=salt, digest_size=6)
+    for shape, elements in samples:
+        digest.update(repr(shape).encode())
+        digest.update(_numbers(elements).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _numbers(elements: torch.Tensor) -> torch.Tensor:
+    plain: Any = torch.view_as_real(elements) if elements.is_complex() else elements
+    return torch.nan_to_num(plain.detach().cpu().double(), nan=-1.5e300)

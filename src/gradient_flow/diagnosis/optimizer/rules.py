@@ -1,0 +1,366 @@
+"""Rules on the state of an optimizer. Each names the number that is wrong, and one that is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any, Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.optimizer.record import StateLook, TensorState
+from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
+from gradient_flow.record.event import RESUMED
+
+ENOUGH: Final = 3
+"""Looks that have to agree."""
+EPS_RULES: Final = 0.8
+"""Of the denominator of Adam: with this much eps, a step is five times smaller than it was meant to be."""
+EPS_SEEN: Final = 0.5
+STALE: Final = 2.0
+"""Gradients over the root of their second moment, as a root mean square. Ordinary runs stay below 1.4."""
+VERY_STALE: Final = 4.0
+LOST: Final = 0.8
+LOST_SEEN: Final = 0.5
+"""Shares of elements in 16 bits whose step is below half the spacing of numbers."""
+UNDERFLOW: Final = 0.02
+"""Share of elements with a first moment and no second one. In 32 bits there are none."""
+HALF_EPS: Final = 2.0**-25
+"""What is smaller is zero in float16."""
+DECAYS: Final = 1.0
+"""What weight decay takes off, over how far the gradient moves."""
+SHRINKS: Final = -1e-3
+"""Change of the norm of the weights by one step."""
+LONG_MEMORY: Final = 0.98
+"""A momentum from which on the memory is longer than 50 steps."""
+ACROSS: Final = 0.2
+"""Cosine of momentum and gradient: ordinary runs are above it, unless batches are noisy."""
+LITTLE: Final = 0.85
+"""A loss that has not fallen below this share of its first."""
+LEAST_LOSSES: Final = 30
+
+
+def eps_rules(loop: Loop) -> Iterator[Issue]:
+    """Adam divides by eps rather than by the size of gradients."""
+    for looks in _by_optimizer(loop, "eps_share"):
+        shares = [look.eps_share or 0.0 for look in looks]
+        last = looks[-1]
+        if min(shares) < EPS_SEEN or median(shares) < EPS_RULES or not last.root_second or not last.eps:
+            continue
+        slower = 1 / max(1 - median(shares), 1e-9)
+        better = _below(last.root_second)
+        yield _issue(
+            "eps_rules",
+            _if_idle(loop),
+            f"eps ({last.eps:g}) is {median(shares):.0%} of what {last.name} divides by, for gradients are of the size "
+            f"{last.root_second:.2g}: its steps are {slower:,.3g} times smaller than the learning rate says.",
+            "an eps that is too large for these gradients, or a loss that was scaled down.",
+            [
+                f"Set eps={better:g}, which is a thousandth of the usual gradient.",
+                f"Or multiply the loss by {_power_above(100 * last.eps / last.root_second):g}; Adam takes no other "
+                "notice of it.",
+            ],
+            loop,
+            worst=_worst(loop, "eps_share"),
+            eps=last.eps,
+            eps_share=median(shares),
+            root_second=last.root_second,
+        )
+
+
+def stale(loop: Loop) -> Iterator[Issue]:
+    """Gradients have grown faster than the second moment learns, so that steps are too large."""
+    for looks in _by_optimizer(loop, "stale", least=1):
+        high = [look for look in looks if (look.stale or 0.0) >= STALE and (look.age or 0) > 2]
+        if not high:
+            continue
+        worst = max(high, key=lambda look: look.stale or 0.0)
+        rate = worst.rate or 0.0
+        rose = _rose_after(loop, worst.step)
+        severity = IssueSeverity.LOW
+        if rose and (worst.stale or 0.0) >= STALE:
+            severity = IssueSeverity.HIGH if (worst.stale or 0.0) >= VERY_STALE else IssueSeverity.MEDIUM
+        memory = 1 / (1 - worst.beta2) if worst.beta2 is not None and worst.beta2 < 1 else math.inf
+        yield _issue(
+            "stale_second_moment",
+            severity,
+            f"at step {worst.step} gradients were {worst.stale:.2g} times the root of their second moment (1 is usual)"
+            + (", and the loss rose after it." if rose else ".")
+            + f" With betas ending in {worst.beta2:g}, {worst.name} remembers about {memory:,.0f} steps.",
+            "the second moment is older than the gradients: steps are too large until it has caught up.",
+            [
+                f"Lower beta2 to {_faster(worst.beta2):g}.",
+                "Clip gradients by their norm, a little above the usual one.",
+                f"Or divide the learning rate of such a step by this ratio ({rate:g} → {rate / (worst.stale or 1):.2g}"
+                " here), as StableAdamW does.",
+            ],
+            loop,
+            step=high[0].step,
+            worst=_worst(loop, "stale"),
+            stale=worst.stale,
+            beta2=worst.beta2,
+            looks=len(high),
+        )
+
+
+def underflow(loop: Loop) -> Iterator[Issue]:
+    """Second moments that are zero because 16 bits cannot hold a square that small."""
+    half = [state for state in loop.states.tensors if state.dtype == "float16"]
+    for looks in _by_optimizer(loop, "underflow", least=2):
+        share = max(look.underflow or 0.0 for look in looks)
+        eps = looks[-1].eps or 0.0
+        no_eps = bool(half) and eps < HALF_EPS
+        if share < UNDERFLOW and not (no_eps and loop.run.nonfinite is not None):
+            continue
+        broke = loop.run.nonfinite is not None
+        what = f"{share:.0%} of the second moments are zero where there is a gradient"
+        yield _issue(
+            "second_moment_underflow",
+            IssueSeverity.CRITICAL if broke else _if_idle(loop, idle=IssueSeverity.HIGH),
+            (what if share >= UNDERFLOW else "second moments are kept in float16")
+            + (f", and eps ({eps:g}) is zero in float16 too: steps are divided by zero." if no_eps else ".")
+            + (f" The first NaN came at step {loop.run.nonfinite.step}." if loop.run.nonfinite is not None else ""),
+            "weights in float16 have moments in float16, and the square of a gradient below 2e-4 is zero there.",
+            [
+                "Keep weights and optimizer state in float32, and compute in float16 by `torch.autocast`.",
+                "Or use bfloat16, which has the range of float32. At the least set eps=1e-4.",
+            ],
+            loop,
+            step=looks[0].step if not broke else loop.run.nonfinite.step if loop.run.nonfinite is not None else None,
+            worst=_worst(loop, "underflow") or (half[0] if half else None),
+            underflow=share,
+            eps=eps,
+        )
+
+
+def lost(loop: Loop) -> Iterator[Issue]:
+    """Weights in 16 bits whose steps are below the spacing of numbers."""
+    for looks in _by_optimizer(loop, "lost"):
+        share = median(look.lost or 0.0 for look in looks)
+        last = looks[-1]
+        if share < LOST_SEEN or last.low_precision < LOST_SEEN:
+            continue
+        states = [state for state in loop.states.tensors if state.lost is not None]
+        kind = next((state.dtype for state in states), "bfloat16")
+        needed = median([look.needed for look in looks if look.needed is not None] or [1.0])
+        severity = IssueSeverity.LOW if share < LOST else _if_idle(loop, idle=IssueSeverity.HIGH)
+        rate = last.rate or 0.0
+        advice = [
+            "Keep the weights in float32 (master weights), and compute in bfloat16 by `torch.autocast`.",
+            "Or round at random (stochastic rounding, as in torchao's optimizers): then nothing is lost on average.",
+        ]
+        if needed > 1 and rate:
+            advice.append(f"Half of the elements would move at a learning rate of {rate * needed:.2g} (now {rate:g}).")
+        yield _issue(
+            "lost_updates",
+            severity,
+            f"{share:.0%} of the weights never move, though they have gradients: a step is less than half the spacing "
+            f"of {kind} numbers, and rounding takes all of it away.",
+            f"weights are trained in {kind}, which has {'three' if kind == 'float16' else 'two'} to three digits.",
+            advice,
+            loop,
+            worst=_worst(loop, "lost"),
+            lost=share,
+            needed=needed,
+        )
+
+
+def decays(loop: Loop) -> Iterator[Issue]:
+    """Weight decay takes off more than gradients put on."""
+    for looks in _by_optimizer(loop, "decay"):
+        ratio = median(look.decay or 0.0 for look in looks)
+        shrinks = median(look.growth or 0.0 for look in looks)
+        last = looks[-1]
+        if ratio < DECAYS or shrinks > SHRINKS or not last.weight_decay:
+            continue
+        better = last.weight_decay * 0.1 / ratio
+        how = "takes off each step" if last.decoupled else "adds to the gradient"
+        yield _issue(
+            "decay_dominates",
+            _if_idle(loop, idle=IssueSeverity.HIGH),
+            f"what a weight decay of {last.weight_decay:g} {how} is {ratio:.2g} times what the loss asks for: weights "
+            f"shrink by {-shrinks:.1%} per step.",
+            "the weight decay is too large for these gradients.",
+            [f"Lower the weight decay to {_round(better):g} or less (usual: 0.01 to 0.1, decoupled)."],
+            loop,
+            worst=_worst(loop, "decay"),
+            decay=ratio,
+            growth=shrinks,
+            weight_decay=last.weight_decay,
+        )
+
+
+def betas(loop: Loop) -> Iterator[Issue]:
+    """The first moment remembers longer than the second: both numbers may have been swapped."""
+    for looks in _by_optimizer(loop, "beta2"):
+        last = looks[-1]
+        first, second = last.beta1 or 0.0, last.beta2 or 0.0
+        if first <= second or second == 0:
+            continue
+        yield _issue(
+            "betas_swapped",
+            _if_idle(loop),
+            f"betas are ({first:g}, {second:g}): the mean of gradients goes back {1 / (1 - min(first, 1 - 1e-9)):,.0f} "
+            f"steps and that of their squares {1 / (1 - second):,.0f}, so that an old direction is divided by a new "
+            "size.",
+            "the two numbers were swapped.",
+            [f"Use betas=({second:g}, {first:g}), or the usual (0.9, 0.999)."],
+            loop,
+            beta1=first,
+            beta2=second,
+        )
+
+
+def long_momentum(loop: Loop) -> Iterator[Issue]:
+    """A momentum that remembers so long that it runs across the gradient."""
+    for looks in _by_optimizer(loop, "cosine"):
+        last = looks[-1]
+        momentum = last.beta1 or 0.0
+        later = [look.cosine or 0.0 for look in looks[len(looks) // 2 :]]
+        if momentum < LONG_MEMORY or last.beta2 is not None or median(later) > ACROSS or not _is_idle(loop):
+            continue
+        memory, rate = 1 / max(1 - momentum, 1e-9), last.rate or 0.0
+        yield _issue(
+            "momentum_too_long",
+            IssueSeverity.MEDIUM,
+            f"the momentum ({momentum:g}) adds up {memory:,.0f} gradients, has a cosine of {median(later):.2f} with "
+            "the present one, and the loss does not fall.",
+            f"with so long a memory a learning rate of {rate:g} acts like one of {rate * memory:.3g}.",
+            [
+                "Use a momentum of 0.9.",
+                f"Or lower the learning rate to {_round(rate * 10 / memory):g}, which gives it the effect it has at "
+                "0.9.",
+            ],
+            loop,
+            momentum=momentum,
+            cosine=median(later),
+        )
+
+
+def reset(loop: Loop) -> Iterator[Issue]:
+    """A state that starts over again and again."""
+    if any(event.kind == RESUMED for event in loop.run.events):
+        return
+    for looks in _by_optimizer(loop, "age"):
+        young = [look for look in looks if (look.age or 0) <= look.own / 2]
+        if len(young) < ENOUGH:
+            continue
+        last = young[-1]
+        yield _issue(
+            "state_reset",
+            IssueSeverity.MEDIUM,
+            f"after {last.own} steps the state of {last.name} knows {last.age} of them: its moments start anew again "
+            "and again.",
+            "the state is cleared, or an old one is loaded, inside the loop.",
+            ["Make the optimizer once, before the loop, and load its state there."],
+            loop,
+            step=young[0].step,
+            age=last.age,
+            own_steps=last.own,
+        )
+
+
+OPTIMIZER_RULES: Final = (underflow, lost, decays, eps_rules, betas, long_momentum, reset, stale)
+
+
+def _by_optimizer(loop: Loop, name: str, least: int = ENOUGH) -> Iterator[list[StateLook]]:
+    """Of each optimizer the looks that have this number."""
+    for number in sorted({look.optimizer for look in loop.states.looks}):
+        looks = [look for look in loop.states.of(number) if getattr(look, name) is not None]
+        if len(looks) >= least:
+            yield looks
+
+
+def _is_idle(loop: Loop) -> bool:
+    """Whether the loss has hardly fallen. A run without losses says nothing."""
+    losses = loop.losses
+    if len(losses) < LEAST_LOSSES or is_solved(losses):
+        return False
+    return loss_change(losses) > LITTLE or not fell_beyond_noise(losses)
+
+
+def _if_idle(loop: Loop, idle: IssueSeverity = IssueSeverity.MEDIUM) -> IssueSeverity:
+    """A remark while the loss falls all the same."""
+    return idle if _is_idle(loop) else IssueSeverity.LOW
+
+
+def _rose_after(loop: Loop, step: int) -> bool:
+    series = loop.alone
+    if series is None or not series.losses:
+        return False
+    pairs = [(at, loss) for at, loss in zip(series.steps, series.losses, strict=True) if math.isfinite(loss)]
+    before = [loss for at, loss in pairs if at < step][-10:]
+    after = [loss for at, loss in pairs if at > step][:10]
+    return len(before) >= 5 and len(after) >= 3 and median(after) > 1.2 * median(before) > 0
+
+
+def _worst(loop: Loop, name: str) -> TensorState | None:
+    known = [state for state in loop.states.tensors if getattr(state, name) is not None]
+    return max(known, key=lambda state: (getattr(state, name), state.elements), default=None)
+
+
+def _issue(
+    code: str,
+    severity: IssueSeverity,
+    message: str,
+    cause: str,
+    advice: Sequence[str],
+    loop: Loop,
+    *,
+    step: int | None = None,
+    worst: TensorState | None = None,
+    **evidence: Any,
+) -> Issue:
+    """An issue of the optimizer. Its layer is the whole model, unless the tensors differ much."""
+    if worst is not None:
+        evidence["worst"] = worst.name
+    first = loop.states.looks[0].step if loop.states.looks else None
+    return Issue(
+        issue_type=IssueType.OPTIMIZER,
+        severity=severity,
+        layer="model",
+        message=message,
+        evidence=evidence,
+        cause=cause,
+        advice=list(advice),
+        step=first if step is None else step,
+        code=code,
+    )
+
+
+def _below(size: float) -> float:
+    """A power of ten, a thousandth of the size or less.
+
+    >>> _below(3e-6)
+    1e-09
+    """
+    return float(f"1e{math.floor(math.log10(size)) - 3}")
+
+
+def _power_above(factor: float) -> float:
+    """The next power of ten, at least 1.
+
+    >>> _power_above(300.0)
+    1000.0
+    """
+    return float(f"1e{math.ceil(math.log10(max(factor, 1.0)))}")
+
+
+def _round(value: float) -> float:
+    """To one digit.
+
+    >>> _round(0.0234)
+    0.02
+    """
+    return float(f"{value:.0e}")
+
+
+def _faster(beta2: float | None) -> float:
+    """A second moment that remembers a tenth of the steps, at least 20.
+
+    >>> _faster(0.999), _faster(0.9999), _faster(0.95)
+    (0.99, 0.999, 0.9)
+    """
+    known = 0.999 if beta2 is None else beta2
+    return round(max(0.9, 1 - 10 * (1 - min(known, 1 - 1e-9))), 6)

@@ -1,0 +1,161 @@
+"""Which batch a step was made of: remembered of every step in a few elements, told where the step spikes or turns NaN.
+
+One hook on the model's own forward takes the elements. It comes with the third step, when a model that is compiled has
+been, and not at all where there is compiled code.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from gradient_flow.capture import data_loaders, losses
+from gradient_flow.capture.batch_identity import Sample, hash_of, same_tensor, sample_of
+from gradient_flow.capture.module_calls import aside, tensors_in
+from gradient_flow.capture.module_stack import ModuleHook
+from gradient_flow.looks.schedule import FIRST
+
+_MOST_PARTS: Final = 64
+"""Micro-batches of a step that are remembered."""
+_MOST_FETCHED: Final = 32
+"""Batches of loaders that are remembered: loaders of validation come between, and prefetching wrappers run ahead."""
+_MOST_INDICES: Final = 512
+_WINDOW: Final = 32
+_LEAST: Final = 8
+_HIGH: Final = 1.8
+"""Times the median norm: below it, no rule calls a step a spike."""
+_MOST_TOLD: Final = 300
+_STANDS_OUT: Final = 2.0
+"""Times the median loss of micro-batches."""
+
+
+class Batches:
+    """Remembers the batch of the coming step; `of_step` gives it where that step stands out."""
+
+    def __init__(self, model: Callable[[], nn.Module | None], compiled: Callable[[], bool]) -> None:
+        self._model, self._compiled = model, compiled
+        self._salt = secrets.token_bytes(16)  # from the system, not from a generator that a training draws from
+        self._parts: list[list[Sample]] = []
+        self._losses: list[torch.Tensor | None] = []
+        self._fetched: deque[tuple[Any, list[Sample]]] = deque(maxlen=_MOST_FETCHED)
+        self._norms: deque[float] = deque(maxlen=_WINDOW)
+        self._remove: list[Callable[[], None]] = []
+        self._hooked = self._off = False
+        self._thread = 0
+        self._told = 0
+        self._remove.append(data_loaders.listen(self._loader_gave))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the hook is on the model."""
+        return self._hooked and not self._off
+
+    def plan(self, step: int) -> None:
+        """The step before `step` is over: put the hook on, once; take it away where there is compiled code by now."""
+        self._parts, self._losses = [], []
+        if self._off or step < FIRST:
+            return
+        if self._compiled():
+            self.close()
+        elif not self._hooked and (model := self._model()) is not None:
+            self._hooked, self._thread = True, threading.get_ident()
+            # Several models under one name are never called themselves.
+            for module in model.children() if type(model) is nn.Module else [model]:
+                hook = ModuleHook(module, self._called)
+                self._remove.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+
+    def _called(self, _module: nn.Module, args: Any, kwargs: Any) -> None:
+        if self._off or not torch.is_grad_enabled() or len(self._parts) >= _MOST_PARTS or losses.is_unheard():
+            return
+        if threading.get_ident() != self._thread or torch._C._get_tracing_state() is not None:
+            return
+        if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+            return
+        try:
+            with aside():
+                self._parts.append(sample_of(tensors_in((args, kwargs))))
+        except Exception:
+            self.close()  # a batch without a name is no reason to trouble anybody
+
+    def _loader_gave(self, indices: Any, batch: Any) -> None:
+        if self._off or threading.get_ident() != (self._thread or threading.get_ident()):
+            return
+        try:
+            with aside():
+                self._fetched.append((indices, sample_of(tensors_in(batch))))
+        except Exception:
+            self.close()
+
+    def backward_begins(self, loss: torch.Tensor | None) -> None:
+        """A loss whose backward pass begins: that of the last micro-batch."""
+        if self._off or not self._hooked or len(self._losses) >= _MOST_PARTS:
+            return
+        with aside():  # modes of the user see what the user does
+            value = None if loss is None or loss.numel() != 1 else losses.value_of(loss)
+            self._losses.append(None if value is None else value.clone())
+
+    def of_step(self, norm: float) -> dict[str, Any] | None:
+        """What is known of the batch of this step, if its norm stands out; None otherwise. Waits for a device then."""
+        usual = median(self._norms) if len(self._norms) >= _LEAST else math.inf
+        high = not math.isfinite(norm) or norm > _HIGH * usual
+        if math.isfinite(norm):
+            self._norms.append(norm)
+        parts = [part for part in self._parts if part]
+        if not high or self._off or not parts or self._told >= _MOST_TOLD:
+            return None
+        self._told += 1
+        return self._described(parts)
+
+    def _described(self, parts: Sequence[list[Sample]]) -> dict[str, Any]:
+        names = [hash_of(part, self._salt) for part in parts]
+        whole = names[0] if len(names) == 1 else hash_of([sample for part in parts for sample in part], self._salt)
+        found: dict[str, Any] = {"batch": whole}
+        culprit = 0 if len(parts) == 1 else self._culprit(len(parts))
+        if len(parts) > 1:
+            found["micro_batches"] = names
+            if culprit is not None:
+                found["micro_batch"] = culprit
+        if culprit is not None:
+            indices = self._indices_of(parts[culprit])
+            if indices is not None:
+                found["indices"] = indices
+        return found
+
+    def _culprit(self, parts: int) -> int | None:
+        """The micro-batch whose loss stands out, where there is one loss for each."""
+        values = [float(loss) if loss is not None else math.nan for loss in self._losses]
+        if len(values) != parts or None in self._losses:
+            return None
+        bad = [at for at, value in enumerate(values) if not math.isfinite(value)]
+        if bad:
+            return bad[0]
+        largest = max(range(parts), key=lambda at: abs(values[at]))
+        others = [abs(value) for at, value in enumerate(values) if at != largest]
+        return largest if abs(values[largest]) >= _STANDS_OUT * median(others) else None
+
+    def _indices_of(self, part: Sequence[Sample]) -> list[int] | None:
+        """What the sampler drew for this batch, if it is one that a loader gave."""
+        for indices, samples in reversed(self._fetched):
+            # A constant, such as a mask of ones, is in every batch: all that the model got has to be there.
+            if samples and all(any(same_tensor(own, given) for given in samples) for own in part):
+                plain = [indices] if isinstance(indices, int) else indices
+                if isinstance(plain, (list, tuple)) and all(isinstance(each, int) for each in plain):
+                    return list(plain[:_MOST_INDICES])
+                return None
+        return None
+
+    def close(self) -> None:
+        """No hook stays, nothing is held."""
+        self._off = True
+        for remove in self._remove:
+            remove()
+        self._remove, self._parts, self._losses = [], [], []
+        self._fetched.clear()

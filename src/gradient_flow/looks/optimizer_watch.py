@@ -1,0 +1,123 @@
+"""Looks at the state of optimizers: in some steps, without a hook, so also where the model is compiled."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Final
+
+import torch
+
+from gradient_flow.capture.module_calls import aside
+from gradient_flow.diagnosis.optimizer.record import MOST_STATES, OptimizerFacts
+from gradient_flow.looks.optimizer_state import StateReader, kind_of
+from gradient_flow.looks.schedule import Schedule
+
+EARLY: Final = (3, 4, 6, 9, 12, 18, 25, 35, 50, 70, 100, 140, 200)
+"""Steps of an optimizer that are looked at in a usual schedule."""
+LATER: Final = 100
+"""After them, every Nth."""
+_FREE: Final = 8
+"""Looks that are taken whatever they cost: a few milliseconds for a hundred tensors."""
+_WINDOW: Final = 16
+_JUMP: Final = 3.0
+"""Times the median norm of the steps before, from which on a step is looked at out of turn."""
+_MOST_JUMPS: Final = 12
+_APART: Final = 3
+_SHARE: Final = 0.1
+"""Of the budget of all looks, what these may take."""
+
+
+class OptimizerWatch:
+    """Looks at the state of each optimizer in some of its steps; `facts` is everything that was seen."""
+
+    def __init__(self, looks: Any, budget: float) -> None:
+        self._schedule = Schedule(looks, EARLY, LATER)
+        self._budget = budget * _SHARE
+        self.facts = OptimizerFacts()
+        self.failed, self.reason = False, ""
+        self.seconds = 0.0
+        self._started = time.perf_counter()
+        self._numbers: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
+        self._norms: dict[int, deque[float]] = {}
+        self._jumped, self._last_jump = 0, -_APART
+        self._reader: StateReader | None = None
+        self._owner = 0
+
+    def before_update(
+        self, optimizer: torch.optim.Optimizer | None, parameters: Sequence[tuple[str, torch.Tensor]], norm: float
+    ) -> None:
+        """Gradients are there, weights have not moved: remember some of them, if a look is due, or if they jumped."""
+        self._reader = None
+        if optimizer is None or self.failed:
+            return
+        own = self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
+        jumped = self._jumps(id(optimizer), own, norm)
+        if not (jumped or (self._schedule.is_due(own - 1, own) and self._may())):
+            return
+        began = time.perf_counter()
+        try:
+            with aside():
+                self._reader, self._owner = StateReader(optimizer, parameters), id(optimizer)
+        except Exception as problem:
+            self._fail(problem)
+        self.seconds += time.perf_counter() - began
+
+    def after_update(self, optimizer: torch.optim.Optimizer | None, step: int) -> OptimizerFacts | None:
+        """The step is over: all that was seen so far, if this step was looked at."""
+        reader, self._reader = self._reader, None
+        if reader is None or optimizer is None or id(optimizer) != self._owner or self.failed:
+            return None
+        began = time.perf_counter()
+        try:
+            with aside():
+                return self._look(reader, optimizer, step)
+        except Exception as problem:
+            self._fail(problem)
+            return None
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def _look(self, reader: StateReader, optimizer: torch.optim.Optimizer, step: int) -> OptimizerFacts | None:
+        facts, number = self.facts, self._numbers.setdefault(id(optimizer), len(self._numbers))
+        if not kind_of(optimizer):
+            name = type(optimizer).__name__
+            if name not in facts.unknown:
+                facts.unknown.append(name)
+            return None
+        look, tensors = reader.read(optimizer, step, number)
+        if not tensors:
+            return None
+        look.own = self._steps[id(optimizer)]
+        facts.looks.append(look)
+        if len(facts.looks) > MOST_STATES:
+            del facts.looks[1]
+        facts.taken += 1
+        others = [state for state in facts.tensors if state.name not in {new.name for new in tensors}]
+        facts.tensors = [*tensors, *(others if number else [])][: 2 * MOST_STATES]
+        return facts
+
+    def _jumps(self, optimizer: int, own: int, norm: float) -> bool:
+        """Whether gradients are far above those before: then the second moment is asked whether it knows."""
+        before = self._norms.setdefault(optimizer, deque(maxlen=_WINDOW))
+        usual = median(before) if len(before) >= _WINDOW // 2 else math.inf
+        before.append(norm if math.isfinite(norm) else usual)
+        if not norm > _JUMP * usual or self._jumped >= _MOST_JUMPS or own - self._last_jump < _APART:
+            return False
+        self._jumped += 1
+        self._last_jump = own
+        return not self._schedule.off
+
+    def _may(self) -> bool:
+        taken = self.facts.taken
+        if taken < _FREE:
+            return True
+        return self.seconds * (taken + 1) / taken <= self._budget * (time.perf_counter() - self._started)
+
+    def _fail(self, problem: Exception) -> None:
+        """Training goes on; the looks end, with the reason."""
+        self.failed, self.reason = True, f"{type(problem).__name__}: {problem}"

@@ -1,0 +1,1 @@
+"""Which samples of a batch make a step spike or turn NaN."""

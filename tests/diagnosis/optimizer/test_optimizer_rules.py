@@ -1,0 +1,149 @@
+"""Each rule on the state of an optimizer finds its fault in a real loop, and says nothing of the repaired one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradient_flow as gf
+from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop.record import LoopFacts
+from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook, TensorState
+from gradient_flow.diagnosis.optimizer.rules import OPTIMIZER_RULES
+from gradient_flow.diagnosis.verdict import judge
+from gradient_flow.record.evidence import RunRecord, Series
+from gradient_flow.record.plain import to_plain
+
+adam, adamw, sgd = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD
+
+
+def trained(make, dtype=torch.float32, scale=1.0, each_step=lambda optimizer: None, steps=90, run=None):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 5)).to(dtype)
+    optimizer = make(model.parameters())
+    answer = torch.randn(20, 5)
+    with gf.watch(model, optimizer, describe=False, run=run) as flow:
+        for _ in range(steps):
+            x = torch.randn(32, 20)
+            optimizer.zero_grad()
+            (F.cross_entropy(model(x.to(dtype)).float(), (x @ answer).argmax(1)) * scale).backward()
+            optimizer.step()
+            each_step(optimizer)
+    return flow.diagnose()
+
+
+def forget(optimizer):
+    optimizer.state.clear()
+
+
+SICK = {
+    "eps_rules": (lambda p: adam(p, 3e-3, eps=1.0), {}),
+    "eps_rules by the loss": (lambda p: adam(p, 3e-3), {"scale": 1e-9}),
+    "lost_updates": (lambda p: adamw(p, 2e-5), {"dtype": torch.bfloat16}),
+    "decay_dominates": (lambda p: adamw(p, 3e-3, weight_decay=60.0), {}),
+    "decay_dominates in the gradient": (lambda p: sgd(p, 0.05, momentum=0.9, weight_decay=1.0), {}),
+    "second_moment_underflow": (lambda p: adam(p, 1e-3), {"dtype": torch.float16}),
+    "momentum_too_long": (lambda p: sgd(p, 0.5, momentum=0.999), {}),
+    "state_reset": (lambda p: adam(p, 3e-3), {"each_step": forget}),
+}
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_each_fault_is_found_with_its_cause(name):
+    make, how = SICK[name]
+    found = trained(make, **how)
+    code = name.split()[0]
+    assert found[0].code == code, [(issue.code, issue.severity) for issue in found]
+    assert found[0].severity >= IssueSeverity.MEDIUM
+    assert found[0].issue_type is IssueType.OPTIMIZER or code == "second_moment_underflow"
+    assert found[0].advice
+    alarms = [issue for issue in found if issue.severity >= IssueSeverity.MEDIUM]
+    assert len(alarms) == 1, alarms  # one cause, one issue
+
+
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        (lambda p: adam(p, 3e-3), {}),
+        (lambda p: adamw(p, 3e-3, weight_decay=0.1), {}),
+        (lambda p: adamw(p, 3e-3), {"dtype": torch.bfloat16}),
+        (lambda p: adam(p, 3e-3, eps=1e-12), {"scale": 1e-6}),
+        (lambda p: adam(p, 0.3, eps=1.0), {}),  # a large eps with a rate that goes with it
+        (lambda p: sgd(p, 0.05, momentum=0.9, weight_decay=1e-3), {}),
+        (lambda p: sgd(p, 0.005, momentum=0.99), {}),
+        (lambda p: adam(p, 3e-3, eps=1e-3), {"dtype": torch.float16}),
+        (lambda p: adam(p, 3e-3, betas=(0.9, 0.95)), {}),
+    ],
+)
+def test_repaired_loops_give_no_alarm(make, how):
+    found = trained(make, **how)
+    assert found.healthy, str(found)
+
+
+def test_a_file_gives_the_same_verdict(tmp_path):
+    found = trained(SICK["eps_rules"][0], run=tmp_path / "run")
+    assert [issue.to_dict() for issue in gf.diagnose(tmp_path / "run")] == [issue.to_dict() for issue in found]
+
+
+def run_with(looks, losses=None, tensors=()):
+    losses = [1.0] * 60 if losses is None else losses
+    steps = list(range(1, len(losses) + 1))
+    series = Series(name="model", steps=steps, norms=[1.0] * len(steps), losses=losses)
+    facts = OptimizerFacts(looks=looks, taken=len(looks), tensors=list(tensors))
+    return RunRecord(totals=[series], losses=losses, seen={"optimizer": to_plain(facts)})
+
+
+def stale(step, value):
+    return StateLook(step=step, name="AdamW", rate=1e-3, beta1=0.9, beta2=0.999, age=step, own=step, stale=value)
+
+
+def test_a_stale_second_moment_is_an_alarm_only_if_the_loss_rose():
+    losses = [1.0] * 40 + [2.5] * 20
+    found = judge(run_with([stale(10, 1.0), stale(40, 5.0)], losses))
+    issue = next(issue for issue in found if issue.code == "stale_second_moment")
+    assert issue.severity == IssueSeverity.HIGH
+    assert issue.step == 40
+    assert issue.advice[0] == "Lower beta2 to 0.99."
+    assert "0.001 → 0.0002" in issue.advice[-1]
+    quiet = judge(run_with([stale(10, 1.0), stale(40, 5.0)]))
+    assert [issue.severity for issue in quiet if issue.code == "stale_second_moment"] == [IssueSeverity.LOW]
+    assert not any(issue.code for issue in judge(run_with([stale(10, 1.0), stale(40, 1.4)], losses)) if issue.severity > 1)
+
+
+def test_swapped_betas_are_named():
+    look = StateLook(step=9, name="Adam", rate=1e-3, beta1=0.999, beta2=0.9, age=9, own=9)
+    issue = next(issue for issue in judge(run_with([look] * 3)) if issue.code == "betas_swapped")
+    assert issue.severity == IssueSeverity.MEDIUM
+    assert "betas=(0.9, 0.999)" in issue.advice[0]
+    falling = [1.0 - at / 80 for at in range(60)]
+    issue = next(issue for issue in judge(run_with([look] * 3, falling)) if issue.code == "betas_swapped")
+    assert issue.severity == IssueSeverity.LOW
+
+
+def test_advice_has_numbers_that_follow_from_the_state():
+    look = StateLook(
+        step=9, name="Adam", rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, eps_share=0.9, root_second=2e-9, age=9, own=9
+    )
+    issue = next(issue for issue in judge(run_with([look] * 3)) if issue.code == "eps_rules")
+    assert issue.advice[0].startswith("Set eps=1e-12")
+    assert "by 1000;" in issue.advice[1]
+    lost = StateLook(step=9, name="AdamW", rate=1e-5, lost=0.97, needed=40.0, low_precision=1.0, age=9, own=9)
+    tensor = TensorState(name="0.weight", elements=10, dtype="bfloat16", lost=0.98)
+    issue = next(i for i in judge(run_with([lost] * 3, tensors=[tensor])) if i.code == "lost_updates")
+    assert "97%" in issue.message
+    assert any("0.0004" in text for text in issue.advice)
+    assert issue.evidence["worst"] == "0.weight"
+
+
+def test_rules_need_nothing_that_was_not_seen():
+    loop = Loop(RunRecord(), LoopFacts())
+    bare = Loop(RunRecord(), LoopFacts(), states=OptimizerFacts(looks=[StateLook(step=step) for step in range(5)]))
+    for rule in OPTIMIZER_RULES:
+        assert list(rule(loop)) == []
+        assert list(rule(bare)) == []
+
+
+def test_damaged_states_count_as_not_seen():
+    record = RunRecord(seen={"optimizer": {"looks": 3}})
+    assert list(judge(record)) == []
