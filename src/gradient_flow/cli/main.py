@@ -32,8 +32,8 @@ _EPILOG: Final = """\b
 Start with:  gradient-flow demo
 Then:        gradient-flow run train.py
 
-Exit status: 0 for success and for a healthy verdict, 1 where `diagnose`, `check` or `fleet` found issues or `cure` found
-no fix, 2 for wrong usage and for a run that cannot be read, 130 after Ctrl-C. NO_COLOR=1 switches colours off.
+Exit status: 0 for success and for a healthy verdict, 1 where `diagnose`, `check` or `fleet` found issues or `cure` no
+fix, 2 for wrong usage and for a run that cannot be read, 130 after Ctrl-C. NO_COLOR=1 switches colours off.
 """
 
 

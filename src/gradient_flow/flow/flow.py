@@ -726,7 +726,8 @@ class Flow:
             moved = sample.moved()
 
             def put_ratios(step: OpenStep) -> None:
-                assert step.look is not None and step.look.table is not None
+                assert step.look is not None
+                assert step.look.table is not None
                 ratios = moved.ratios()
                 step.look.update_ratio = np.array([ratios.get(name, np.nan) for name in step.look.table.names])
 
