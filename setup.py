@@ -21,7 +21,10 @@ setup(
                 "-fassociative-math",
             ],
             libraries=["pthread", "dl", "m"],
+            py_limited_api=True,
             optional=True,  # without a compiler the torch and NumPy kernels serve
         )
-    ]
+    ],
+    # The stable ABI of the lowest Python: one wheel serves it and every later one.
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

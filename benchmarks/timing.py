@@ -53,7 +53,7 @@ class Report:
 
         self.name = name
         self.lines: list[str] = []
-        self.failed = 0
+        self.failed = self.figures = 0
         self.say(
             f"{name}, {date.today().isoformat()}: torch {torch.__version__}, Python {platform.python_version()}, "
             f"{torch.get_num_threads()} threads of {os.cpu_count()}"
@@ -67,12 +67,14 @@ class Report:
         """One figure against its goal."""
         reached = value >= goal if at_least else value <= goal
         self.failed += not reached
+        self.figures += 1
         relation = "≥" if at_least else "≤"
         verdict = "reached" if reached else "NOT reached"
         self.say(f"  {what:<66} {value:>10.4g}{unit}   goal {relation} {goal:g}{unit}   {verdict}")
 
     def close(self) -> None:
-        self.say(f"{self.failed} figures not reached" if self.failed else "all figures reached")
+        if self.figures:
+            self.say(f"{self.failed} figures not reached" if self.failed else "all figures reached")
         if "--save" in sys.argv:
             RESULTS.mkdir(exist_ok=True)
             (RESULTS / f"{self.name}.txt").write_text("\n".join(self.lines) + "\n")

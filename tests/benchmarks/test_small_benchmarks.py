@@ -9,6 +9,12 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 LINES = {
+    "device": (
+        "measured on: ",
+        "full table, read",
+        "operations and launches of a recorded step",
+        "waits of a recorded",
+    ),
     "overhead": (
         "gf.watch, run file, tables, update ratios",
         "wandb.watch(log_freq=1), offline",

@@ -723,13 +723,11 @@ class Flow:
         opened.take_in()
         waiting = bool(opened.arrivals)
         if opened.look is not None and opened.look.table is not None and sample is not None:
-            moved = sample.moved()
+            moved, look, names = sample.moved(), opened.look, opened.look.table.names
 
-            def put_ratios(step: OpenStep) -> None:
-                assert step.look is not None
-                assert step.look.table is not None
+            def put_ratios(_: OpenStep) -> None:
                 ratios = moved.ratios()
-                step.look.update_ratio = np.array([ratios.get(name, np.nan) for name in step.look.table.names])
+                look.update_ratio = np.array([ratios.get(name, np.nan) for name in names])
 
             opened.arrivals.append(Arrival(moved.ready, put_ratios))
         opened.finished = True

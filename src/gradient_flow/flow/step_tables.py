@@ -55,6 +55,7 @@ class _BeforeClip:
         return all(table.ready for table in tables) and all(map(_is_ready, self._scales.values()))
 
     def __call__(self) -> Rows:
+        """The rows; waits for them where they have not come."""
         before = rows_before_clip(self._before, self._scales)
         now = self._now
         return np.array([before.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])

@@ -15,12 +15,10 @@ from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.kernels import numpy_ops
 
 try:
-    from gradient_flow.table.kernels import _native
-except ImportError:
+    from gradient_flow.table.kernels import _native, native
+except ImportError:  # not built, or built from older sources
     NATIVE = False
 else:
-    from gradient_flow.table.kernels import native
-
     NATIVE = True
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
-from gradient_flow.table.kernels import _native
+from gradient_flow.table.kernels._native import measure as measure_at
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
 """Codes of `enum gf_kind` by dtype."""
@@ -36,10 +35,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class Addresses(NamedTuple):
-    """Where dense arrays lie in host memory. This object keeps the arrays alive."""
+    """Where dense arrays lie in host memory: 64-bit integers, and a byte for each kind. Keeps no array alive."""
 
-    addresses: NDArray[np.int64] | bytes
-    counts: NDArray[np.int64] | bytes
+    addresses: bytes
+    counts: bytes
     kinds: bytes
 
 
@@ -54,7 +53,8 @@ def addresses_of(arrays: list[Any]) -> Addresses | None:
             return None
         addresses = np.array([array.ctypes.data for array in arrays], dtype=np.int64)
         counts = np.array([array.size for array in arrays], dtype=np.int64)
-        return Addresses(addresses, counts, bytes([_NUMPY_KINDS[array.dtype] for array in arrays]))
+        kinds = bytes([_NUMPY_KINDS[array.dtype] for array in arrays])
+        return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
 
     if torch is None or not types <= {torch.Tensor, torch.nn.Parameter}:
         return None
@@ -74,7 +74,7 @@ def addresses_of(arrays: list[Any]) -> Addresses | None:
     misaligned = addresses & (_ITEM_SIZES[np.frombuffer(kinds, dtype=np.uint8)] - 1)
     if without_memory.any() or misaligned.any():
         return None
-    return Addresses(addresses, counts, kinds)
+    return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
 
 
 def _address_of_tensor(tensor: Any, strided: Any) -> Addresses | None:
@@ -103,7 +103,5 @@ def rows(where: Addresses, thresholds: Thresholds) -> Rows:
     """Measure all arrays in one call, with the interpreter lock released."""
     torch = sys.modules.get("torch")
     threads = 1 if _forked else torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0))
-    result = np.empty((len(where.kinds), len(COLUMNS)))
-    limits = thresholds.near_zero, thresholds.very_large
-    _native.fill(where.addresses, where.counts, where.kinds, *limits, threads, result)
-    return result
+    filled = measure_at(where.addresses, where.counts, where.kinds, *thresholds, threads)
+    return np.frombuffer(filled).reshape(-1, len(COLUMNS))

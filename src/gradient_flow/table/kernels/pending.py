@@ -21,6 +21,7 @@ class LateRows:
         return all(copy.ready() for copy in self._copies)
 
     def __call__(self) -> Rows:
+        """The rows; waits for them where they have not come."""
         return self._finish([copy.values() for copy in self._copies])
 
     def then(self, change: Callable[[Rows], Rows]) -> LateRows:
