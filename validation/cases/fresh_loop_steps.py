@@ -519,7 +519,7 @@ zoo.sick("set-adamw-5", lambda s: sets(s, 5.0), broken(steps_above(3), less=0.3)
 def searching(seed: int, factor: float) -> Program:
     """A search for the best rate multiplies it in every step; it was left on."""
     model, task, losses = beats(), pulses(seed), []
-    optimizer = adam(model, 1e-3)
+    optimizer = adam(model, 3e-3)
     scheduler = ExponentialLR(optimizer, factor)
 
     def run() -> None:
@@ -538,7 +538,7 @@ searched = zoo.healthy("heartbeats-rate-falls-slowly", lambda s: searching(s, 0.
 zoo.sick(
     "heartbeats-search-for-a-rate-left-on",
     lambda s: searching(s, 1.15),
-    broken(steps_above(3), less=0.3),
+    broken(steps_above(1), less=0.3),
     *FAST,
     also=LOST,
     control=searched,
