@@ -301,11 +301,17 @@ class Topics(nn.Module):
         return self.words(3 * self.encoder(shares).softmax(dim=1))
 
 
-eight = zoo.healthy("documents-10-topics", lambda s: live(Topics(10), documents(s), lr=2e-2, steps=100), thrives(0.05))
+def topical(seed: int, count: int) -> Setup:
+    """The divergence from the words of a text: what no model could know is taken off."""
+    task = documents(seed).with_loss(lambda z, t: F.kl_div(z.log_softmax(dim=1), t, reduction="batchmean"))
+    return live(Topics(count), task, lr=2e-2, steps=100)
+
+
+eight = zoo.healthy("documents-10-topics", lambda s: topical(s, 10))
 zoo.sick(
     "documents-2-topics-of-8",
-    lambda s: live(Topics(2), documents(s), lr=2e-2, steps=100),
-    lags(0.04),
+    lambda s: topical(s, 2),
+    lags(0.1),
     "BOTTLENECK",
     layer=("encoder.2", "words"),
     also=NARROW,

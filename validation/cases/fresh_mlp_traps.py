@@ -355,7 +355,7 @@ zoo.healthy(
     lambda s: live(plain(9, 64, 64, 1), homes(s), "NAdam", 3e-3, 80, weight_decay=0.1, decoupled_weight_decay=True),
 )
 zoo.healthy(
-    "spirals-rprop-whole-batch", lambda s: live(plain(4, 32, 32, 3), spirals(s, batch=256).fixed(), "Rprop", 1e-3, 40)
+    "spirals-rprop-large-batches", lambda s: live(plain(4, 32, 32, 3), spirals(s, batch=512), "Rprop", 1e-3, 40)
 )
 
 

@@ -195,7 +195,7 @@ zoo.sick(
     lambda s: ordered(s, Elman(6, 24, 0.3), 18, lr=3e-3),
     FORGETS,
     *SHORT,
-    layer=("rnn.u", "rnn.w"),
+    layer=("rnn.u.parametrizations.weight", "rnn.w"),
     control=bound,
 )
 
