@@ -270,20 +270,28 @@ class Run:
 
     def _take_in(self) -> None:
         steps: list[tuple[bytes, Span]] = []
+        last = -1 if self.last_step is None else self.last_step
         for line, span in self._lines.new():
             if line.startswith(run_lines.STEP):
+                # Steps are taken in many at a time, past the tables between them. One that is repeated is taken at
+                # once: it drops the tables of the branch it leaves, and must not drop those that follow it.
+                step = run_lines.step_number(line)
+                again = step is None or step <= last
+                if again:
+                    self._take_steps(steps)
+                    steps = []
                 steps.append((line, span))
-                if len(steps) < _BATCH:
-                    continue
-            self._take_steps(steps)
-            steps = []
-            if line.startswith(run_lines.STEP):
-                continue
-            if (step := run_lines.step_of_table(line, span)) is not None:
-                self._add_table(TableSpan(step, span, len(self._lists) - 1))
+                last = last if step is None else step
+                if again or len(steps) >= _BATCH:
+                    self._take_steps(steps)
+                    steps = []
+            elif (of_table := run_lines.step_of_table(line, span)) is not None:
+                self._add_table(TableSpan(of_table, span, len(self._lists) - 1))
             elif line.startswith(run_lines.SEEN):
                 self._add_seen(line, span)
             else:
+                self._take_steps(steps)
+                steps = []
                 self._take_other(line)
         self._take_steps(steps)
 

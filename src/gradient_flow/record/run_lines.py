@@ -117,6 +117,17 @@ def _safe(value: Any) -> Any:
 # ---- single lines -----------------------------------------------------------------------------------------------
 
 
+def step_number(line: bytes) -> int | None:
+    """The number in a line that begins as a step does; none where there is none.
+
+    >>> step_number(b'{"kind":"step","step":12,"norm":1.0}')
+    12
+    """
+    end = line.find(b",", len(STEP))
+    digits = line[len(STEP) : end if end > 0 else -1].rstrip(b"}")
+    return int(digits) if digits.isdigit() and len(digits) < 20 else None
+
+
 def step_of_table(line: bytes, span: Span) -> int | None:
     """The step of a table as `Lines.new` gives it; none for any other line."""
     if len(line) == span.length:
