@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 FLAGS = (
@@ -15,9 +15,11 @@ FLAGS = (
 )
 DRAWN = """
 const done = arguments[0];
+const later = action => requestAnimationFrame(() => requestAnimationFrame(action));
 const look = () => {
   const canvas = document.getElementById("map-canvas");
-  if (document.documentElement.dataset.map === "drawn" && canvas.getBoundingClientRect().height > 0) requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())));
+  const drawn = document.documentElement.dataset.map === "drawn";
+  if (drawn && canvas.getBoundingClientRect().height > 0) later(() => done(performance.now()));
   else setTimeout(look, 5);
 };
 look();
