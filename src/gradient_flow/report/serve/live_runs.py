@@ -119,6 +119,8 @@ class LiveRuns:
             for run_id, size, changed in listed:
                 if not self._is_news(run_id, size, changed):
                     continue
+                if run_id in self._open and run_id not in self._levels:
+                    continue  # its page is being made, which judges it as well: not twice at once
                 start, level = time.monotonic(), "unknown"
                 with suppress(Exception):  # one damaged file must not keep the others from their verdicts
                     level = verdict_data(diagnose(self.folder.file(run_id)))["level"]
