@@ -1,7 +1,8 @@
 """How soon the dashboard shows many runs and a very long one: `python benchmarks/dashboard.py [--save | --small]`.
 
-Each figure is of a server started cold, in a process of its own, up to the last byte of its answer. The references, in
-the same rounds and also cold, do less: one only reads the file, one parses each of its lines and keeps nothing.
+Each figure is of a server started cold, in a process of its own, up to the last byte of its answer, or, seen from a
+headless Chromium that runs already, up to the first map on its screen. The references, in the same rounds and also
+cold, do less: one only reads the file, one parses each of its lines and keeps nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from drawing import chromium, seconds_until_drawn
 from gradient_flow.record.run_writer import RunWriter
 from long_runs import LAYERS_EVERY, LongRun
 from timing import Report
@@ -104,12 +106,18 @@ def long_run_figures(folder: Path, report: Report) -> None:
         check(last)
         times = {"first": first, "judged": judged, "whole": whole, "early": early, "peak": server.peak()}
         server.close()
+        drawn = drawn_seconds(folder / "long")
+        times |= {} if drawn is None else {"drawn": drawn}
         times["read"] = reference("open(path, 'rb').read()", path)
         times["parse"] = reference("for line in open(path, 'rb'): orjson.loads(line)", path)
         for name, value in times.items():
             seconds.setdefault(name, []).append(value)
     middle = {name: median(values) for name, values in seconds.items()}
     report.figure("server started → first page: all curves, a map of a sample", middle["first"], 2.0, unit=" s")
+    if "drawn" in middle:
+        report.figure("server is up → map on screen, in headless Chromium", middle["drawn"], 2.0, unit=" s")
+    else:
+        report.say("  no Chromium and chromedriver here: how soon the map is drawn was not measured")
     report.figure("memory of the server then, at its highest", middle["early"], 0.5, unit=" GB")
     for name, what in (("judged", "server started → verdict"), ("whole", "server started → every table read")):
         report.say(f"  {what:<66} {middle[name]:>10.3g} s")
@@ -118,6 +126,18 @@ def long_run_figures(folder: Path, report: Report) -> None:
     report.say(f"  {'reference: a process that parses every line of it':<66} {middle['parse']:>10.3g} s")
     ratio = median(first / parse for first, parse in zip(seconds["first"], seconds["parse"], strict=True))
     report.figure("first page / that reference", ratio, 1.0)
+
+
+def drawn_seconds(path: Path) -> float | None:
+    """Of a server started cold: from its address to the first map on screen; None without a browser."""
+    with chromium() as browser:
+        if browser is None:
+            return None
+        server = Served(path)
+        try:
+            return seconds_until_drawn(browser, server.url)
+        finally:
+            server.close()
 
 
 def check(page: Any) -> None:

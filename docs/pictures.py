@@ -80,7 +80,7 @@ def report_picture() -> None:
         subprocess.run([sys.executable, *command], check=True)
         page = next(Path(folder).rglob("report.html"))
         with webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver"))) as chromium:
-            window = {"width": 1160, "height": 1330, "deviceScaleFactor": 1, "mobile": False}
+            window = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
             chromium.get(page.as_uri())
             drawn = "return document.documentElement.dataset.ready === 'yes'"

@@ -258,3 +258,19 @@ def test_a_damaged_run_does_not_keep_the_others_from_their_verdicts(runs, tmp_pa
     while live._judging and time.monotonic() < until:
         time.sleep(0.01)
     assert {entry["id"]: entry["level"] for entry in live.facts()} == {"good": "healthy", "damaged": "unknown"}
+
+
+def test_an_analyzer_that_finds_nothing_to_examine_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain_net.py").write_text(
+        "import torch\n"
+        "def setup():\n"
+        "    x = torch.randn(32, 4)\n"
+        "    return torch.nn.Linear(4, 1), lambda: x, lambda output: (output - x[:, :1]).square().mean()\n"
+    )
+    for kind, said in (("recurrent", "no recurrent part was seen"), ("transformer", "no attention was seen")):
+        result = CliRunner().invoke(main, ["check", "plain_net.py:setup", "--analyzer", kind, "--steps", "2"])
+        assert result.exit_code == 0, result.output
+        assert f"Not judged, {kind}: {said}" in " ".join(result.output.split())
+        result = CliRunner().invoke(main, ["check", "plain_net.py:setup", "--analyzer", kind, "--json"])
+        assert said in json.loads(result.stdout)["not_judged"].lower()

@@ -250,3 +250,33 @@ def test_warnings_as_errors_do_not_end_the_training(folder):
     assert ours.stdout == "trained\n"
     assert ours.returncode == 0
     assert ours.stderr.startswith("This optimizer is not watched (KeyError: 'secret').")
+
+
+# ---- how it ends, and what it tells meanwhile --------------------------------------------------------------------
+
+SICK = f"{TRAIN}\nmodel.weight.data.fill_(float('nan'))\ntrain(30)\n"
+
+
+def test_it_ends_with_the_verdict_where_the_run_lies_and_a_next_command_that_works(folder):
+    for text, name, command in ((f"{TRAIN}\ntrain(2)\n", "one", "report --open"), (SICK, "two", "diagnose")):
+        ours = watched(script(folder, text), "train.py", options=("--out", f"my runs/{name}"))
+        lines = ours.stderr.splitlines()
+        assert any(line.startswith("  verdict: ") for line in lines)
+        assert lines[-2:] == [
+            f"  run folder: 'my runs/{name}'",
+            f"  next: gradient-flow {command} 'my runs/{name}'",
+        ]
+    told = started(folder, "-m", "gradient_flow", "diagnose", "my runs/two")
+    assert "NUMERICAL" in told.stdout
+
+
+def test_an_alert_reaches_a_command_and_the_script_ends_as_before(folder):
+    (folder / "notify.py").write_text("import sys; open('told.txt', 'a').write(sys.argv[1] + '\\n')")
+    alert = f"{sys.executable} notify.py"
+    ours = watched(script(folder, SICK), "train.py", options=("--out", "out", "--alert", alert))
+    assert ours.returncode == 0
+    assert (folder / "told.txt").read_text().count("CRITICAL") == 1
+    wrong = watched(folder, "train.py", options=("--alert", "ftp://host/secret"))
+    assert wrong.returncode == 2
+    assert "`alert` must be the address of a webhook" in wrong.stderr
+    assert "secret" not in wrong.stderr

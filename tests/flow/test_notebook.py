@@ -57,12 +57,14 @@ def issue(name="0.weight"):
     )
 
 
-def trained(steps=20, **watch):
+def trained(steps=20, show=None, **watch):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     x = torch.randn(16, 4)
     with gf.watch(model, optimizer, **watch) as flow:
+        if show is not None:
+            flow.show(every=show)
         for _ in range(steps):
             optimizer.zero_grad()
             nn.functional.mse_loss(model(x), x[:, :1]).backward()
@@ -132,16 +134,8 @@ def test_a_view_that_fails_is_one_warning_and_training_is_the_same(monkeypatch):
     import IPython.display
 
     monkeypatch.setattr(IPython.display, "display", lambda *_, **__: 1 / 0)
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    x = torch.randn(16, 4)
-    with pytest.warns(GradientFlowWarning, match="live view failed") as told, gf.watch(model, optimizer) as flow:
-        flow.show(every=1e-6)
-        for _ in range(20):
-            optimizer.zero_grad()
-            nn.functional.mse_loss(model(x), x[:, :1]).backward()
-            optimizer.step()
+    with pytest.warns(GradientFlowWarning, match="live view failed") as told:
+        flow = trained(show=1e-6)
     assert len([each for each in told if "live view" in str(each.message)]) == 1
     assert flow.history["norm"].tolist() == plain.history["norm"].tolist()
 

@@ -155,7 +155,7 @@ def test_of_many_layers_those_that_stand_out_are_lines_in_the_band_of_all(tmp_pa
 
 def test_a_growing_run_reads_each_look_once_and_damage_is_left_out(sigmoids, tmp_path):
     lines = (sigmoids / "run.jsonl").read_bytes().splitlines(keepends=True)
-    cut = [at for at, line in enumerate(lines) if b'"kind":"seen","step":12' in line][0]
+    cut = next(at for at, line in enumerate(lines) if b'"kind":"seen","step":12' in line)
     (tmp_path / "run.jsonl").write_bytes(b"".join(lines[:cut]))
     live = LiveRun(tmp_path)
     live.update()

@@ -308,7 +308,8 @@ def _rate_changes(steps: StepColumns, owners: _Owners) -> list[RateChange]:
             rates = steps[group][at]
             known = np.flatnonzero(rates > 0)  # NaN where this optimizer has fewer groups, 0 before a warm-up
             logs = np.diff(np.log(rates[known]))
-            for place in np.flatnonzero(np.abs(logs) > math.log(LARGE_RATE_CHANGE)):
+            # The last ones of each group: whatever is among the last of all is among them.
+            for place in np.flatnonzero(np.abs(logs) > math.log(LARGE_RATE_CHANGE))[-MOST_RATE_CHANGES:]:
                 step = int(steps["step"][at[known[place + 1]]])
                 before, after = float(rates[known[place]]), float(rates[known[place + 1]])
                 change = RateChange(step=step, before=before, after=after, optimizer=optimizer)

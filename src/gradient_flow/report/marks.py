@@ -28,7 +28,7 @@ KINDS: Final = {
 MOST: Final = 200
 """Marks of a kind; of more, the first ones."""
 _WINDOW: Final = 64
-_SEARCHED: Final = 20_000
+_SEARCHED: Final = 5_000
 """Steps that are searched for spikes: the newest."""
 
 

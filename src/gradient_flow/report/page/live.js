@@ -30,7 +30,7 @@
       const data = GF.prepare(await GF.ask(GF.runPath(id)));
       if (id !== GF.state.runId) return;
       GF.complain(null);
-      GF.show(data);
+      await GF.show(data);
       GF.refreshCompared(id, data);
     } catch (problem) {
       if (id === GF.state.runId) GF.complain(problem);

@@ -1,22 +1,33 @@
 // From data to page.
 {
-  GF.show = data => {
+  const FIRST = [GF.showSummary, GF.showMap]; // what is above the fold
+  const THEN = [
+    GF.showModel,
+    GF.showTable,
+    GF.showLayer,
+    GF.showOverTime,
+    GF.showInside,
+    GF.showDepth,
+    GF.showUpdates,
+    GF.showEvents,
+    GF.showAbout,
+  ];
+  let round = 0;
+  GF.show = async data => {
+    const mine = ++round,
+      first = GF.state.data === null;
     GF.state.data = data;
     GF.el("page").hidden = false;
-    for (const part of [
-      GF.showSummary,
-      GF.showMap,
-      GF.showModel,
-      GF.showTable,
-      GF.showLayer,
-      GF.showOverTime,
-      GF.showInside,
-      GF.showDepth,
-      GF.showUpdates,
-      GF.showEvents,
-      GF.showAbout,
-    ])
-      part(data);
+    GF.axis.renew(data);
+    FIRST.forEach(part => part(data));
+    if (first) {
+      // Verdict and map are on the screen before the rest is drawn.
+      GF.map.draw(true);
+      document.documentElement.dataset.map = "drawn";
+      await new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)));
+      if (mine !== round) return; // newer data is being shown
+    }
+    THEN.forEach(part => part(data));
     if (!GF.state.range)
       GF.charts.forEach(chart => {
         if (chart.shared) chart.rescale();
@@ -28,7 +39,7 @@
   const start = async () => {
     GF.startTheme();
     const data = await GF.embedded();
-    if (data) GF.show(data);
+    if (data) await GF.show(data);
     else if (location.protocol.startsWith("http")) await GF.startLive();
     else
       throw new Error(
