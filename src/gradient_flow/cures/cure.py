@@ -63,24 +63,25 @@ def cure(
     """Try fixes on the model as it is now, and say which one helps, by how much, beyond noise; or that none does.
 
     `input_fn()` gives a batch and `loss_fn(output)` its loss, as for the analyzers; `input_fn` is called at most 72
-    times, its batches are kept and replayed to every arm. `steps` is the length of a full trial, by default what fits
-    into `budget` seconds, from 24 to 150. `fresh=True` says that the weights are new: only then are treatments tried
-    that overwrite them. Model, optimizer and random state are afterwards as they were, bit for bit.
+    times (144 where it fills the same tensor again and again), and its batches are kept and replayed to every arm.
+    `steps` is the length of a full trial, by default what fits into `budget` seconds, from 24 to 150. `fresh=True` says
+    that the weights are new: only then are treatments tried that overwrite them. `progress` is told what is being done,
+    and how many steps are done and will be. Model, optimizer and random state are afterwards as they were, bit for bit.
 
     >>> import torch
     >>> from torch import nn
     >>> _ = torch.manual_seed(0)
-    >>> layers = [layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Sigmoid())]
-    >>> model = nn.Sequential(*layers, nn.Linear(16, 1))
+    >>> model = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 1))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=30.0)  # far too large
     >>> def input_fn():
     ...     global target
-    ...     x = torch.randn(32, 16)
+    ...     x = torch.randn(32, 8)
     ...     target = x[:, :1]
     ...     return x
-    >>> found = cure(model, input_fn, lambda output: (output - target).square().mean(), steps=24)
-    >>> found.best is not None and found.best.loss < 0.5 * found.untreated.loss
-    True
-    >>> optimizer = found.best.apply(model)  # for real
+    >>> found = cure(model, input_fn, lambda output: (output - target).square().mean(), optimizer, steps=8)
+    >>> found.best.outcome, found.best.loss < found.first_loss
+    ('better', True)
+    >>> optimizer = found.best.apply(model, optimizer)  # for real
     """
     _check(model, input_fn, loss_fn, optimizer, steps, budget, fresh, seed)
     started = time.perf_counter()
