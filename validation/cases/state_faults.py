@@ -43,7 +43,7 @@ add_all(
         "eps": 1.0,
         "scale": 1e-9,
         "low": 0.003,
-        "decay": 30.0,
+        "decay": 60.0,
         "momentum": 0.999,
         "every": 1,
         "sgd": 15.0,

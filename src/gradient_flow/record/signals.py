@@ -18,10 +18,9 @@ SIGNALS: Final = {
     ),
     "reward": ("reward", "mean_reward", "episode_reward", "objective/scores", "critic/rewards/mean", "ep_rew_mean"),
 }
-"""What it is → the names it has in TRL, verl, Stable-Baselines3 and plain loops; `train/` or `metrics/` may come before."""
+"""What it is → the names it has in TRL, verl, Stable-Baselines3 and plain loops."""
+_BEFORE: Final = ("", "train/", "metrics/")
+"""What may come before each."""
 NAMES: Final = {
-    f"{before}{alias}": name
-    for name, aliases in SIGNALS.items()
-    for alias in aliases
-    for before in ("", "train/", "metrics/")
+    f"{before}{alias}": name for name, aliases in SIGNALS.items() for alias in aliases for before in _BEFORE
 }

@@ -85,8 +85,6 @@ def test_what_trl_logs_reaches_the_run():
     callback = gf.GradientFlowCallback()
 
     class Kept:
-        logged: dict = {}
-
         def log(self, **values):
             self.logged = values
 
