@@ -9,8 +9,8 @@ import gradient_flow as gf
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
+from gradient_flow.diagnosis.optimizer.all_rules import OPTIMIZER_RULES
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook, TensorState
-from gradient_flow.diagnosis.optimizer.rules import OPTIMIZER_RULES
 from gradient_flow.diagnosis.verdict import judge
 from gradient_flow.record.evidence import RunRecord, Series
 from gradient_flow.record.plain import to_plain
