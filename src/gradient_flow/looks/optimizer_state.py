@@ -82,7 +82,8 @@ def squared_norm(parameters: Sequence[tuple[str, torch.Tensor]]) -> float:
     gradients = [p.grad for _, p in parameters if p.grad is not None and p.grad.layout is torch.strided]
     samples = sampled(gradients)
     sizes = [local_part(gradient).numel() for gradient in gradients]
-    return sum(float(np.vdot(own, own)) * size / len(own) for own, size in zip(samples, sizes, strict=True) if len(own))
+    parts = [float(np.vdot(own, own)) * size / len(own) for own, size in zip(samples, sizes, strict=True) if len(own)]
+    return math.fsum(parts)
 
 
 def _stride(elements: int, columns: int) -> int:

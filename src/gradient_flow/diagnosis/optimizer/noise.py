@@ -68,7 +68,7 @@ def batch_size(loop: Loop) -> Iterator[Issue]:
         evidence={"noise_scale": scale, "batch": batch, "looks": len(looks)},
         cause=f"a batch that is {'small' if small else 'large'} for what there is to learn at present.",
         advice=[
-            f"A batch of up to {_round(scale)} samples, with a larger learning rate, needs fewer steps for the same loss."
+            f"A batch of up to {_round(scale)} samples, with a larger rate, needs fewer steps for the same loss."
             if small
             else f"A batch of {_round(scale)} to {_round(4 * scale)} samples learns nearly as much from each step."
         ],
