@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop")
+FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop", "state")
 HALVES = ("tune", "holdout", "live", "fresh")
 """For tuning, set aside, set aside as programs that train for real, and such programs and loops nobody has seen."""
 TRAINING = ("live", "fresh")
@@ -61,6 +61,19 @@ CAUSES = (
     "no_reward_variance",
 )
 """Codes of what is wrong with a program, in lower case; types of issues are in upper case, so a label may hold both."""
+
+STATE_CAUSES = (
+    "eps_rules",
+    "lost_updates",
+    "decay_dominates",
+    "momentum_too_long",
+    "state_reset",
+    "second_moment_underflow",
+    "bad_batch",
+)
+"""The same for the family `state`: programs whose optimizer is at fault, or one of their samples."""
+PROGRAMS = ("loop", "state")
+"""Families that hold programs."""
 
 Layers = tuple[tuple[str, ...], ...]
 """Layers in order; each is the path of its module, then those of the modules that belong to it."""
@@ -156,7 +169,7 @@ class Case:
     @property
     def cause(self) -> tuple[str, ...]:
         """Codes of the causes that are a right answer, its class first; none for a case of a set-up."""
-        return tuple(sorted(self.label & set(CAUSES), key=lambda code: (code != self.fault, code)))
+        return tuple(sorted(self.label & {*CAUSES, *STATE_CAUSES}, key=lambda code: (code != self.fault, code)))
 
     def make(self, seed: int) -> Any:
         """Build the set-up or the program of one seed, the same each time."""

@@ -10,7 +10,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from validation.case import CAUSES, FAMILIES, HALVES, TRAINING, Case, Evidence, Program, Setup, Zoo, call, layers_of
+from validation.case import (
+    CAUSES,
+    FAMILIES,
+    HALVES,
+    PROGRAMS,
+    STATE_CAUSES,
+    TRAINING,
+    Case,
+    Evidence,
+    Program,
+    Setup,
+    Zoo,
+    call,
+    layers_of,
+)
 from validation.evidence.loops import play
 from validation.tasks import blobs
 from validation.zoo import CASES
@@ -44,19 +58,21 @@ def test_there_are_enough_cases_in_each_half():
 
 
 def test_every_class_is_in_every_half():
-    of_layers = [case for case in SICK if case.family != "loop"]
+    of_layers = [case for case in SICK if case.family not in PROGRAMS]
     for half in HALVES:
         # A training loop has one loss and names no players, so none of the programs that train can rotate.
-        expected = set(IssueType.__members__) - {"LOOP"} - ({"ROTATION"} if half in TRAINING else set())
+        expected = set(IssueType.__members__) - {"LOOP", "OPTIMIZER"} - ({"ROTATION"} if half in TRAINING else set())
         assert {case.fault for case in of_layers if case.half == half} == expected
     for half in ("tune", "holdout"):
         causes = {case.fault for case in SICK if case.family == "loop" and case.half == half}
         assert causes == set(CAUSES) - {TWO_PROCESSES}
+        states = {case.fault for case in SICK if case.family == "state" and case.half == half}
+        assert states == set(STATE_CAUSES)
 
 
 def test_the_class_of_a_loop_is_a_cause_and_no_other_case_has_one():
     for case in CASES.values():
-        assert bool(case.cause) == (case.sick and case.family == "loop"), case.name
+        assert bool(case.cause) == (case.sick and case.family in PROGRAMS), case.name
         assert not case.cause or case.cause[0] == case.fault, case.name
 
 
@@ -71,7 +87,7 @@ def test_there_are_enough_loops_and_enough_that_only_look_broken():
 
 def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
-        expected = set(FAMILIES) - {"live": {"game", "loop"}, "fresh": {"game"}}.get(half, set())
+        expected = set(FAMILIES) - {"live": {"game", *PROGRAMS}, "fresh": {"game", "state"}}.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected
 
@@ -110,7 +126,7 @@ def test_there_are_enough_bottlenecks_to_speak_of_a_rate():
 
 
 def test_labels_are_types_that_exist():
-    known = set(IssueType.__members__) | set(CAUSES)
+    known = set(IssueType.__members__) | set(CAUSES) | set(STATE_CAUSES)
     assert {name for case in CASES.values() for name in case.label | case.also} <= known
 
 

@@ -20,8 +20,8 @@ from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
 from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps, without_settled
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
+from gradient_flow.diagnosis.optimizer.all_rules import OPTIMIZER_RULES
 from gradient_flow.diagnosis.optimizer.record import OPTIMIZER, OptimizerFacts
-from gradient_flow.diagnosis.optimizer.rules import OPTIMIZER_RULES
 from gradient_flow.diagnosis.rate_changes import after_rate_change
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
 from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES

@@ -58,6 +58,12 @@ class Batches:
         """Whether the hook is on the model."""
         return self._hooked and not self._off
 
+    @property
+    def samples(self) -> int:
+        """Samples of a micro-batch, where all of the step have as many; 0 where that is not known."""
+        sizes = {part[0][0][0] for part in self._parts if part and part[0][0]}
+        return sizes.pop() if len(sizes) == 1 else 0
+
     def plan(self, step: int) -> None:
         """The step before `step` is over: put the hook on, once; take it away where there is compiled code by now."""
         self._parts, self._losses = [], []

@@ -511,7 +511,15 @@ class Flow:
             self._guarded(lambda: batches.backward_begins(loss))
         done: list[Callable[[], None]] = []
         self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
-        return lambda: self._guarded(done[0]) if done else None
+
+        def ended() -> None:
+            if done:
+                self._guarded(done[0])
+            inside = self._inside
+            if inside is not None:
+                self._guarded(lambda: inside.backward_ended(self._known.live))
+
+        return ended
 
     def _on_unclear_loss(self, loss: torch.Tensor | None) -> Callable[[], None]:
         return self._on_loss(loss, clear=False)

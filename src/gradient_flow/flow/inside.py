@@ -77,6 +77,15 @@ class Inside:
         model = self._model()
         return compiled_graphs() != self._graphs or (model is not None and is_compiled(model))
 
+    def _samples(self) -> int:
+        """Of a micro-batch, where that is known."""
+        return 0 if self._batches is None else self._batches.samples
+
+    def backward_ended(self, parameters: Callable[[], Sequence[tuple[str, torch.Tensor]]]) -> None:
+        """A backward pass is done; a step may have several."""
+        if self._state is not None:
+            self._state.backward_ended(parameters())
+
     @property
     def batches(self) -> Batches | None:
         """Which batch the coming step is made of."""
@@ -148,7 +157,7 @@ class Inside:
 
             self._state = OptimizerWatch(self._wanted, self._budget)
         if self._state is not None:
-            self._state.before_update(optimizer, parameters, table.total.norm)
+            self._state.before_update(optimizer, parameters, table.total.norm, self._samples())
         if self._looks is not None:
             self._looks.before_update(optimizer, table, parameters, scale or 1.0)
 

@@ -22,6 +22,7 @@ from gradient_flow.record.ending import FAILED, Ending
 from gradient_flow.record.export import logged_metrics
 from gradient_flow.record.look import LookRecord
 from gradient_flow.record.run import Run
+from gradient_flow.record.signals import NAMES as SIGNAL_NAMES
 from gradient_flow.record.step import StepRecord
 
 try:
@@ -127,7 +128,12 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
             self.flow.log(epoch=state.epoch)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **parts: Any) -> None:
-        """Put our numbers beside the Trainer's."""
+        """Put our numbers beside the Trainer's; what it logs of reinforcement learning goes into the run."""
+        known = {
+            key: value for key, value in (logs or {}).items() if key in SIGNAL_NAMES and isinstance(value, (int, float))
+        }
+        if known and self.flow is not None:
+            self.flow.log(**known)
         if logs is None or "loss" not in logs or not self._latest:
             return  # an evaluation, the summary, or no step since the last log
         ours = {**self._latest, "grad_nonfinite_steps": self._nonfinite_since_log}

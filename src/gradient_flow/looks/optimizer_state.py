@@ -77,6 +77,15 @@ def sampled(tensors: Sequence[torch.Tensor]) -> list[Floats]:
     return [own if own is not None else np.empty(0) for own in found]
 
 
+def squared_norm(parameters: Sequence[tuple[str, torch.Tensor]]) -> float:
+    """Of all gradients, from the sampled elements: each stands for its share of the tensor."""
+    gradients = [p.grad for _, p in parameters if p.grad is not None and p.grad.layout is torch.strided]
+    samples = sampled(gradients)
+    sizes = [local_part(gradient).numel() for gradient in gradients]
+    parts = [float(np.vdot(own, own)) * size / len(own) for own, size in zip(samples, sizes, strict=True) if len(own)]
+    return math.fsum(parts)
+
+
 def _stride(elements: int, columns: int) -> int:
     """Even distances; not a multiple of a row, or one column would stand for all."""
     stride = max(1, elements // SAMPLE)
@@ -208,27 +217,27 @@ class _Row:
 
     # ---- what is told of it ---------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def ratio_squares(self) -> Floats:
         """g² / v, element by element; where neither is anything, nothing is known."""
         root = np.zeros(0) if self.root is None else self.root
         ratio = np.square(self.used) / np.square(np.maximum(root, self.eps or np.finfo(np.float64).tiny))
         return np.asarray(ratio[(root > 0) & np.isfinite(ratio)])
 
-    @property
+    @cached_property
     def eps_shares(self) -> Floats:
         """eps / (√v + eps), where there is a gradient to be divided."""
         root, eps = np.zeros(0) if self.root is None else self.root, self.eps or 0.0
         share = eps / (root + eps)
         return np.asarray(share[(self.first != 0) & np.isfinite(share)])
 
-    @property
+    @cached_property
     def typical_root(self) -> float | None:
         """The median of √v, where there is any."""
         known = np.zeros(0) if self.root is None else self.root[self.root > 0]
         return float(np.median(known)) if len(known) else None
 
-    @property
+    @cached_property
     def underflow(self) -> Floats:
         """Which second moments are zero, of the elements that have a first one."""
         if self.second is None:

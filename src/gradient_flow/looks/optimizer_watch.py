@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 
 from gradient_flow.capture.module_calls import aside
-from gradient_flow.diagnosis.optimizer.record import MOST_STATES, OptimizerFacts
-from gradient_flow.looks.optimizer_state import StateReader, kind_of
+from gradient_flow.diagnosis.optimizer.record import MOST_NOISE, MOST_STATES, NoiseLook, OptimizerFacts
+from gradient_flow.looks.optimizer_state import StateReader, kind_of, squared_norm
 from gradient_flow.looks.schedule import Schedule
 
 EARLY: Final = (3, 4, 6, 9, 12, 18, 25, 35, 50, 70, 100, 140, 200)
@@ -45,17 +45,24 @@ class OptimizerWatch:
         self._steps: dict[int, int] = {}
         self._norms: dict[int, deque[float]] = {}
         self._jumped, self._last_jump = 0, -_APART
+        self._backwards = self._usual_backwards = 0
+        self._small: float | None = None
         self._reader: StateReader | None = None
         self._owner = 0
 
     def before_update(
-        self, optimizer: torch.optim.Optimizer | None, parameters: Sequence[tuple[str, torch.Tensor]], norm: float
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        norm: float,
+        samples: int = 0,
     ) -> None:
         """Gradients are there, weights have not moved: remember some of them, if a look is due, or if they jumped."""
         self._reader = None
         if optimizer is None or self.failed:
             return
         own = self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
+        self._note_noise(parameters, own, samples)
         jumped = self._jumps(id(optimizer), own, norm)
         if not (jumped or (self._schedule.is_due(own - 1, own) and self._may())):
             return
@@ -81,6 +88,39 @@ class OptimizerWatch:
             return None
         finally:
             self.seconds += time.perf_counter() - began
+
+    # ---- the noise of gradients -----------------------------------------------------------------------------------
+
+    def backward_ended(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """A micro-batch is done: the gradient of the first is remembered, if the step is to be looked at."""
+        self._backwards += 1
+        if self._backwards > 1 or self._usual_backwards < 2 or self.failed or len(self._steps) != 1:
+            return
+        (own,) = self._steps.values()
+        if not self._schedule.is_due(own, own + 1) or not self._may():
+            return
+        began = time.perf_counter()
+        try:
+            with aside():
+                self._small = squared_norm(parameters)
+        except Exception as problem:
+            self._fail(problem)
+        self.seconds += time.perf_counter() - began
+
+    def _note_noise(self, parameters: Sequence[tuple[str, torch.Tensor]], step: int, samples: int) -> None:
+        """Before the step: the gradient of the whole batch beside that of its first part."""
+        count, self._backwards = self._backwards, 0
+        small, self._small = self._small, None
+        self._usual_backwards = count
+        if small is None or count < 2 or samples < 1:
+            return
+        with aside():
+            large = squared_norm(parameters)
+        if math.isfinite(small + large) and large > 0:
+            # The sum over parts, each of them divided by their number or not: a part alone is so many times shorter.
+            look = NoiseLook(step=step, small=small * count**2, large=large, few=samples, many=samples * count)
+            self.facts.noise.append(look)
+            del self.facts.noise[:-MOST_NOISE]
 
     def _look(self, reader: StateReader, optimizer: torch.optim.Optimizer, step: int) -> OptimizerFacts | None:
         facts, number = self.facts, self._numbers.setdefault(id(optimizer), len(self._numbers))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gradient_flow.record.event import LOOKED, Event
 from gradient_flow.record.look import stacked
 from gradient_flow.record.run import Run, TableSpan
+from gradient_flow.record.signals import NAMES
 from gradient_flow.record.step_columns import StepColumns
 from gradient_flow.table.columns import INDEX, STATISTICS
 
@@ -31,6 +32,7 @@ ANALYSIS: Final = "analysis"
 """`source` in the header of an analysis."""
 LARGE_RATE_CHANGE: Final = 3.0
 """A learning rate that changes by more than this factor from record to record was changed, not scheduled."""
+MOST_SIGNALS: Final = 2000
 MOST_RATE_CHANGES: Final = 100
 CLIP_TOLERANCE: Final = 1e-6
 """A norm that is lower by less than this share is rounding, not clipping."""
@@ -140,6 +142,8 @@ class RunRecord:
     """Whether it was to be."""
     by_hand: bool = False
     """Whether the watch has no optimizer, so that steps are recorded with `flow.step()`."""
+    signals: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    """What a trainer of reinforcement learning logs by itself: name → steps and values. See `record/signals.py`."""
     ranks_differ: tuple[int, int, int] | None = None
     """The first step at which ranks had different gradients, in how many steps they had, and how many were checked."""
 
@@ -189,6 +193,7 @@ def evidence_of(run: Run) -> RunRecord:
         record.losses = steps["loss"][np.sort(np.concatenate(kept))].tolist()
     record.learning_rate = last_finite(steps.get("lr"))
     record.rate_changes = _rate_changes(steps, owners)
+    record.signals = _signals(steps)
     record.ranks_differ = _ranks_differ(steps)
     record.layers = _layers(run, owners)
     record.nonfinite = _first_nonfinite(steps, record.layers)
@@ -282,6 +287,19 @@ def _largest_rates(steps: StepColumns, at: NDArray[np.intp]) -> list[float]:
         return []
     known = np.fmax.reduce(groups)  # NaN where an optimizer has fewer groups
     return [] if np.isnan(known).all() else known.tolist()
+
+
+def _signals(steps: StepColumns) -> dict[str, tuple[list[int], list[float]]]:
+    """Of each the first name that was logged, where it is a number; of a long run at even distances."""
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    for column in steps.names:
+        name = NAMES.get(column)
+        if name is None or name in found:
+            continue
+        known = np.flatnonzero(np.isfinite(steps[column]))
+        known = known[:: max(1, math.ceil(len(known) / MOST_SIGNALS))]
+        found[name] = steps["step"][known].astype(np.int64).tolist(), steps[column][known].tolist()
+    return found
 
 
 def _ranks_differ(steps: StepColumns) -> tuple[int, int, int] | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop import data, order, sizes, trained
+from gradient_flow.diagnosis.loop import data, order, signals, sizes, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
 
 _T = IssueType
@@ -21,6 +21,10 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     trained.lora,
     data.masked,
     data.no_variance,
+    signals.zero_variance,
+    signals.entropy,
+    signals.kl,
+    signals.clip_fraction,
     order.not_cleared,
     order.overwritten,
     data.squashed,
@@ -64,6 +68,9 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "never_moves": _QUIET,
     "all_masked": _IDLE | {_T.NUMERICAL},
     "no_reward_variance": _IDLE | {_T.ENTROPY_COLLAPSE},
+    "policy_entropy_collapse": frozenset({_T.EXPLORATION, _T.ENTROPY_COLLAPSE, _T.VANISHING, _T.SLOW}),
+    "kl_runaway": frozenset({_T.UNSTABLE}),
+    "clip_fraction_high": frozenset({_T.UNSTABLE}),
     "missing_zero_grad": _BROKEN | _QUIET | _ATTENTION,
     "partial_zero_grad": _BROKEN | _QUIET | _ATTENTION,
     "weights_overwritten": _IDLE,

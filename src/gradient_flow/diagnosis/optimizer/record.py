@@ -9,6 +9,8 @@ OPTIMIZER: Final = "optimizer"
 """The name under which a look keeps it."""
 MOST_STATES: Final = 16
 """Looks that are kept: the first, and the last ones."""
+MOST_NOISE: Final = 64
+"""Measurements of the noise that are kept, the last ones: a single one says little."""
 MOST_TENSORS: Final = 24
 """Tensors that are told of by name: those that stand out, and the largest."""
 
@@ -80,12 +82,27 @@ class StateLook:
 
 
 @dataclass(kw_only=True)
+class NoiseLook:
+    """Squared norms of the gradients of the first micro-batch, and of all of them."""
+
+    step: int
+    small: float
+    large: float
+    few: float
+    """Samples of a micro-batch."""
+    many: float
+    """Samples of the step."""
+
+
+@dataclass(kw_only=True)
 class OptimizerFacts:
     """All looks at the states together."""
 
     looks: list[StateLook] = field(default_factory=list)
     taken: int = 0
     tensors: list[TensorState] = field(default_factory=list)
+    noise: list[NoiseLook] = field(default_factory=list)
+    """Where a step is made of several micro-batches."""
     unknown: list[str] = field(default_factory=list)
     """Classes of optimizers whose state is left alone."""
 

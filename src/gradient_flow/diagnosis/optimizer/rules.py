@@ -261,9 +261,6 @@ def reset(loop: Loop) -> Iterator[Issue]:
         )
 
 
-OPTIMIZER_RULES: Final = (underflow, lost, decays, eps_rules, betas, long_momentum, reset, stale)
-
-
 def _by_optimizer(loop: Loop, name: str, least: int = ENOUGH) -> Iterator[list[StateLook]]:
     """Of each optimizer the looks that have this number."""
     for number in sorted({look.optimizer for look in loop.states.looks}):

@@ -1,0 +1,135 @@
+"""Reinforcement learning, from what the trainer itself logs: entropy, KL, rewards without variance, clipped ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.loop.context import Loop, issue
+
+LEAST: Final = 20
+"""Logged values without which nothing is said."""
+COLLAPSED: Final = 0.05
+"""Of the entropy at the start."""
+NO_VARIANCE: Final = 0.8
+"""Share of groups of samples whose rewards are all the same."""
+CLIPPED: Final = 0.4
+"""Share of ratios outside the clip range. 0.1 to 0.2 is usual."""
+RUNAWAY: Final = 10.0
+KL_HIGH: Final = 0.5
+
+
+def entropy(loop: Loop) -> Iterator[Issue]:
+    """A policy that has become certain, and not because it is as good as it ever was."""
+    steps, values = _signal(loop, "entropy")
+    if len(values) < LEAST:
+        return
+    start, end = _first(values), _last(values)
+    if not start > 0 or end > COLLAPSED * start or _does_well(loop):
+        return
+    since = next((step for step, value in zip(steps, values, strict=True) if value <= COLLAPSED * start), steps[-1])
+    yield issue(
+        "policy_entropy_collapse",
+        IssueSeverity.MEDIUM,
+        f"the entropy of the policy fell from {start:.3g} to {end:.3g}"
+        + (", and the reward is below what it was" if _signal(loop, "reward")[1] else "")
+        + ": it has stopped exploring.",
+        "steps that make what was rewarded once ever more likely.",
+        [
+            "Add an entropy bonus, or raise its weight, so that entropy falls over the whole run.",
+            "Lower the learning rate to a third; clip ratios higher above than below (0.28 and 0.2, as DAPO does).",
+            "Start again from before that step: a policy without entropy does not come back.",
+        ],
+        step=since,
+        first=start,
+        last=end,
+    )
+
+
+def kl(loop: Loop) -> Iterator[Issue]:
+    """A policy that runs away from its reference."""
+    steps, values = _signal(loop, "kl")
+    if len(values) < LEAST:
+        return
+    early, end = median(values[len(values) // 5 : 2 * len(values) // 5] or values), _last(values)
+    if end < KL_HIGH or end < RUNAWAY * max(early, 1e-9):
+        return
+    since = next(step for step, value in zip(steps, values, strict=True) if value >= KL_HIGH)
+    yield issue(
+        "kl_runaway",
+        IssueSeverity.MEDIUM,
+        f"the KL divergence from the reference rose from {early:.2g} to {end:.2g}: the policy runs away from it.",
+        "a learning rate that is too high, a KL penalty that is too small, or a reward that can be cheated.",
+        [
+            "Lower the learning rate to a third, or end an update when KL exceeds 0.02.",
+            "Raise the weight of the KL penalty tenfold; read some samples of what is rewarded.",
+        ],
+        step=since,
+        early=early,
+        last=end,
+    )
+
+
+def zero_variance(loop: Loop) -> Iterator[Issue]:
+    """Groups whose rewards are all the same, which teach nothing."""
+    steps, values = _signal(loop, "zero_std")
+    if len(values) < LEAST or median(values[len(values) // 2 :]) < NO_VARIANCE:
+        return
+    share = median(values[len(values) // 2 :])
+    since = next(step for step, value in zip(steps, values, strict=True) if value >= NO_VARIANCE)
+    yield issue(
+        "no_reward_variance",
+        IssueSeverity.MEDIUM,
+        f"in {share:.0%} of the groups all rewards are the same: their advantages are zero, and they teach nothing.",
+        "tasks that are all too easy or all too hard, or a reward without degrees.",
+        [
+            "Use tasks of mixed difficulty, and leave out groups without variance (dynamic sampling).",
+            "Larger groups, a higher sampling temperature, or a reward with degrees.",
+        ],
+        step=since,
+        share=share,
+    )
+
+
+def clip_fraction(loop: Loop) -> Iterator[Issue]:
+    """Most ratios are outside the clip range: updates go further than the data allows."""
+    steps, values = _signal(loop, "clip_fraction")
+    if len(values) < LEAST or median(values[len(values) // 2 :]) < CLIPPED:
+        return
+    share = median(values[len(values) // 2 :])
+    since = next(step for step, value in zip(steps, values, strict=True) if value >= CLIPPED)
+    yield issue(
+        "clip_fraction_high",
+        IssueSeverity.MEDIUM,
+        f"{share:.0%} of the ratios are clipped (10 to 20 % is usual): the policy moves further than its samples "
+        "support.",
+        "too many epochs over the same samples, or a learning rate that is too high.",
+        ["Lower the learning rate to a third.", "Fewer epochs for each batch of samples, or larger batches."],
+        step=since,
+        share=share,
+    )
+
+
+def _signal(loop: Loop, name: str) -> tuple[list[int], list[float]]:
+    return loop.run.signals.get(name, ([], []))
+
+
+def _first(values: Sequence[float]) -> float:
+    return median(values[: max(3, len(values) // 10)])
+
+
+def _last(values: Sequence[float]) -> float:
+    return median(values[-max(3, len(values) // 5) :])
+
+
+def _does_well(loop: Loop) -> bool:
+    """Whether the reward has risen, and is at its best now: who has solved a task may be certain. Unknown is no."""
+    _, values = _signal(loop, "reward")
+    if len(values) < LEAST:
+        return False
+    fifth = len(values) // 5
+    levels = [median(values[at * fifth : (at + 1) * fifth]) for at in range(5)]
+    best, rose = max(levels), max(levels) - levels[0]
+    return rose > 0 and levels[-1] >= best - 0.1 * rose

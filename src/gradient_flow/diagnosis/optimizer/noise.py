@@ -1,0 +1,86 @@
+"""The gradient noise scale: how large a batch may be before its samples say the same again (arXiv 1812.06162)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.optimizer.record import NoiseLook
+
+LEAST: Final = 5
+"""Looks over which numerator and denominator are averaged: of one alone they may even be negative."""
+FAR: Final = 8.0
+"""Times the batch, up or down, from which on it is worth a remark."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Trace of the covariance of a sample's gradient, and the squared length of the true gradient."""
+
+    covariance: float
+    squared: float
+
+    @property
+    def scale(self) -> float:
+        """In samples: batches far below it are mostly noise, batches far above it mostly repeat themselves."""
+        return self.covariance / self.squared if self.squared > 0 else float("inf")
+
+
+def noise_of(small: float, large: float, few: float, many: float) -> Noise:
+    """From the squared norms of the gradients of a small and a large batch, without bias.
+
+    E‖g_b‖² = ‖G‖² + tr(Σ) / b, for two sizes b, is two equations for two unknowns.
+
+    >>> noise_of(small=1 + 40 / 4, large=1 + 40 / 32, few=4, many=32)
+    Noise(covariance=40.0, squared=1.0)
+    """
+    covariance = (small - large) / (1 / few - 1 / many)
+    return Noise(covariance, (many * large - few * small) / (many - few))
+
+
+def together(looks: Sequence[NoiseLook]) -> Noise | None:
+    """Over several looks; None where there are too few."""
+    if len(looks) < LEAST:
+        return None
+    each = [noise_of(look.small, look.large, look.few, look.many) for look in looks]
+    return Noise(sum(noise.covariance for noise in each) / len(each), sum(noise.squared for noise in each) / len(each))
+
+
+def batch_size(loop: Loop) -> Iterator[Issue]:
+    """A remark on the size of the batch, from the micro-batches that it is made of."""
+    looks = loop.states.noise
+    noise = together(looks)
+    if noise is None or noise.covariance <= 0 or noise.squared <= 0:
+        return
+    batch, scale = looks[-1].many, noise.scale
+    if batch / FAR <= scale <= batch * FAR:
+        return
+    small = scale > batch
+    yield Issue(
+        issue_type=IssueType.OPTIMIZER,
+        severity=IssueSeverity.LOW,
+        layer="model",
+        message=f"the gradient noise scale is about {scale:,.0f} samples, and a step is made of {batch:,.0f}: "
+        + ("gradients are mostly noise." if small else "most samples of a batch say what the others say."),
+        evidence={"noise_scale": scale, "batch": batch, "looks": len(looks)},
+        cause=f"a batch that is {'small' if small else 'large'} for what there is to learn at present.",
+        advice=[
+            f"A batch of up to {_round(scale)} samples, with a larger rate, needs fewer steps for the same loss."
+            if small
+            else f"A batch of {_round(scale)} to {_round(4 * scale)} samples learns nearly as much from each step."
+        ],
+        step=looks[0].step,
+        code="batch_size",
+    )
+
+
+def _round(value: float) -> str:
+    """To one digit.
+
+    >>> _round(1234.0)
+    '1,000'
+    """
+    return f"{float(f'{max(value, 1.0):.0e}'):,.0f}"

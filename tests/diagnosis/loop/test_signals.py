@@ -1,0 +1,93 @@
+"""What trainers of reinforcement learning log: each collapse is named, and a healthy course is not."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import gradient_flow as gf
+from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop.record import LoopFacts
+from gradient_flow.diagnosis.loop.signals import clip_fraction, entropy, kl, zero_variance
+from gradient_flow.record.evidence import RunRecord, evidence_of
+
+STEPS = 100
+
+
+def loop_with(**series):
+    signals = {name: (list(range(1, STEPS + 1)), [f(at) for at in range(STEPS)]) for name, f in series.items()}
+    return Loop(RunRecord(signals=signals), LoopFacts())
+
+
+def collapsing(at):
+    return 2.0 * math.exp(-at / 10)
+
+
+@pytest.mark.parametrize(
+    ("rule", "series", "code", "step"),
+    [
+        (entropy, {"entropy": collapsing}, "policy_entropy_collapse", 36),
+        (entropy, {"entropy": collapsing, "reward": lambda at: 1 - abs(at - 40) / 60}, "policy_entropy_collapse", 36),
+        (kl, {"kl": lambda at: 1e-3 * math.exp(at / 12)}, "kl_runaway", 76),
+        (zero_variance, {"zero_std": lambda at: min(1.0, at / 50)}, "no_reward_variance", 41),
+        (clip_fraction, {"clip_fraction": lambda at: 0.5}, "clip_fraction_high", 1),
+    ],
+)
+def test_each_is_found_since_its_step(rule, series, code, step):
+    (issue,) = rule(loop_with(**series))
+    assert (issue.code, issue.severity) == (code, IssueSeverity.MEDIUM)
+    assert issue.step == pytest.approx(step, abs=2)
+    assert issue.advice
+
+
+@pytest.mark.parametrize(
+    ("rule", "series"),
+    [
+        (entropy, {"entropy": lambda at: 2.0 - at / 60}),
+        (entropy, {"entropy": collapsing, "reward": lambda at: float(at)}),  # it gets better all the time
+        (entropy, {"entropy": collapsing, "reward": lambda at: min(at, 40) / 40}),  # solved
+        (entropy, {"entropy": lambda at: -1.0 - at}),  # of a density: no share of its start
+        (kl, {"kl": lambda at: 0.01 + at / 2000}),
+        (kl, {"kl": lambda at: 2.0}),  # it always was: the reference is far, not running away
+        (zero_variance, {"zero_std": lambda at: 0.4}),
+        (clip_fraction, {"clip_fraction": lambda at: 0.15}),
+    ],
+)
+def test_a_healthy_course_is_not(rule, series):
+    assert list(rule(loop_with(**series))) == []
+
+
+def test_too_few_values_say_nothing():
+    short = Loop(RunRecord(signals={"entropy": ([1, 2, 3], [2.0, 0.01, 0.001])}), LoopFacts())
+    for rule in (entropy, kl, zero_variance, clip_fraction):
+        assert list(rule(short)) == []
+        assert list(rule(Loop(RunRecord(), LoopFacts()))) == []
+
+
+@pytest.mark.parametrize("name", ["entropy", "actor/entropy", "train/policy_entropy"])
+def test_a_plain_loop_that_logs_it(name):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with gf.watch(model, optimizer, describe=False, looks=False) as flow:
+        for at in range(40):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            flow.log(**{name: 1.5 * math.exp(-at / 4)})
+            optimizer.step()
+    assert len(evidence_of(flow.run).signals["entropy"][0]) == 40
+    assert [issue.code for issue in flow.diagnose()] == ["policy_entropy_collapse"]
+
+
+def test_what_trl_logs_reaches_the_run():
+    callback = gf.GradientFlowCallback()
+
+    class Kept:
+        def log(self, **values):
+            self.logged = values
+
+    callback.flow = Kept()
+    callback.on_log(None, None, None, {"frac_reward_zero_std": 0.9, "kl": 0.1, "loss": 0.0, "entropy": "high"})
+    assert callback.flow.logged == {"frac_reward_zero_std": 0.9, "kl": 0.1}

@@ -1,0 +1,68 @@
+"""The gradient noise scale: unbiased by a closed form, and measured in a real loop with micro-batches."""
+
+import pytest
+import torch
+from torch import nn
+
+import gradient_flow as gf
+from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.optimizer.noise import Noise, noise_of, together
+from gradient_flow.diagnosis.optimizer.record import NoiseLook, OptimizerFacts
+from gradient_flow.record.plain import from_plain
+
+
+@pytest.mark.parametrize(("few", "many"), [(1, 2), (4, 32), (16, 1024)])
+def test_two_equations_have_one_solution(few, many):
+    covariance, squared = 37.0, 0.25
+    found = noise_of(squared + covariance / few, squared + covariance / many, few, many)
+    assert found.covariance == pytest.approx(covariance)
+    assert found.squared == pytest.approx(squared)
+    assert found.scale == pytest.approx(148)
+
+
+def looks_of(flow):
+    return from_plain(OptimizerFacts, flow.run.found("optimizer")[-1][1]).noise
+
+
+def trained(mean, spread, parts, samples, divided=True, steps=40):
+    """The gradient of each sample is drawn from N(mean, spread²) in 1,000 dimensions: noise scale = spread² / mean²."""
+    torch.manual_seed(0)
+    model = nn.Linear(1000, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.1)
+    with gf.watch(model, optimizer, looks=1, budget=1, describe=False) as flow:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            for _ in range(parts):
+                loss = model(mean + spread * torch.randn(samples, 1000)).mean()
+                (loss / parts if divided else loss).backward()
+            optimizer.step()
+    return flow
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_micro_batches_of_a_loop_give_the_closed_form(divided):
+    looks = looks_of(trained(1.0, 8.0, 4, 8, divided))
+    assert {(look.few, look.many) for look in looks} == {(8, 32)}
+    assert together(looks).scale == pytest.approx(64, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "words"), [(1.0, 22.0, "mostly noise"), (3.0, 0.3, "say what the others say")]
+)
+def test_a_batch_far_off_is_worth_a_remark(mean, spread, words):
+    found = [issue for issue in trained(mean, spread, 4, 8).diagnose() if issue.code == "batch_size"]
+    assert [issue.severity for issue in found] == [IssueSeverity.LOW]
+    assert words in found[0].message
+
+
+def test_a_batch_of_about_that_size_is_not():
+    assert not [issue for issue in trained(1.0, 6.0, 4, 8).diagnose() if issue.code == "batch_size"]
+
+
+def test_without_micro_batches_there_is_none():
+    assert looks_of(trained(1.0, 8.0, 1, 8)) == []
+
+
+def test_few_looks_say_nothing():
+    assert together([NoiseLook(step=1, small=2, large=1, few=1, many=2)] * 4) is None
+    assert Noise(1.0, 0.0).scale == float("inf")
