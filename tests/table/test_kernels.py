@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import gradient_flow as gf
 from gradient_flow.table import kernels
 from gradient_flow.table.columns import COLUMNS, Thresholds
-from gradient_flow.table.kernels import torch_ops
+from gradient_flow.table.kernels import numpy_ops, torch_ops
 
 ROOT = Path(__file__).parents[2]
 HOST_READS = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal")
@@ -225,3 +225,11 @@ def test_the_number_of_threads_changes_nothing(count):
     finally:
         torch.set_num_threads(before)
     assert tables[0] == tables[1] == tables[2]
+
+
+def test_the_number_of_threads_changes_nothing_for_numpy():
+    arrays = [np.random.default_rng(size).standard_normal(size).astype(np.float32) for size in (0, 3, 700_001, 40_000)]
+    one, two, three = (numpy_ops.rows(arrays, Thresholds(), threads) for threads in (1, 2, 3))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one, three)
+    np.testing.assert_allclose(one, gf.measure(arrays).rows, rtol=1e-12, atol=1e-9)

@@ -617,7 +617,7 @@ class Flow:
             warn(
                 f"Step {number}: gradients were clipped with the loss scale ({step.scale_at_clip:,.0f}) still in "
                 "them. Call scaler.unscale_(optimizer) before clip_grad_norm_. Norms are recorded unscaled.",
-                stacklevel=6,
+                stacklevel=9,
             )
 
     def _is_elsewhere(self, parameters: Named) -> bool:

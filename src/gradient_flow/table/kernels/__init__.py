@@ -76,6 +76,12 @@ def describe() -> str:
     return f"native C ({_native.describe()[0]})"
 
 
+def threads_in_use() -> int:
+    """As many as torch uses; all cores without torch."""
+    torch = sys.modules.get("torch")
+    return int(torch.get_num_threads()) if torch is not None else len(os.sched_getaffinity(0))
+
+
 def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
     """One row per array if the C kernel can read all of them where they lie, which is nearly always so."""
     where = native.addresses_of(arrays)
@@ -101,7 +107,8 @@ def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | Non
         else:
             rows[position] = native.rows(kernel, thresholds)
     if for_numpy:
-        rows[for_numpy] = numpy_ops.rows([_as_numpy(arrays[position]) for position in for_numpy], thresholds)
+        found = [_as_numpy(arrays[position]) for position in for_numpy]
+        rows[for_numpy] = numpy_ops.rows(found, thresholds, threads_in_use())
     if not for_torch and not for_triton:
         return rows
 
