@@ -114,29 +114,58 @@ def test_a_run_opens_and_its_address_can_be_kept(browser, served):
     assert browser.complaints() == []
 
 
+def tick(browser, name):
+    """Click the box of a run, found anew: the list is drawn again when a verdict arrives."""
+    browser.js(
+        "[...document.querySelectorAll('#runs-table input')].find(box =>"
+        " box.getAttribute('aria-label') === `Compare ${arguments[0]}`).click()",
+        name,
+    )
+
+
+def overlaid(browser):
+    """Title of each chart that compares → labels of its lines."""
+    return dict(
+        browser.js(
+            """return [...GF.charts].filter(chart => chart.figure.parentNode.id === "compare-charts")
+            .map(chart => [chart.title, chart.spec.lines.map(line => line.label)])"""
+        )
+    )
+
+
 def test_two_runs_lie_over_each_other(browser, served):
     open_list(browser, served.url)
-    boxes = {
-        name: browser.find(f"#runs-table tbody tr:nth-child({place}) input")
-        for place, name in enumerate(names(browser), 1)
-    }
-    chosen = [name for name in boxes if "empty" not in name]
+    chosen = [name for name in names(browser) if "empty" not in name]
     for name in chosen:
-        boxes[name].click()
+        tick(browser, name)
     browser.wait(lambda: browser.find("#compare").is_displayed(), "the comparison is shown")
-    lines = browser.js(
-        """return [...GF.charts].find(chart => chart.figure.parentNode.id === "compare-charts")
-            .spec.lines.map(line => line.label)"""
-    )
-    assert len(lines) == 2
+    assert len(overlaid(browser)["Gradient norm"]) == 2
     columns = browser.all("#compare-issues > div")
     assert len(columns) == 2
     assert all(browser.js("return arguments[0].querySelectorAll('.badge').length", column) > 0 for column in columns)
     assert browser.all("img") == []
     assert browser.accessibility_findings() == []
-    boxes[chosen[0]].click()
-    assert not browser.find("#compare").is_displayed()
+    browser.js("GF.el('compare-series').value = 'l1'; GF.el('compare-series').dispatchEvent(new Event('change'))")
+    assert len(overlaid(browser)["l1"]) == 2
+    layer = browser.js("return GF.el('compare-layers').options[0].value")
+    browser.js(
+        "const box = GF.el('compare-layer'); box.value = arguments[0]; box.dispatchEvent(new Event('change'))", layer
+    )
+    browser.wait(lambda: f"Norm of {layer}" in overlaid(browser), "the layer is overlaid")
+    tick(browser, chosen[0])
+    browser.wait(lambda: not browser.find("#compare").is_displayed(), "there is nothing to compare any more")
     assert browser.complaints() == []
+
+
+def test_runs_beyond_the_colours_are_dashed(browser, served):
+    open_list(browser, served.url)
+    looks = browser.js(
+        """const looks = Array.from({ length: 24 }, (_, at) => GF.runLook(at));
+        return looks.map(look => `${look.colour} ${look.dash}`)"""
+    )
+    assert len(set(looks)) == 24
+    colours = browser.js("return Array.from({ length: 8 }, (_, at) => GF.colour(`run${at}`))")
+    assert len(set(colours)) == 8
 
 
 def test_hostile_names_are_text_here_too(browser, served):

@@ -14,6 +14,8 @@
     dash: DASHES[Math.floor(position / COLOURS) % DASHES.length],
   });
 
+  GF.runLook = lookOf;
+
   const drop = key => {
     if (!charts[key]) return;
     charts[key].remove();
@@ -121,12 +123,13 @@
   };
   const fetchLayer = async id => {
     const name = layer.value;
-    if (!name || (layers.get(id) || {}).name === name) return;
+    const data = loaded.get(id);
+    if (!name || !data || !data.layers.index.has(name) || (layers.get(id) || {}).name === name) return;
     try {
       const answer = await GF.ask(GF.runPath(id, "/layer"), { name });
       if (layer.value === name) layers.set(id, { name, step: answer.step, values: answer.stats.norm });
     } catch (_) {
-      layers.delete(id); /* a run without that layer has no line */
+      layers.delete(id); /* gone meanwhile: it has no line */
     }
   };
   const drawLayer = async () => {
