@@ -14,6 +14,7 @@ LINES = {
         "wandb.watch(log_freq=1), offline",
         "unwatched run: True",
     ),
+    "states": ("a look at the state", "elements of a batch, each step", "all together, of a long training"),
     "run_file": ("look: encoded", 'load_run(path).series("norm")', "memory of that process"),
     "dashboard": ("server started → list of all runs", "first page / that reference", "server started → verdict"),
 }
