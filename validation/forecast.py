@@ -3,11 +3,11 @@
     python -m validation.forecast                 # 8 seeds of each kind
     python -m validation.forecast --seeds 2 --steps 120
 
-Spikes are induced in a small network: a learning rate raised too high, a β2 so high that the second moment is stale when
-gradients grow, a bad batch, and labels that turn to noise; as many undisturbed runs are beside them. A spike begins at the first
-step whose loss is twice the median of the 30 before. A detector is right if it first fires in the 25 steps before that,
-and wrong if it fires in a run without a spike, or earlier. Each detector has one threshold, chosen on even seeds by its F1
-score and reported on odd ones.
+Spikes are induced in a small network: a learning rate raised too high, a β2 so high that the second moment is stale
+when gradients grow, a bad batch, and labels that turn to noise; as many undisturbed runs are beside them. A spike begins
+at the first step whose loss is twice the median of the 30 before. A detector is right if it first fires in the 25 steps
+before that, and wrong if it fires in a run without a spike, or earlier. Each detector has one threshold, chosen on even
+seeds by its F1 score and reported on odd ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The study of forecasts runs, and its detectors are judged as it says."""
 
 import pytest
+from validation.forecast import Course, judged
 
 from validation import forecast
-from validation.forecast import Course, judged
 
 
 def run(spike, steps=100):
