@@ -4,8 +4,8 @@
     python -m validation.forecast --seeds 2 --steps 120
 
 Spikes are induced in a small network: a learning rate raised too high, a β2 so high that the second moment is stale
-when gradients grow, a bad batch, and labels that turn to noise; as many undisturbed runs are beside them. A spike begins
-at the first step whose loss is twice the median of the 30 before. A detector is right if it first fires in the 25 steps
+when gradients grow, a bad batch, and labels that turn to noise; undisturbed runs are beside them. A spike begins at
+the first step whose loss is twice the median of the 30 before. A detector is right if it first fires in the 25 steps
 before that, and wrong if it fires in a run without a spike, or earlier. Each detector has one threshold, chosen on even
 seeds by its F1 score and reported on odd ones.
 """
@@ -119,6 +119,8 @@ class Outcome:
     precision: float
     recall: float
     lead: float
+    kinds: tuple[str, ...] = ()
+    """Of the spikes that were announced."""
 
     @property
     def f1(self) -> float:
@@ -129,7 +131,7 @@ class Outcome:
 
 def judged(runs: list[Course], signals: list[list[float]], threshold: float) -> Outcome:
     """Fire at the first step above the threshold; the step of the spike itself is too late."""
-    right, wrong, spikes, leads = 0, 0, 0, []
+    right, wrong, spikes, leads, kinds = 0, 0, 0, [], []
     for run, signal in zip(runs, signals, strict=True):
         spike = run.spike
         spikes += spike is not None
@@ -140,10 +142,12 @@ def judged(runs: list[Course], signals: list[list[float]], threshold: float) -> 
         if spike is not None and spike - first <= BEFORE:
             right += 1
             leads.append(spike - first)
+            kinds.append(run.kind)
         else:
             wrong += 1
     fired = right + wrong
-    return Outcome(right / fired if fired else 0.0, right / spikes if spikes else 0.0, median(leads) if leads else 0.0)
+    lead = float(median(leads)) if leads else 0.0
+    return Outcome(right / fired if fired else 0.0, right / spikes if spikes else 0.0, lead, tuple(sorted(kinds)))
 
 
 def compared(runs: list[Course]) -> dict[str, tuple[float, Outcome]]:
@@ -170,10 +174,15 @@ def main(arguments: list[str] | None = None) -> dict[str, tuple[float, Outcome]]
     spiking = sum(run.spike is not None for run in runs if run.seed % 2)
     found = compared(runs)
     print(f"{sum(run.seed % 2 for run in runs)} runs set aside, {spiking} of them with a spike of the loss.\n")
-    print("| detector | threshold | precision | recall | F1 | lead, steps |\n|---|--:|--:|--:|--:|--:|")
+    print("| detector | threshold | precision | recall | F1 | lead, steps | announced |\n|---|--:|--:|--:|--:|--:|---|")
     for name, (level, outcome) in found.items():
         numbers = f"{outcome.precision:.0%} | {outcome.recall:.0%} | {outcome.f1:.2f} | {outcome.lead:g}"
-        print(f"| {name} | {level:.2f} | {numbers} |")
+        kinds = ", ".join(f"{kind} {outcome.kinds.count(kind)}" for kind in KINDS if kind in outcome.kinds)
+        print(f"| {name} | {level:.2f} | {numbers} | {kinds or 'none'} |")
+    by_kind = ", ".join(
+        f"{kind} {sum(r.spike is not None for r in runs if r.kind == kind and r.seed % 2)}" for kind in KINDS
+    )
+    print(f"\nSpikes set aside by kind: {by_kind}.")
     return found
 
 
