@@ -20,6 +20,7 @@ LINES = {
         "wandb.watch(log_freq=1), offline",
         "unwatched run: True",
     ),
+    "states": ("a look at the state", "elements of a batch, each step", "all together, of a long training"),
     "run_file": ("look: encoded", 'load_run(path).series("norm")', "memory of that process"),
     "fleet": (
         "first digest, per run, two processes",

@@ -106,6 +106,9 @@ def test_a_stale_second_moment_is_an_alarm_only_if_the_loss_rose():
     assert issue.step == 40
     assert issue.advice[0] == "Lower beta2 to 0.99."
     assert "0.001 → 0.0002" in issue.advice[-1]
+    rising = [1.05**at for at in range(60)]  # it takes its gradients along
+    found = judge(run_with([stale(10, 1.0), stale(40, 5.0)], rising))
+    assert [i.severity for i in found if i.code == "stale_second_moment"] in ([], [IssueSeverity.LOW])
     quiet = judge(run_with([stale(10, 1.0), stale(40, 5.0)]))
     assert [issue.severity for issue in quiet if issue.code == "stale_second_moment"] == [IssueSeverity.LOW]
     usual = judge(run_with([stale(10, 1.0), stale(40, 1.4)], losses))

@@ -287,9 +287,13 @@ def _rose_after(loop: Loop, step: int) -> bool:
     if series is None or not series.losses:
         return False
     pairs = [(at, loss) for at, loss in zip(series.steps, series.losses, strict=True) if math.isfinite(loss)]
-    before = [loss for at, loss in pairs if at < step][-10:]
-    after = [loss for at, loss in pairs if at > step][:10]
-    return len(before) >= 5 and len(after) >= 3 and median(after) > 1.2 * median(before) > 0
+    earlier = [loss for at, loss in pairs if at < step][-20:]
+    before, after = earlier[-10:], [loss for at, loss in pairs if at > step][:10]
+    if len(before) < 5 or len(after) < 3 or not median(after) > 1.2 * median(before) > 0:
+        return False
+    # A loss that was rising already takes its gradients along: it is no work of this step.
+    half = len(earlier) // 2
+    return median(earlier[half:]) <= 1.1 * median(earlier[:half])
 
 
 def _worst(loop: Loop, name: str) -> TensorState | None:
