@@ -152,7 +152,8 @@ class Tensors:
 
 def untouchable(model: nn.Module) -> Tensors:
     """Weights that a treatment of weights must not change: frozen, tied, parametrized, LoRA and its base, lazy."""
-    found, seen = [], set()
+    found: list[torch.Tensor] = []
+    seen: set[tuple[int, str]] = set()
     # The module that adapters hang on, with the weights that they adapt.
     adapted = [
         path
@@ -219,8 +220,8 @@ def unwatched(model: nn.Module) -> Iterator[None]:
     """A look that is due in the training keeps its hooks on the model: they must not see what is done in here."""
     with hooks_kept(model):
         for module in model.modules():
-            for held in (vars(module).get(name) for name in _HOOKS[:1] + _HOOKS[3:4]):
-                for key in [key for key, hook in (held or {}).items() if isinstance(hook, ModuleHook)]:
+            for held in (vars(module).get(name) or {} for name in ("_forward_hooks", "_forward_pre_hooks")):
+                for key in [key for key, hook in held.items() if isinstance(hook, ModuleHook)]:
                     del held[key]
         yield
 

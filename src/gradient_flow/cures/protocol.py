@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Final
 
 from gradient_flow.cures.arms import Outcome, run_arm
@@ -24,7 +25,6 @@ from gradient_flow.cures.result import (
     Trial,
 )
 from gradient_flow.diagnosis.issue import IssueSeverity
-from gradient_flow.diagnosis.robust import median
 from gradient_flow.diagnosis.treatment import Treatment, treatment_of
 from gradient_flow.errors import GradientFlowError
 

@@ -56,7 +56,7 @@ def _normed(heads: int, parts: int) -> Callable[..., torch.Tensor]:
 
 
 def _head_norm(x: torch.Tensor, heads: int) -> torch.Tensor:
-    x = x.unflatten(-1, (heads, -1))  # (…, heads, width / heads)
+    x = torch.unflatten(x, -1, (heads, -1))  # (…, heads, width / heads)
     return F.rms_norm(x, x.shape[-1:]).flatten(-2)
 
 

@@ -54,7 +54,9 @@ def standardise(
 
     def before(_module: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         first = _first_real((inputs, dict(named)))
-        args = tuple(changed(each) if each is first else each for each in inputs)
-        return args, {name: changed(each) if each is first else each for name, each in named.items()}
+        if first is None:  # nothing to standardise; an argument that is left out is None too
+            return inputs, dict(named)
+        args = tuple(changed(first) if each is first else each for each in inputs)
+        return args, {name: changed(first) if each is first else each for name, each in named.items()}
 
     model.register_forward_pre_hook(before, with_kwargs=True)

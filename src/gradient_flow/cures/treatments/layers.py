@@ -112,7 +112,7 @@ def _skips(patient: Patient) -> Iterator[Treatment]:
 def add_skips(model: nn.Module, _optimizer: torch.optim.Optimizer, blocks: Sequence[str]) -> None:
     """Add the input of layers to their output."""
 
-    def hook(_module: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+    def hook(_module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
         return output + inputs[0]
 
     for path in blocks:

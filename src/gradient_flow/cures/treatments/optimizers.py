@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -13,7 +14,6 @@ from gradient_flow.cures.patient import DEFAULT_RATE, Patient, Tensors
 from gradient_flow.cures.registry import register_treatment
 from gradient_flow.diagnosis.advice import TARGET_RATIO, clip_limit
 from gradient_flow.diagnosis.network.updates import largest_update
-from gradient_flow.diagnosis.robust import median
 from gradient_flow.diagnosis.treatment import Treatment
 
 _FACTORS: Final = (0.01, 0.1, 10.0)

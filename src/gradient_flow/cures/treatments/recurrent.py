@@ -35,7 +35,7 @@ def _recurrent(patient: Patient) -> Iterator[Treatment]:
 
 def _radii(weight: torch.Tensor) -> list[float]:
     """Spectral radius of the matrix of each gate."""
-    gates = weight.double().cpu().split(weight.shape[1])  # (width, width) each
+    gates = torch.split(weight.double().cpu(), weight.shape[1])  # (width, width) each
     square = [gate for gate in gates if gate.shape[0] == gate.shape[1] and gate.isfinite().all()]
     return [float(torch.linalg.eigvals(gate).abs().max()) for gate in square] or [_RADIUS]
 
@@ -92,7 +92,7 @@ def reinitialise_recurrent(model: nn.Module, optimizer: torch.optim.Optimizer, n
     with torch.no_grad():
         for name in names:
             weight = model.get_parameter(name)
-            for gate in weight.split(weight.shape[1]) if "weight_hh" in name else ():
+            for gate in torch.split(weight, weight.shape[1]) if "weight_hh" in name else ():
                 nn.init.orthogonal_(gate)
             if "weight_hh" not in name:
                 nn.init.xavier_uniform_(weight)

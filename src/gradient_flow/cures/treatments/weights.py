@@ -23,7 +23,7 @@ _LARGE_BIAS: Final = 0.5
 def into_norm(patient: Patient) -> set[str]:
     """Layers whose output goes straight into a norm, which takes every scale out again: rescaling does nothing."""
     returned: dict[int, tuple[str, torch.Tensor]] = {}  # with the tensor, or its id would be given to another one
-    found = set()
+    found: set[str] = set()
 
     def note(path: str) -> Any:
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
@@ -156,7 +156,7 @@ def _gradient_rows(patient: Patient, layers: Mapping[str, nn.Module]) -> dict[st
             loss = patient.batches.loss(patient.model, at)
             if not loss.requires_grad:
                 return {}
-            found = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)  # type: ignore[arg-type]
+            found: Any = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)  # type: ignore[arg-type]
             for path, gradient in zip(weights, found, strict=True):
                 if gradient is None:
                     alive[path][:] = True  # not on the way to the loss: nothing that new weights would heal

@@ -11,7 +11,7 @@ from gradient_flow.probes.recurrent.stats import ModuleDynamics
 
 def advice_for_growth(unit: ModuleDynamics, optimal_radius: float) -> list[str]:
     """Ranked advice where states or gradients grow with time."""
-    advice = []
+    advice: list[str] = []
     radius, exponent = unit.spectral_radius, unit.lyapunov_exponent
     if unit.recurrent_weight and radius:
         factor = optimal_radius / radius
@@ -35,7 +35,7 @@ def advice_for_growth(unit: ModuleDynamics, optimal_radius: float) -> list[str]:
 
 def advice_for_forgetting(unit: ModuleDynamics, optimal_radius: float, lag: float | None) -> list[str]:
     """Ranked advice where the past fades too fast; `lag` is how far back the task reaches, where that is known."""
-    advice = []
+    advice: list[str] = []
     reach = lag or 50.0
     for_lag = f"memory of {reach:g} steps"
     # A gate that keeps exp(-1 / reach) of the state per step loses 1 - 1/e of it in `reach` steps.
@@ -80,7 +80,7 @@ def advice_for_forgetting(unit: ModuleDynamics, optimal_radius: float, lag: floa
 
 def advice_for_rank(unit: ModuleDynamics) -> list[str]:
     """Ranked advice where the states use few of their dimensions."""
-    advice = []
+    advice: list[str] = []
     if unit.sample_rank is not None and unit.sample_rank < 1:
         advice.append("Look for saturated or dead units: the input changes and the state hardly does.")
     advice.append(
