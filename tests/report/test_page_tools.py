@@ -354,3 +354,29 @@ def test_a_link_leads_back_to_the_same_place(page, sick):
 def test_the_page_data_is_strict_json(eventful):
     data = page_data(eventful)
     assert json.loads(json.dumps(data, allow_nan=False))["marks"] == data["marks"]
+
+
+def test_an_issue_in_a_module_without_weights_has_its_place_in_model_and_map(browser, folder):
+    class Root(nn.Module):
+        def forward(self, x):
+            return x.sqrt()
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Root(), nn.Linear(4, 1))
+    with torch.no_grad():
+        model[0].weight.fill_(1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    origin = {"found": True, "message": "`sqrt` in `1` made NaN.", "operator": "sqrt", "module": "1", "why": "Below 0."}
+    with gf.watch(model, optimizer, run=folder / "root", layers_every=1, looks=False) as flow:
+        for step in range(1, 21):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4) * (-9 if step == 20 else 1)).sum().backward()
+            optimizer.step()
+        flow.add_event("forensics", step=20, origin=origin)
+    browser.open(write_report(folder / "root").as_uri(), width=1440)
+    assert browser.text("#model-tree > li:first-child").startswith("1 no weights, critical")
+    assert "without weights" in browser.text("#model-count")
+    browser.click("#issues [data-to=map]")
+    assert browser.js("return GF.map.highlight.rows.length") == 3  # the last bias has a gradient whatever the values
+    assert browser.js("return GF.state.mark") == 20
+    assert browser.complaints() == []

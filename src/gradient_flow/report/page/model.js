@@ -62,14 +62,34 @@
     GF.el("model").hidden = empty;
     if (empty) return;
     const health = [...GF.map.severities];
-    if (!GF.changed(GF.el("model-tree"), [layers.names, health])) return;
+    // Modules without weights are no part of the tree of tensors; with an issue in one it is listed first.
+    const others = data.verdict.issues.filter(
+      issue =>
+        issue.severity !== "LOW" &&
+        issue.layer !== null &&
+        !layers.names.some(name => name === issue.layer || name.startsWith(`${issue.layer}.`)),
+    );
+    if (!GF.changed(GF.el("model-tree"), [layers.names, health, others.map(issue => issue.layer)])) return;
     const tree = GF.treeOf(layers.names);
     // Blocks side by side are the first level worth seeing: open a lone branch, and those with few children.
     const nodes = tree.children.map(node => (node.children.length ? branch(node, tree.children.length <= 4) : leaf(node)));
-    GF.fill(GF.el("model-tree"), nodes);
+    const bare = others.map(issue =>
+      GF.h(
+        "li",
+        {},
+        dot(issue.severity.toLowerCase()),
+        GF.h("button", { type: "button", class: "link name", onclick: () => GF.jump(issue) }, issue.layer),
+        " ",
+        GF.h("span", { class: "count" }, `no weights, ${WORDS[issue.severity.toLowerCase()]}`),
+      ),
+    );
+    GF.fill(GF.el("model-tree"), bare, nodes);
     const sick = new Set(health.filter(([, level]) => level !== "low").map(([row]) => row)).size;
-    GF.el("model-count").textContent = sick
-      ? `${GF.plural(sick, "tensor")} of ${GF.count(layers.rows)} in an issue.`
-      : `No issue in any of ${GF.plural(layers.rows, "tensor")}.`;
+    const parts = [
+      others.length ? `an issue in ${GF.plural(others.length, "module")} without weights` : null,
+      sick ? `${GF.plural(sick, "tensor")} of ${GF.count(layers.rows)} in an issue` : null,
+    ].filter(Boolean);
+    const text = parts.join("; ") || `no issue in any of ${GF.plural(layers.rows, "tensor")}`;
+    GF.el("model-count").textContent = `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
   };
 }

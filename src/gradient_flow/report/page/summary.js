@@ -206,8 +206,14 @@
   const stepOf = issue => (issue.first_step === null || issue.first_step === undefined ? null : issue.first_step);
   const placeOf = issue => {
     const { layers } = GF.state.data,
-      rows = GF.rowsOfIssue(issue),
+      step = stepOf(issue),
       exact = layers.index.get(issue.layer);
+    let rows = GF.rowsOfIssue(issue);
+    if (!rows.length && step !== null && layers.columns) {
+      // A module without weights has no row: where it made NaN, those that had it then show it.
+      const column = GF.columnAt(layers, step);
+      rows = layers.names.map((_, row) => row).filter(row => layers.values.nonfinite[row * layers.columns + column] > 0);
+    }
     return { rows, row: exact !== undefined ? exact : rows[0] };
   };
 
