@@ -82,12 +82,12 @@ def watched(folder: Path) -> dict[str, list[bytes]]:
     return found
 
 
-def write(file: Path, content: bytes, settings: dict[str, object], rate: float | None) -> None:
+def write(file: Path, content: bytes, settings: dict[str, object], rate: float | None, seed: int) -> None:
     """A copy that was started with other settings."""
     lines = content.split(b"\n", 2)
     about = orjson.loads(lines[1])
     assert about["kind"] == "about"
-    about["config"] = settings
+    about |= {"config": settings, "seed": seed}
     if rate is not None:
         about["optimizers"]["0"]["groups"][0]["lr"] = rate
     file.parent.mkdir(parents=True)
@@ -102,7 +102,7 @@ def write_fleet(folder: Path, models: dict[str, list[bytes]], count: int, first:
         settings = {"width": chance.choice((64, 128, 256)), "data": chance.choice("abc"), "dropout": chance.random()}
         rate = None if fault == "rate" else 10 ** chance.uniform(-4, -1)
         name = f"sweep{at // 100:04}/run{at:06}"
-        write(folder / name / "run.jsonl", chance.choice(models[fault]), settings, rate)
+        write(folder / name / "run.jsonl", chance.choice(models[fault]), settings, rate, seed=at)
         planted[name] = fault
     return planted
 

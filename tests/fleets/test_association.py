@@ -117,6 +117,13 @@ def test_names_such_as_commits_are_not_compared():
     assert associations(runs, ["nan" if at % 2 else None for at in range(60)], [None] * 60) == []
 
 
+def test_any_cause_is_not_told_where_one_cause_says_it():
+    runs = [{"lr": "1.0" if at < 20 else "0.1", "data": "ab"[at % 2]} for at in range(80)]
+    causes = ["rate" if at < 20 else "other" if at % 10 == 0 else None for at in range(80)]
+    found = [each for each in associations(runs, causes, [None] * 80) if each.significant]
+    assert [(each.cause, each.setting) for each in found] == [("rate", "lr > 0.1")]
+
+
 def test_any_cause_is_told_where_no_single_cause_says_the_same():
     runs = [{"lr": "1.0" if at < 20 else "0.1"} for at in range(60)]
     causes = [("a" if at % 2 else "b") if at < 20 else None for at in range(60)]

@@ -312,11 +312,9 @@ def _with_layer(
 
 
 def _without_repetition(ordered: Sequence[Association]) -> list[Association]:
-    """Without what is said of any cause where one cause alone says the same of the same runs."""
-    told = {(each.setting, each.sick_with, each.sick_without) for each in ordered if each.cause != SICK}
-    return [
-        each for each in ordered if each.cause != SICK or (each.setting, each.sick_with, each.sick_without) not in told
-    ]
+    """Without what is said of any cause where all those runs are sick of one, and that is said."""
+    told = {(each.setting, each.sick_with) for each in ordered if each.cause != SICK}
+    return [each for each in ordered if each.cause != SICK or (each.setting, each.sick_with) not in told]
 
 
 def _number(text: str) -> float | None:
