@@ -1,14 +1,15 @@
 """What tells one batch from another: a few elements of each tensor, and a salted hash of them.
 
 Taking the elements is one small gather per tensor and waits for no device; the hash is made when somebody asks. The
-salt is drawn anew for each run, so that nobody can find out from a hash what was in a batch.
+salt is drawn anew in each process, so that nobody can find out from a hash what was in a batch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import torch
@@ -36,6 +37,12 @@ def sample_of(tensors: Iterable[torch.Tensor]) -> list[Sample]:
             places = _places(tuple(own.shape), own.device)
             found.append((tuple(own.shape), own[places] if places else own.reshape(1).clone()))
     return found
+
+
+@cache
+def process_salt() -> bytes:
+    """The same for all runs of a process, so that they can be compared."""
+    return secrets.token_bytes(16)  # from the system, not from a generator that a training draws from
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,6 @@ been, and not at all where there is compiled code.
 from __future__ import annotations
 
 import math
-import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ import torch
 from torch import nn
 
 from gradient_flow.capture import data_loaders, losses
-from gradient_flow.capture.batch_identity import Sample, hash_of, same_tensor, sample_of
+from gradient_flow.capture.batch_identity import Sample, hash_of, process_salt, same_tensor, sample_of
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.looks.schedule import FIRST
@@ -42,7 +41,7 @@ class Batches:
 
     def __init__(self, model: Callable[[], nn.Module | None], compiled: Callable[[], bool]) -> None:
         self._model, self._compiled = model, compiled
-        self._salt = secrets.token_bytes(16)  # from the system, not from a generator that a training draws from
+        self._salt = process_salt()
         self._parts: list[list[Sample]] = []
         self._losses: list[torch.Tensor | None] = []
         self._fetched: deque[tuple[Any, list[Sample]]] = deque(maxlen=_MOST_FETCHED)
