@@ -18,6 +18,7 @@ from torch import nn
 
 from gradient_flow.capture import data_loaders, losses
 from gradient_flow.capture.batch_identity import Sample, hash_of, process_salt, same_tensor, sample_of
+from gradient_flow.capture.compiled import compiled_graphs
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.looks.schedule import FIRST
@@ -48,7 +49,7 @@ class Batches:
         self._norms: deque[float] = deque(maxlen=_WINDOW)
         self._remove: list[Callable[[], None]] = []
         self._hooked = self._off = False
-        self._thread = 0
+        self._thread = self._graphs = 0
         self._told = 0
         self._remove.append(data_loaders.listen(self._loader_gave))
 
@@ -68,10 +69,13 @@ class Batches:
         self._parts, self._losses = [], []
         if self._off or step < FIRST:
             return
-        if self._compiled():
+        if self._hooked:
+            if compiled_graphs() != self._graphs:  # whether the model is compiled is asked once: it takes a while
+                self.close()
+        elif self._compiled():
             self.close()
-        elif not self._hooked and (model := self._model()) is not None:
-            self._hooked, self._thread = True, threading.get_ident()
+        elif (model := self._model()) is not None:
+            self._hooked, self._thread, self._graphs = True, threading.get_ident(), compiled_graphs()
             # Several models under one name are never called themselves.
             for module in model.children() if type(model) is nn.Module else [model]:
                 hook = ModuleHook(module, self._called)
