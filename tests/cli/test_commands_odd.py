@@ -257,7 +257,7 @@ def test_a_damaged_run_does_not_keep_the_others_from_their_verdicts(runs, tmp_pa
     until = time.monotonic() + 30
     while live._judging and time.monotonic() < until:
         time.sleep(0.01)
-    assert {entry["id"]: entry["level"] for entry in live.facts()} == {"good": "healthy", "damaged": "unknown"}
+    assert {entry["id"]: entry["level"] for entry in live.facts()[0]} == {"good": "healthy", "damaged": "unknown"}
 
 
 def test_an_analyzer_that_finds_nothing_to_examine_says_so(tmp_path, monkeypatch):

@@ -258,7 +258,8 @@ SICK = f"{TRAIN}\nmodel.weight.data.fill_(float('nan'))\ntrain(30)\n"
 
 
 def test_it_ends_with_the_verdict_where_the_run_lies_and_a_next_command_that_works(folder):
-    for text, name, command in ((f"{TRAIN}\ntrain(2)\n", "one", "report --open"), (SICK, "two", "diagnose")):
+    sound = f"import torch; torch.manual_seed(0)\n{TRAIN}\ntrain(2)\n"
+    for text, name, command in ((sound, "one", "report --open"), (SICK, "two", "diagnose")):
         ours = watched(script(folder, text), "train.py", options=("--out", f"my runs/{name}"))
         lines = ours.stderr.splitlines()
         assert any(line.startswith("  verdict: ") for line in lines)
