@@ -100,7 +100,7 @@ def test_the_page_lists_the_end_once(crashed):
 
 
 def test_the_list_of_runs(crashed):
-    (entry,) = LiveRuns(RunFolder(crashed.parent)).facts()
+    ((entry,), _) = LiveRuns(RunFolder(crashed.parent)).facts()
     assert (entry["status"], entry["message"]) == ("failed", "The run ended with ValueError: bad batch at step 12.")
 
 
@@ -111,7 +111,7 @@ def test_a_run_that_falls_silent_is_said_to_be_silent_without_any_news(crashed, 
     (tmp_path / "run.jsonl").write_bytes(b"".join(lines[:-1]))
     live = LiveRun(tmp_path)
     assert page_data(live, live=True)["run"]["status"] == "running"
-    assert live.diagnosis(at_once=True).message == "Healthy: no issue found in 12 steps and 3 looks."
+    assert live.diagnosis(at_once=True).message == "Healthy: no issue found in 12 steps and 2 looks."
     os.utime(tmp_path / "run.jsonl", (1e9, 1e9))
     page = page_data(live, live=True)
     assert page["run"]["status"] == "silent"
@@ -122,7 +122,7 @@ def test_a_run_that_falls_silent_is_said_to_be_silent_without_any_news(crashed, 
 @pytest.mark.parametrize(
     ("last", "state", "words"),
     [
-        ("", "finished", "Healthy: no issue found in 12 steps and 3 looks."),
+        ("", "finished", "Healthy: no issue found in 12 steps and 2 looks."),
         ("raise ValueError('bad batch')", "failed", SENTENCE),
         ("sys.exit(3)", "failed", "The run ended with SystemExit: 3 at step 12; nothing else was found."),
         ("sys.exit('no data')", "failed", "The run ended with SystemExit: no data at step 12; nothing else was found."),
