@@ -12,6 +12,7 @@ from gradient_flow.demo.networks import stack
 from gradient_flow.demo.tasks import CLASSES, FEATURES, clusters
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.diagnosis.verdict import verdict
+from gradient_flow.looks.triggers import Triggers
 from gradient_flow.record.evidence import evidence_of
 from gradient_flow.record.run import run_of_lines
 
@@ -96,14 +97,17 @@ def test_a_norm_that_fell_and_stayed_low_weighs_as_much_however_long_that_lasts(
         assert (issue.issue_type, issue.severity) == (IssueType.VANISHING, IssueSeverity.HIGH)
 
 
-@pytest.mark.parametrize("steps", [600, 1500])
-def test_a_rate_raised_to_3_at_step_401_is_named_with_the_layers_that_died(tmp_path, steps):
-    """The layers are proved to be dead by autograd: their gradients are exactly zero at the end."""
+@pytest.mark.parametrize("settings", [{"budget": 1.0}, {"budget": 1e-12}, {"looks": False}], ids=str)
+def test_a_rate_raised_to_3_at_step_401_is_named_with_the_layers_that_died(tmp_path, settings):
+    """Whether all looks were taken, as few as can be, or none.
+
+    The layers are proved to be dead by autograd: their gradients are exactly zero at the end.
+    """
     torch.manual_seed(1)
     model = stack([FEATURES] + [64] * 4 + [CLASSES], nn.ReLU, nn.init.kaiming_normal_)
     optimizer, task = torch.optim.Adam(model.parameters(), lr=1e-3), clusters(1)
-    with gf.watch(model, optimizer, run=tmp_path) as flow:
-        for step in range(1, steps + 1):
+    with gf.watch(model, optimizer, run=tmp_path, **settings) as flow:
+        for step in range(1, 601):
             if step == 401:
                 optimizer.param_groups[0]["lr"] = 3.0
             loss = task.loss(model(task.next_batch()))
@@ -121,3 +125,30 @@ def test_a_rate_raised_to_3_at_step_401_is_named_with_the_layers_that_died(tmp_p
     assert {issue.layer.partition(".")[0] for issue in dead} <= {name.partition(".")[0] for name in silent}
     for told in (found.message, str(first), gf.write_report(tmp_path, format="txt").read_text()):
         assert "raised from 0.001 to 3 (3,000 times) at step 401" in " ".join(told.split())
+
+
+def test_a_raised_rate_that_throws_a_training_off_is_named_from_steps_alone():
+    norms = noisy(100) + [norm * 1e3 for norm in noisy(3, 1)] + [1e-9 * norm for norm in noisy(97, 2)]
+    losses = [0.1 * norm for norm in noisy(101, 3)] + [2.3 * norm for norm in noisy(99, 4)]
+    rates = [0.01] * 100 + [3.0] * 100
+    (issue, *_) = verdict(run_with(norms, rates, losses))
+    assert (issue.issue_type, issue.severity, issue.step) == (IssueType.EXPLODING, IssueSeverity.CRITICAL, 102)
+    assert issue.evidence["rate_change"] == {"step": 101, "from": 0.01, "to": 3.0}
+    assert 500 < issue.evidence["norm_jump"] < 2000
+    # One that the training gets over, one that nothing follows, and a warm restart are no such thing.
+    healed = losses[:101] + [2.3] * 20 + losses[:79]
+    for other in (
+        verdict(run_with(norms[:103] + noisy(97, 5), rates, healed)),
+        verdict(run_with(noisy(200), rates, noisy(200))),
+        verdict(run_with(noisy(100) + [3 * norm for norm in noisy(100, 1)], rates, losses[:100] + [0.3] * 100)),
+    ):
+        assert not [issue for issue in other if issue.issue_type is IssueType.EXPLODING]
+
+
+def test_a_change_of_the_rate_asks_for_a_look_also_right_after_another_look_was_asked_for():
+    triggers = Triggers()
+    asked = [triggers.asked(step, 1.0, None, 0.1) for step in range(1, 30)]
+    assert not any(asked)
+    assert triggers.asked(30, 1e3, None, 0.1) == "the norm spiked"
+    assert triggers.asked(31, 1e3, None, 0.1) == ""  # too soon
+    assert triggers.asked(32, 1.0, None, 3.0) == "the learning rate changed"

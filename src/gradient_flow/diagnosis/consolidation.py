@@ -27,6 +27,8 @@ EXPLAINS: Final[dict[IssueType, frozenset[IssueType]]] = {
     _T.VANISHING: frozenset({_T.SLOW}),
 }
 """Which types a cause of the given type can bring about. Earlier entries are the more direct causes."""
+_THROWN: Final = frozenset({_T.DEAD, _T.SATURATION, _T.UNSTABLE, *_DEPTH})
+"""What steps that are far too large leave behind."""
 _FEW_UNITS: Final = 4
 _ORDER: Final = {kind: order for order, kind in enumerate(EXPLAINS)}
 
@@ -35,7 +37,7 @@ def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
     """Main issues, the gravest first, each with what follows from it."""
     left = _without_repeats(issues)
     by_rate = [issue for issue in left if is_by_rate(issue)]
-    if by_rate and by_rate[0].evidence["update_ratio"] > 1:
+    if by_rate and by_rate[0].evidence.get("update_ratio", math.inf) > 1:
         # It was fine at the first step and broke afterwards: the steps broke it.
         later = [issue for issue in left if issue is not by_rate[0] and _came_later(issue)]
         left = [issue for issue in left if issue not in later]
@@ -77,6 +79,20 @@ def after_nonfinite(issues: Sequence[Issue]) -> list[Issue]:
     return [_with(bad, follows), *kept]
 
 
+def after_raised_rate(issues: Sequence[Issue]) -> list[Issue]:
+    """A rate that was raised and threw the training off takes in what broke with it: one cause, one main issue."""
+    thrown = next((issue for issue in issues if "rate_change" in issue.evidence), None)
+    if thrown is None:
+        return list(issues)
+    follows = [
+        issue
+        for issue in issues
+        if issue.issue_type in _THROWN and issue is not thrown and (issue.step or math.inf) >= (thrown.step or 0)
+    ]
+    kept = [issue for issue in issues if issue is not thrown and issue not in follows]
+    return [_with(thrown, follows), *kept]
+
+
 def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
     if other.issue_type not in EXPLAINS.get(main.issue_type, frozenset()):
         return False
@@ -101,7 +117,7 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
 
 def is_by_rate(issue: Issue) -> bool:
     """Whether it says that the learning rate is too high for the weights."""
-    return "update_ratio" in issue.evidence and issue.issue_type is _T.EXPLODING
+    return issue.issue_type is _T.EXPLODING and not issue.evidence.keys().isdisjoint(("update_ratio", "rate_change"))
 
 
 def _is_level(issue: Issue) -> bool:
@@ -125,7 +141,7 @@ def _came_later(issue: Issue) -> bool:
     return (
         (issue.step is None or issue.step > 1)
         or issue.issue_type in (_T.UNSTABLE, _T.SATURATION, _T.DEAD)
-        or ("update_ratio" in issue.evidence and issue.issue_type is _T.EXPLODING)
+        or is_by_rate(issue)
     )
 
 

@@ -6,24 +6,107 @@ within a few steps of it, and what follows while the rate stays there, has this 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.words import plain
-from gradient_flow.record.evidence import RateChange, RunRecord
+from gradient_flow.diagnosis.words import compared, plain
+from gradient_flow.record.evidence import RateChange, RunRecord, Series
 
 FEW: Final = 10
 """Recorded steps after a change within which a fault is taken to follow from it."""
 LOOKS: Final = 2
 """The same in looks, for what is only seen in them."""
+_BEFORE: Final = 64
+"""Steps before a change that tell what was usual."""
+_LEAST: Final = 5
+"""Fewer of them tell nothing."""
+_NORM, _LOSS = 100.0, 10.0
+"""Times the usual norm, and the highest loss so far, that no step of a working rate brings about."""
 _BY_LOWERING: Final = frozenset((IssueType.VANISHING, IssueType.SLOW))
 """What a rate that is too small can do; anything else it cannot."""
 _ON_THE_RATE: Final = ("Lower the learning rate", "Learning rate at most")
 """How advice begins that the rate before the change makes needless."""
+
+
+def raised_too_far(record: RunRecord) -> Iterator[Issue]:
+    """A rate that was raised and threw the training off: norm or loss jump within a few steps and stay off.
+
+    From steps alone, so it needs no look at the right moment.
+    """
+    for change in record.rate_changes:
+        series = next((each for each in record.totals if each.name == change.optimizer), None)
+        found = None if series is None or change.after < change.before else _thrown_off(record, series, change)
+        if found is not None:
+            yield found
+            return
+
+
+def _thrown_off(record: RunRecord, series: Series, change: RateChange) -> Issue | None:
+    steps, norms = series.finite()
+    changed, ended = bisect_right(steps, change.step), bisect_left(steps, _end_of(change, record))
+    before = norms[max(0, changed - 1 - _BEFORE) : changed - 1]
+    if len(before) < _LEAST or ended <= changed:
+        return None
+    usual = median(before)
+    losses = dict(zip(series.steps, series.losses, strict=False))
+    known = [losses.get(step, math.nan) for step in steps]
+    earlier = [loss for loss in known[max(0, changed - 1 - _BEFORE) : changed] if math.isfinite(loss)]
+    highest = max(earlier, default=math.nan)
+    off = (
+        at
+        for at in range(changed, min(changed + FEW, ended))
+        if norms[at] > _NORM * usual or (highest > 0 and known[at] > _LOSS * highest)
+    )
+    first = next(off, None)
+    if first is None:
+        return None
+    last = [loss for loss in known[first:ended] if math.isfinite(loss)][-_LEAST:]
+    norm = median(norms[max(first, ended - _LEAST) : ended])
+    if last and earlier:
+        if median(last) <= highest:
+            return None  # a spike that the training got over
+        severe = median(last) > _LOSS * median(earlier) > 0
+        course = f"the loss is {plain(median(last))}, and was {plain(median(earlier))}"
+    elif usual / _LOSS <= norm <= usual * _LOSS:
+        return None
+    else:
+        severe = True
+        course = f"the norm is {plain(norm)}, and was {plain(usual)}"
+    jump = max(norms[first : min(first + FEW, ended)]) / usual if usual > 0 else math.inf
+    return Issue(
+        issue_type=IssueType.EXPLODING,
+        severity=IssueSeverity.CRITICAL if severe else IssueSeverity.HIGH,
+        layer=_most_grown(record, series, steps[changed - 1]) or series.name,
+        step=steps[first],
+        message=f"under the raised learning rate gradients became {compared(jump)}; {course}.",
+        evidence={"norm_jump": jump, "loss_before": highest, "rate_change": _seen(change)},
+        cause=f"{change.sentence}.",
+        advice=[],
+    )
+
+
+def _end_of(change: RateChange, record: RunRecord) -> float:
+    """The first step at which another rate was in force."""
+    later = (other.step for other in record.rate_changes if other.optimizer == change.optimizer)
+    return next((step for step in later if step > change.step), math.inf)
+
+
+def _most_grown(record: RunRecord, series: Series, step: int) -> str | None:
+    """The layer whose gradient grew most from the last table before a step to the first one after it."""
+    grown = {}
+    for layer in record.layers:
+        at = bisect_right(layer.steps, step)
+        if layer.is_weight and layer.optimizer in ("", series.name) and 0 < at < len(layer.norms):
+            was, now = layer.norms[at - 1], layer.norms[at]
+            grown[layer.name] = now / was if was > 0 and math.isfinite(now) else 0.0
+    best = max(grown, key=lambda name: grown[name], default=None)
+    return best if best is not None and grown[best] > 1 else None
 
 
 def after_rate_change(issues: Sequence[Issue], record: RunRecord) -> list[Issue]:
@@ -70,10 +153,13 @@ def _caused(issue: Issue, change: RateChange) -> Issue:
     others = [advice for advice in issue.advice if not advice.startswith(_ON_THE_RATE)]
     if change.after > change.before:
         back += " If you raise it again, do so over a few hundred steps."
-    seen = {"step": change.step, "from": change.before, "to": change.after}
     return replace(
         issue,
         cause=f"{change.sentence}.",
-        evidence={**issue.evidence, "rate_change": seen},
+        evidence={**issue.evidence, "rate_change": _seen(change)},
         advice=[back, *others],
     )
+
+
+def _seen(change: RateChange) -> dict[str, float]:
+    return {"step": change.step, "from": change.before, "to": change.after}

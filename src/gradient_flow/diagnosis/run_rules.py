@@ -9,6 +9,7 @@ from typing import Final
 
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.rate_changes import raised_too_far
 from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
@@ -223,6 +224,7 @@ def clip_before_unscale(record: RunRecord) -> Iterator[Issue]:
 
 RUN_RULES: Final[tuple[Rule, ...]] = (
     nonfinite_gradients,
+    raised_too_far,
     trends,
     unstable_norm,
     update_ratios,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gradient_flow.diagnosis.batches import with_batches
-from gradient_flow.diagnosis.consolidation import after_nonfinite, beside, consolidate, is_by_rate
+from gradient_flow.diagnosis.consolidation import after_nonfinite, after_raised_rate, beside, consolidate, is_by_rate
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
@@ -65,7 +65,7 @@ def judge(record: RunRecord) -> Diagnosis:
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
     network = _intact_network(record)
     seen = _seen_inside(record, over_time, network)
-    issues = over_time if seen is None else beside(_naming_tensors(seen, over_time), over_time)
+    issues = after_raised_rate(over_time) if seen is None else beside(_naming_tensors(seen, over_time), over_time)
     if not analysed:
         loop = _loop_of(record, network)
         found = [*apply_rules(loop, OPTIMIZER_RULES, "optimizer"), *apply_rules(loop, LOOP_RULES, "loop")]

@@ -26,7 +26,7 @@ from gradient_flow.looks.found import found_by, policy_head
 from gradient_flow.looks.observer import Observer
 from gradient_flow.looks.probe import Probe
 from gradient_flow.looks.schedule import FIRST, FREE, Schedule
-from gradient_flow.looks.triggers import Triggers
+from gradient_flow.looks.triggers import RATE_CHANGED, Triggers
 from gradient_flow.probes.attention.probe import AttentionProbe
 from gradient_flow.probes.policy.probe import PolicyProbe
 from gradient_flow.probes.recurrent.probe import RecurrentProbe
@@ -36,7 +36,8 @@ from gradient_flow.table import GradientTable
 MOST_LOOKS: Final = 8
 """Looks that the numbers of a look are about: the first, and the last ones."""
 _ASKED: Final = 3
-"""Looks that were asked for by what happened and are taken whatever they cost."""
+"""Looks that were asked for by what happened and are taken whatever they cost: so many for changes of the learning
+rate, and as many for all other reasons."""
 _SCHEDULE: Final = "schedule"
 _BLIND: Final = 2
 """Looks in which no hook fires before it is taken for granted that none will."""
@@ -88,7 +89,8 @@ class Looks:
         self._blind = 0
         self._cost = 0.0
         self.taken, self.dropped = 0, 0
-        self._asked_taken = 0
+        self._asked_taken = [0, 0]
+        """Looks that were asked for: by a change of the rate in the second place, by all else in the first."""
         self.seconds = 0.0
         """What all looks have cost."""
         self.first_seconds = 0.0
@@ -146,7 +148,7 @@ class Looks:
         """
         with self._guarded():
             due = self._schedule.is_due(self._last_planned, step)
-            because = _SCHEDULE if due else self._asked
+            because = self._asked or (_SCHEDULE if due else "")
             self._last_planned = step
             if not because or step < FIRST or self._observer.is_looking or self.reason or self._closed:
                 return
@@ -155,7 +157,7 @@ class Looks:
                 self._asked = ""
                 return
             asked, self._asked = self._asked, ""
-            if not self._may(bool(asked) and not due):
+            if not self._may(asked):
                 self.dropped += 1
                 self._dropped_since += 1
                 return
@@ -173,11 +175,11 @@ class Looks:
                 probe.bind(model)
             self._begin(step, because, {name: parameter.grad for name, parameter in parameters})
 
-    def _may(self, asked: bool) -> bool:
-        """Whether the budget allows another look."""
+    def _may(self, asked: str) -> bool:
+        """Whether the budget allows another look; `asked` tells what happened, if something asks for it."""
         if self._together or self.taken < FREE:
             return True
-        if asked and self._asked_taken < _ASKED:
+        if asked and self._asked_taken[asked == RATE_CHANGED] < _ASKED:
             return True
         spent = self.seconds - self.first_seconds
         typical = self.seconds / self.taken
@@ -301,7 +303,8 @@ class Looks:
                         about = {"layer": policy_head(network, stats.valid_actions)} if name == "policy" else {}
                         seen[name] = found_by(stats, **about)
             self.taken += 1
-            self._asked_taken += self._because != _SCHEDULE
+            if self._because != _SCHEDULE:
+                self._asked_taken[self._because == RATE_CHANGED] += 1
             self.seconds += self._cost
             if self.taken <= FREE:
                 self.first_seconds += self._cost

@@ -18,7 +18,8 @@ _RATE: Final = 3.0
 _STALL: Final = 200
 """Losses without progress, half against half."""
 _APART: Final = 20
-"""Steps between two looks that were asked for."""
+"""Steps between two looks that were asked for; a change of the rate is somebody's deed and does not wait."""
+RATE_CHANGED: Final = "the learning rate changed"
 
 
 class Triggers:
@@ -34,7 +35,7 @@ class Triggers:
     def asked(self, step: int, norm: float, loss: float | None, rate: float | None) -> str:
         """Why, or an empty text."""
         why = self._why(norm, loss, rate)
-        if not why or step - self._last < _APART:
+        if not why or (step - self._last < _APART and why != RATE_CHANGED):
             return ""
         self._last = step
         return why
@@ -43,7 +44,7 @@ class Triggers:
         before = self._rate
         self._rate = rate if rate is not None else before
         if rate and before and not 1 / _RATE < rate / before < _RATE:
-            return "the learning rate changed"
+            return RATE_CHANGED
         if loss is not None and math.isfinite(loss) and self._stalls(loss):
             return "the loss stopped falling"
         if not math.isfinite(norm):
