@@ -1,10 +1,12 @@
 """`gf.cure`: what it finds, that it claims nothing on healthy models, and that it leaves everything as it was."""
 
 import copy
+import dataclasses
 import itertools
 import json
 import math
 import random
+import types
 
 import numpy as np
 import pytest
@@ -13,11 +15,14 @@ from sick_models import batches, mlp
 from torch import nn
 
 import gradient_flow as gf
+from gradient_flow.cures import protocol
 from gradient_flow.cures.batches import KeptBatches
 from gradient_flow.cures.patient import Patient
 from gradient_flow.cures.protocol import is_slower, outcome_of
-from gradient_flow.cures.result import BETTER, SAME, WORSE, Noise
+from gradient_flow.cures.result import BETTER, SAME, WORSE, Noise, Trial
 from gradient_flow.diagnosis.treatment import Advice, Treatment, treatment_of
+from gradient_flow.report.cures import cures_data
+from gradient_flow.report.data import page_data
 from gradient_flow.report.events import run_events
 
 
@@ -110,6 +115,88 @@ def test_a_sick_model_that_nothing_helps_is_told_so():
     found = gf.cure(model, input_fn, lambda output: target.square().mean() + 0 * output.sum(), steps=8)
     assert found.best is None
     assert found.message.startswith("Nothing helped beyond noise")
+
+
+class Cut(nn.Module):
+    """The first layers are cut off by a line of `forward`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 24)), nn.Linear(24, 1)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.body(x))
+        return self.head(hidden.detach())
+
+
+def test_what_heals_the_issue_is_preferred_to_a_higher_rate():
+    torch.manual_seed(0)
+    model = Cut()
+    input_fn, loss_fn = batches()
+    found = gf.cure(model, input_fn, loss_fn, torch.optim.Adam(model.parameters(), lr=1e-3), steps=24)
+    rate = next(trial for trial in found.trials if trial.name == "learning rate × 10")
+    assert rate.outcome == BETTER  # so much for the loss
+    assert found.best.treatment.kind == "reattach"
+    assert found.best.issue_gone
+    assert "hidden.detach()" in found.best.code
+    assert "# + return self.head(hidden)" in found.best.code
+    loss_fn(model(input_fn())).backward()
+    assert model.body[0].weight.grad is None  # the hooks of the trials are gone
+    found.best.apply(model)
+    loss_fn(model(input_fn())).backward()
+    assert model.body[0].weight.grad.abs().sum() > 0
+    assert input_fn().requires_grad is False  # and outside the model nothing is changed
+
+
+def test_a_slow_start_is_no_sickness_and_a_higher_rate_no_cure():
+    model = mlp(act=nn.Sigmoid)
+    input_fn, loss_fn = batches()
+    found = gf.cure(model, input_fn, loss_fn, torch.optim.Adam(model.parameters(), lr=1e-4), steps=12, fresh=True)
+    assert not [issue for issue in found.issues if issue.severity >= gf.IssueSeverity.MEDIUM]
+    assert found.symptoms == "the loss does not fall in 12 steps."
+    assert found.best is None
+    assert found.faster.outcome == BETTER
+    assert f"Starts faster with {found.faster.name}" in found.message
+
+
+def work_with(kind: gf.IssueType, losses: dict[str, tuple[Treatment, float, bool]], monkeypatch):
+    """A comparison that is over: an issue, and treatments with their losses against 1.0 without any."""
+    issue = gf.Issue(issue_type=kind, severity=gf.IssueSeverity.HIGH, layer="0", message="x")
+    patient = types.SimpleNamespace(issues=[issue], steps=8)
+    noise = Noise(steps=8, losses=(1.0, 1.0), margin=0.02)
+    work = protocol.Work(patient, math.inf, first_loss=1.5, noise={8: noise})
+    for at, (treatment, loss, _) in enumerate(losses.values()):
+        work.trials[at] = Trial(treatment=treatment, outcome=BETTER, steps=8, losses=(loss, loss), untreated=noise)
+    gone = {id(treatment): gone for treatment, _, gone in losses.values()}
+    monkeypatch.setattr(protocol, "_looked", lambda _, t: dataclasses.replace(t, issue_gone=gone[id(t.treatment)]))
+    return work
+
+
+HIGHER = Treatment("learning_rate", {"factor": 10.0})
+NORM = Treatment("norm", {"layers": ["0"]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm", "gone", "wanted"),
+    [
+        (gf.IssueType.VANISHING, (0.5, True), False, "norm"),  # gains 0.5 of 0.7: comparable, and heals
+        (gf.IssueType.VANISHING, (0.9, True), False, "learning_rate"),  # heals, but hardly helps
+        (gf.IssueType.VANISHING, (0.5, False), False, "learning_rate"),  # neither heals: the lower loss
+        (gf.IssueType.VANISHING, (0.5, True), True, "norm"),  # both do, and the rate is not meant for it
+        (gf.IssueType.SLOW, (0.5, True), True, "learning_rate"),
+        (gf.IssueType.UNSTABLE, (0.9, False), True, "norm"),  # longer steps are no cure for what is unstable
+    ],
+)
+def test_the_choice(kind, norm, gone, wanted, monkeypatch):
+    work = work_with(kind, {"rate": (HIGHER, 0.3, gone), "norm": (NORM, *norm)}, monkeypatch)
+    assert protocol.choose(work).treatment.kind == wanted
+
+
+def test_text_fits_eighty_columns(cured):
+    _, found = cured
+    code = found.best.code.splitlines()
+    lines = [line for line in str(found).splitlines() if line.strip() not in code]
+    assert max(map(len, lines)) <= 79
 
 
 # ---- do no harm ---------------------------------------------------------------------------------------------------
@@ -372,6 +459,18 @@ def test_a_cure_of_a_watched_training_is_an_event_and_nothing_else(tmp_path):
     assert len(run) == 4
     shown, _ = run_events(run)
     assert [each["text"] for each in shown if each["kind"] == "cure"] == [f"Fixes tried. {found.message}"]
+    (shown,) = page_data(run)["cures"]
+    assert (shown["step"], shown["message"]) == (2, found.message)
+    assert [trial["name"] for trial in shown["trials"]] == [trial.name for trial in found.trials]
+    assert shown["trials"][0]["best"]
+    assert shown["code"] == found.best.code
+
+
+@pytest.mark.parametrize("cure", ["x", {}, {"trials": 3}, {"trials": [3, {"name": 4, "loss": "x", "untreated": 1}]}])
+def test_a_file_may_hold_anything_as_a_cure(cure):
+    event = types.SimpleNamespace(kind="cure", step=None, data={"cure": cure})
+    for shown in cures_data(types.SimpleNamespace(events=[event])):
+        assert all(isinstance(value, (str, bool)) for trial in shown["trials"] for value in trial.values())
 
 
 def test_two_optimizers_are_refused():

@@ -272,6 +272,19 @@ def test_qk_norm_gives_queries_and_keys_of_each_head_size_one_and_leaves_values(
     assert torch.equal(model.qkv(x), before)  # and the hook is gone
 
 
+def test_a_bypass_adds_what_the_narrow_layer_takes():
+    model, x = narrow(), torch.randn(4, 8)
+    hidden = model[1](model[0](x))
+    wanted = model[5](model[4](model[3](model[2](hidden))) + hidden)
+    do(Treatment("bypass", {"pairs": [["2", "4"]]}), model, sgd(model, 1.0))
+    torch.testing.assert_close(model(x), wanted)
+
+
+def test_a_bypass_of_a_narrow_layer_is_proposed_and_heals():
+    treatment = heals(narrow(), "bypass")
+    assert treatment.settings["pairs"] == [["2", "4"]]
+
+
 def test_smaller_queries_and_keys_leave_values_alone():
     model = nn.MultiheadAttention(8, 2)
     before = model.in_proj_weight.detach().clone()
@@ -366,45 +379,156 @@ def test_inputs_that_are_standard_are_left_alone():
 # ---- words --------------------------------------------------------------------------------------------------------
 
 
+class Cut(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 24), nn.Linear(24, 1)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.body(x))
+        return self.head(hidden.detach())
+
+
+def narrow():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 24), nn.SiLU(), nn.Linear(24, 1), nn.SiLU(), nn.Linear(1, 24), nn.Linear(24, 1))
+
+
+def residual():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 12), Residual(12, 1.0), Residual(12, 1.0), nn.Linear(12, 1))
+
+
+def burnt():
+    model = mlp()
+    with torch.no_grad():
+        model[0].bias[:12] = -100.0
+    return model
+
+
+def multihead():
+    torch.manual_seed(0)
+    return Heads()
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.out = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 1)
+
+    def forward(self, x):
+        tokens = x.unsqueeze(1) * torch.eye(8)
+        return self.out(self.attention(tokens, tokens, tokens)[0].mean(1))
+
+
+def some_of_it(model):
+    return torch.optim.Adam(model[0].parameters(), lr=3e-3, weight_decay=1.0, eps=1.0)
+
+
+MADE = {
+    "sigmoid": lambda: mlp(act=nn.Sigmoid),
+    "lstm": lambda: Last(nn.LSTM(1, 12, batch_first=True)),
+    "attention": Attention,
+    "cut": Cut,
+    "narrow": narrow,
+    "residual": residual,
+    "burnt": burnt,
+    "multihead": multihead,
+}
+
+
 @pytest.fixture(scope="module")
 def everything():
-    torch.manual_seed(0)
+    """Everything that is planned for some sick models, with the names of the models."""
     found = []
-    for model in (mlp(act=nn.Sigmoid), Last(nn.LSTM(1, 12, batch_first=True)), Attention()):
-        found += planned(patient_of(model, data=batches(scale=100.0)))
+    for name in ("sigmoid", "lstm", "attention", "cut"):
+        torch.manual_seed(0)
+        model = MADE[name]()
+        optimizer = some_of_it(model) if name == "sigmoid" else sgd(model, 1e-9)
+        patient = patient_of(model, optimizer, data=batches(scale=100.0 if name == "sigmoid" else 1.0))
+        found += [(name, treatment) for treatment in planned(patient)]
+    found += [
+        ("narrow", Treatment("bypass", {"pairs": [["2", "4"]]})),
+        ("burnt", Treatment("reset_biases", {"layers": ["0"]})),
+        ("burnt", Treatment("reinitialise", {"layers": ["0"], "how": "he"})),
+        ("lstm", Treatment("scale_recurrent", {"factors": {"rnn.weight_hh_l0": 0.5}})),
+        ("multihead", Treatment("scale_queries", {"factors": {"attention.in_proj_weight": 0.5}})),
+        ("burnt", Treatment("revive", {"units": {"0": list(range(12))}})),
+        ("burnt", Treatment("skip_nonfinite")),
+        ("residual", Treatment("residual_scale", {"blocks": ["1", "2"], "scale": 0.71})),
+        ("residual", Treatment("skip", {"blocks": ["1.inner"]})),
+    ]
     return found
 
 
-def test_code_is_python_and_does_the_same_as_the_deed(everything):
-    """The lines are run on a copy; the outputs and the optimizer must agree with what `apply` did."""
-    checked = set()
-    for treatment in everything:
-        compile(treatment.code, treatment.name, "exec")
-        if treatment.kind not in ("learning_rate", "rescale", "reset_biases", "norm", "activation", "forget_gate"):
+IN_THE_LOOP = ("clip", "skip_nonfinite")
+"""Their lines stand between backward and step."""
+
+
+def trained(model, optimizer, x, *, lines="", bad=False, after=lambda: None):
+    """Three steps by hand; the second batch may hold a NaN."""
+    for at in range(3):
+        inputs = x if at != 1 or not bad else x.clone().fill_diagonal_(math.nan)
+        optimizer.zero_grad()
+        if lines.startswith("mean"):
+            names = {"torch": torch, "inputs": inputs}
+            exec(lines, names)
+            inputs = names["inputs"]
+        (model(inputs) * 1e3).square().mean().backward()
+        if lines.startswith("if all"):
+            exec(lines, {"model": model, "optimizer": optimizer})
             continue
-        for model in (mlp(act=nn.Sigmoid), Last(nn.LSTM(1, 12, batch_first=True)), Attention()):
-            ours, theirs = copy.deepcopy(model), copy.deepcopy(model)
-            one, other = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (ours, theirs))
-            try:
-                one = do(treatment, ours, one)
-            except AttributeError:  # planned for another of the models
-                continue
-            exec(treatment.code, {"torch": torch, "copy": copy, "model": theirs, "optimizer": other})
-            if treatment.kind == "forget_gate":
-                continue  # the deed also clears torch's second bias
-            x = torch.randn(4, 8)
-            torch.testing.assert_close(ours(x), theirs(x), rtol=5e-3, atol=1e-4)  # code shows four digits
-            assert one.param_groups[0]["lr"] == pytest.approx(other.param_groups[0]["lr"])
-            checked.add(treatment.kind)
-    assert checked >= {"learning_rate", "norm", "activation"}
+        if lines.startswith("torch.nn.utils.clip"):
+            exec(lines, {"torch": torch, "model": model})
+        optimizer.step()
+        after()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def test_code_does_the_same_as_the_deed(everything):
+    """The oracle of `code` is `apply`: both treat a copy, then both are trained for some steps."""
+    checked = set()
+    for name, treatment in everything:
+        compile(treatment.code, treatment.name, "exec")
+        if treatment.kind == "reattach":
+            continue  # a line in the user's own file
+        torch.manual_seed(0)
+        model = MADE[name]()
+        ours, theirs = copy.deepcopy(model), copy.deepcopy(model)
+        rate = 1e-2 if treatment.kind == "clip" else 1e-9  # a norm of a few against one of 1e6
+        forgotten = treatment.kind in ("add_parameters", "eps", "weight_decay")
+        one, other = (some_of_it(m) if forgotten else sgd(m, rate) for m in (ours, theirs))
+        torch.manual_seed(1)
+        one = do(treatment, ours, one)
+        torch.manual_seed(1)
+        names = {"torch": torch, "model": theirs, "optimizer": other}
+        loop = treatment.kind in (*IN_THE_LOOP, "standardise")
+        if not loop:
+            exec(treatment.code, names)
+        other, schedule = names["optimizer"], names.get("schedule")
+        assert [group["lr"] for group in one.param_groups] == pytest.approx(
+            [group["lr"] * (treatment.settings["steps"] if schedule else 1) for group in other.param_groups]
+        )
+        x = torch.randn(6, 8)
+        after = schedule.step if schedule else lambda: None
+        bad = treatment.kind in ("skip_nonfinite", "standardise")
+        mine = trained(ours, one, x, bad=bad)
+        yours = trained(theirs, other, x, lines=treatment.code if loop else "", bad=bad, after=after)
+        torch.testing.assert_close(yours, mine, rtol=5e-3, atol=1e-4, msg=treatment.code)  # four digits
+        checked.add(treatment.kind)
+    assert checked == set(WORDS) - {"reattach"}
+
+
+def sgd(model, rate):
+    return torch.optim.SGD(model.parameters(), lr=rate)
 
 
 def test_every_treatment_has_words_of_its_own(everything):
-    for treatment in everything:
+    for _, treatment in everything:
         assert treatment.kind in WORDS
         assert treatment.name
         assert treatment.advice.endswith(".")
-    assert len({treatment.name for treatment in everything}) > 10
+    assert {treatment.kind for _, treatment in everything} == set(WORDS)
 
 
 def test_users_register_treatments_of_their_own():
@@ -423,3 +547,5 @@ def test_users_register_treatments_of_their_own():
         gf.unregister_treatment("freeze_bias")
     with pytest.raises(gf.InputError, match="`proposed_by` must be a function"):
         gf.register_treatment("x", proposed_by=3)
+    with pytest.raises(gf.InputError, match="`against` must name types of issue"):
+        gf.register_treatment("x", proposed_by=propose, against="WEATHER")

@@ -32,6 +32,7 @@ DEFAULT_RATE: Final = 1e-3
 """Of the Adam that trains where the user gives no optimizer."""
 NORMS: Final = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase, nn.LocalResponseNorm, nn.RMSNorm)
 CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_BY_FACTORS: Final = ("rescale", "scale_recurrent", "scale_queries")
 _HOOKS: Final = (
     *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
     *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks"),
@@ -134,10 +135,16 @@ class Patient:
         }
 
     def may_be_done(self, treatment: Treatment) -> bool:
-        """Whether all layers whose weights it overwrites are plain ones."""
-        named = treatment.settings.get("factors" if treatment.kind == "rescale" else "layers", ())
-        layers = self.layers()
-        return treatment.kind not in ("rescale", "reinitialise") or all(path in layers for path in named)
+        """Whether all weights that it overwrites are plain ones."""
+        named = treatment.settings.get("factors" if treatment.kind in _BY_FACTORS else "layers", ())
+        if treatment.kind in ("rescale", "reinitialise"):
+            layers = self.layers()
+            return all(path in layers for path in named)
+        wrong = untouchable(self.model)
+        if treatment.kind in _BY_FACTORS:
+            return not any(self.model.get_parameter(name) in wrong for name in named)
+        modules = [self.model.get_submodule(path) for path in named] if treatment.kind == "forget_gate" else []
+        return not any(tensor in wrong for module in modules for tensor in module.parameters())
 
 
 class Tensors:

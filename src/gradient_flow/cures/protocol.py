@@ -11,7 +11,7 @@ from typing import Final
 
 from gradient_flow.cures.arms import Outcome, run_arm
 from gradient_flow.cures.patient import Patient
-from gradient_flow.cures.registry import can_be_done, proposals
+from gradient_flow.cures.registry import can_be_done, meant_for, proposals
 from gradient_flow.cures.result import (
     BETTER,
     DROPPED,
@@ -24,8 +24,11 @@ from gradient_flow.cures.result import (
     Noise,
     Trial,
 )
-from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.advice import TARGET_RATIO
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.updates import largest_update
 from gradient_flow.diagnosis.treatment import Treatment, treatment_of
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.errors import GradientFlowError
 
 REPEATS: Final = 4
@@ -46,6 +49,14 @@ LEARNS: Final = 0.05
 """Share of its first loss that a model that learns has lost after a full trial."""
 EXAMINED: Final = 20
 """Steps of an examination."""
+COMPARABLE: Final = 0.5
+"""Share of the largest gain from which a treatment that heals the issue is preferred to one that does not."""
+LARGE: Final = 0.5
+"""Share of the untreated loss that has to go for a claim where nothing is diagnosed: slow starts are no sickness."""
+SHORT: Final = 0.1
+"""Share of the usual update ratio below which steps are too short for a loss that does not fall."""
+_TOO_FAST: Final = (IssueType.UNSTABLE, IssueType.EXPLODING)
+"""Issues that longer steps do not heal, whatever they do to the loss of the next few batches."""
 
 Report = Callable[[str, int], None]
 """Told what is being done and how many steps that took."""
@@ -107,16 +118,44 @@ def _noise(steps: int, outcomes: Sequence[Outcome]) -> Noise:
     return Noise(steps=steps, losses=losses, margin=MARGIN * (median(finite) if finite else 0.0))
 
 
+def grave_issues(patient: Patient) -> list[Issue]:
+    """What was diagnosed, the gravest first."""
+    return [issue for issue in patient.issues if issue.severity >= IssueSeverity.MEDIUM]
+
+
 def symptoms_of(work: Work) -> str:
     """Why the model counts as sick: an issue that was found, or that it does not learn."""
-    grave = [issue for issue in work.patient.issues if issue.severity >= IssueSeverity.MEDIUM]
+    grave, losses = grave_issues(work.patient), work.noise[work.patient.steps].losses
     if grave:
         return f"{grave[0].issue_type.name} in `{grave[0].layer}`: {grave[0].message}"
-    if not math.isfinite(work.first_loss) or not all(map(math.isfinite, work.noise[work.patient.steps].losses)):
+    if not math.isfinite(work.first_loss) or not all(map(math.isfinite, losses)):
         return "the loss is not finite."
+    if rises(work):
+        return f"the loss rises in {work.patient.steps} steps."
     if not learns(work) and not at_rest(work):
-        return f"the loss does not fall in {work.patient.steps} steps."
+        short = _short_steps(work)
+        why = f", and no step moves a weight matrix by more than {plain(short, 2)} of its size" if short else ""
+        return f"the loss does not fall in {work.patient.steps} steps{why}."
     return ""
+
+
+def _short_steps(work: Work) -> float | None:
+    """The largest update ratio, where even that is far below what is usual: then the rate is to blame."""
+    ratio = largest_update(work.patient.record)
+    return ratio if ratio is not None and ratio < SHORT * TARGET_RATIO else None
+
+
+def rises(work: Work) -> bool:
+    """Whether the untreated model ends above where it began, in every repeat."""
+    more = LEARNS * abs(work.first_loss)
+    return all(loss > work.first_loss + more for loss in work.noise[work.patient.steps].losses)
+
+
+def is_only_slow(work: Work) -> bool:
+    """Whether nothing is wrong but that the loss has hardly moved yet, as in many a healthy model."""
+    losses = (work.first_loss, *work.noise[work.patient.steps].losses)
+    blamed = grave_issues(work.patient) or rises(work) or _short_steps(work)
+    return not blamed and all(map(math.isfinite, losses))
 
 
 def learns(work: Work) -> bool:
@@ -161,16 +200,24 @@ def try_all(work: Work, treatments: Sequence[Treatment]) -> None:
             break
         alive = [at for at in alive if work.trials[at].outcome in (BETTER, SAME, WORSE)]
         if rung < len(KEPT):
-            alive = _kept(work, alive, KEPT[rung])
+            alive = kept(work, alive, KEPT[rung])
     for at, trial in work.trials.items():
         if trial.losses and trial.steps < work.patient.steps and trial.outcome in (BETTER, SAME, WORSE):
             why = "out of time" if work.out_of_time and at in alive else "others were better after as many steps"
             work.trials[at] = replace(trial, outcome=DROPPED, reason=why)
 
 
-def _kept(work: Work, alive: list[int], count: int) -> list[int]:
-    """The treatments with the lowest loss. A slower rate is judged by what the untreated model does, not by this."""
-    return sorted(sorted(alive, key=lambda at: work.trials[at].loss)[:count])
+def kept(work: Work, alive: list[int], count: int) -> list[int]:
+    """The treatments with the lowest loss, and the best of those that are meant for the issue.
+
+    A higher rate is quick to show; what heals the cause may need longer.
+    """
+    ranked = sorted(alive, key=lambda at: work.trials[at].loss)
+    first = ranked[:count]
+    meant = [
+        at for at in ranked if work.trials[at].outcome != WORSE and is_against(work.patient, work.trials[at].treatment)
+    ]
+    return sorted({*first, *(() if set(first) & set(meant) else meant[:1])})
 
 
 def _tried(work: Work, trial: Trial, steps: int, *, last: bool) -> Trial:
@@ -249,30 +296,77 @@ def is_slower(treatment: Treatment) -> bool:
     return treatment.kind == "warm_up" or (treatment.kind == "learning_rate" and treatment.settings["factor"] < 1)
 
 
+def is_against(patient: Patient, treatment: Treatment) -> bool:
+    """Whether it is meant for an issue that was found, or advised for it."""
+    grave = grave_issues(patient)
+    types = meant_for(treatment.kind)
+    if treatment.kind == "learning_rate":
+        types = frozenset({"SLOW"} if is_higher(treatment) else {"UNSTABLE", "EXPLODING"})
+    advised = (treatment_of(advice) for issue in grave for advice in issue.advice)
+    return any(issue.issue_type.name in types for issue in grave) or any(
+        wanted is not None and wanted.covers(treatment) for wanted in advised
+    )
+
+
+def is_higher(treatment: Treatment) -> bool:
+    """Whether it raises the rate."""
+    return treatment.kind == "learning_rate" and treatment.settings["factor"] > 1
+
+
+def is_faster(treatment: Treatment) -> bool:
+    """Whether it may do no more than take longer steps."""
+    return treatment.kind == "optimizer" or is_higher(treatment)
+
+
 def choose(work: Work) -> Trial | None:
-    """The best of what helped: the lowest loss; among those that noise cannot tell apart, one that heals the issue."""
+    """The best of what helped: the lowest loss; one that heals the issue is preferred where it helps comparably.
+
+    Longer steps are no cure for what is unstable. Nor are they where nothing is diagnosed and the loss has only not
+    moved yet; there any other treatment has to take away a large part of the loss.
+    """
     full = [t for t in work.trials.values() if t.outcome == BETTER and t.steps >= work.patient.steps]
+    slow, grave = is_only_slow(work), grave_issues(work.patient)
+    if slow:
+        full = [trial for trial in full if not is_faster(trial.treatment) and _is_large(trial)]
+    if grave and grave[0].issue_type in _TOO_FAST:
+        full = [trial for trial in full if not is_higher(trial.treatment)]
     if not full:
         return None
     full.sort(key=lambda trial: trial.loss)
-    noise = work.noise[full[0].steps]
-    finite = [loss for loss in noise.losses if math.isfinite(loss)]
-    spread = (max(finite) - min(finite) if len(finite) == len(noise.losses) else 0.0) + MARGIN * abs(full[0].loss)
-    near = [trial for trial in full if trial.loss <= full[0].loss + spread]
-    grave = {issue.issue_type for issue in work.patient.issues if issue.severity >= IssueSeverity.MEDIUM}
     if not grave or work.out_of_time:
-        return near[0]
-    for trial in near:
-        looked = _looked(work, trial)
-        work.trials = {at: looked if each is trial else each for at, each in work.trials.items()}
-    near = [trial for trial in work.trials.values() if trial.issue_gone is not None]
-    return min(near, key=lambda trial: (not trial.issue_gone, trial.loss))
+        return full[0]
+    looked = [_looked(work, trial) for trial in _comparable(work, full)]
+    by_treatment = {id(trial.treatment): trial for trial in looked}
+    work.trials = {at: by_treatment.get(id(each.treatment), each) for at, each in work.trials.items()}
+
+    def rank(trial: Trial) -> tuple[bool, bool, float]:
+        only_faster = is_faster(trial.treatment) and not is_against(work.patient, trial.treatment)
+        return not trial.issue_gone, bool(trial.issue_gone) and only_faster, trial.loss
+
+    return min(looked, key=rank)
+
+
+def _is_large(trial: Trial) -> bool:
+    if trial.untreated is None:
+        return False
+    low = min(trial.untreated.losses)
+    return max(trial.losses) < low - LARGE * abs(low)
+
+
+def _comparable(work: Work, full: Sequence[Trial]) -> list[Trial]:
+    """Those that gain about as much as the best, which comes first."""
+    best = full[0]
+    before = [loss for loss in best.untreated.losses if math.isfinite(loss)] if best.untreated is not None else []
+    start = min(before, default=work.first_loss)
+    if not math.isfinite(start):
+        return list(full)  # anything finite is a gain without measure
+    return [trial for trial in full if start - trial.loss >= COMPARABLE * (start - best.loss)]
 
 
 def _looked(work: Work, trial: Trial) -> Trial:
     """The trial with a second examination: is the gravest issue still found?"""
     patient = work.patient
-    before = next(issue for issue in patient.issues if issue.severity >= IssueSeverity.MEDIUM)
+    before = grave_issues(patient)[0]
     with patient.treated(trial.treatment) as optimizer:
         issues, record = patient.examine(optimizer, min(EXAMINED, patient.steps))
     work.steps_taken += record.steps

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from gradient_flow.diagnosis.issue import IssueType
 from gradient_flow.diagnosis.treatment import Treatment, Words, set_words
 from gradient_flow.errors import InputError, warn
 
@@ -24,6 +25,7 @@ class _Registered(NamedTuple):
     deed: Deed
     proposed_by: Proposal
     fresh: bool
+    against: frozenset[str]
 
 
 _TREATMENTS: Final[dict[str, _Registered]] = {}
@@ -34,12 +36,14 @@ def register_treatment(
     *,
     proposed_by: Proposal,
     fresh: bool = False,
+    against: Iterable[str] = (),
     words: Words | None = None,
 ) -> Callable[[AnyDeed], AnyDeed]:
     """Add a treatment: a decorator for `deed(model, optimizer, **settings)`.
 
     `proposed_by(patient)` yields the treatments of this kind that are worth a trial. With `fresh=True` it is tried only
-    where the user says that no weight is worth keeping. One of the same kind takes the place of the earlier one.
+    where the user says that no weight is worth keeping. `against` names the types of issue that it is meant for
+    (`"VANISHING"`): it then stays in the race for longer. One of the same kind takes the place of the earlier one.
 
     >>> def halve(patient):
     ...     yield Treatment("halve_momentum", {"momentum": 0.45})
@@ -53,11 +57,15 @@ def register_treatment(
         raise InputError(f"`kind` must be a name, got {kind!r}.")
     if not callable(proposed_by):
         raise InputError(f"`proposed_by` must be a function of a patient, got {type(proposed_by).__name__}.")
+    types = frozenset((against,) if isinstance(against, str) else against)
+    unknown = types - set(IssueType.__members__)
+    if unknown:
+        raise InputError(f"`against` must name types of issue ({', '.join(IssueType.__members__)}); got {unknown}.")
 
     def register(deed: AnyDeed) -> AnyDeed:
         if not callable(deed):
             raise InputError(f"A treatment must be a function of model and optimizer, got {type(deed).__name__}.")
-        _TREATMENTS[kind] = _Registered(deed, proposed_by, fresh)
+        _TREATMENTS[kind] = _Registered(deed, proposed_by, fresh, types)
         if words is not None:
             set_words(kind, words)
         return deed
@@ -76,6 +84,12 @@ def can_be_done(treatment: Treatment, *, fresh: bool) -> bool:
     """Whether there is a deed for it, and it may be done to weights like these."""
     found = _TREATMENTS.get(treatment.kind)
     return found is not None and (fresh or not found.fresh)
+
+
+def meant_for(kind: str) -> frozenset[str]:
+    """Types of issue that a kind of treatment is against."""
+    found = _TREATMENTS.get(kind)
+    return frozenset() if found is None else found.against
 
 
 def proposals(patient: Patient) -> Iterator[Treatment]:

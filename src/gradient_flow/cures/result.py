@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from gradient_flow.diagnosis.treatment import Advice, Treatment, treatment_of
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.errors import InputError
 from gradient_flow.record.plain import to_json
+from gradient_flow.table.text import shorten
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +25,8 @@ BETTER, WORSE, SAME, NO_EFFECT, FAILED, DROPPED, NOT_TRIED, SLOWER = (
     "slower rate",
 )
 """How a trial ended. `left behind`: others were better after fewer steps. `slower rate`: see `Trial.reason`."""
+WIDTH: Final = 79
+"""Columns of the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +110,8 @@ class Trial:
         """What was measured, in a few words."""
         if self.untreated is None or not self.losses:
             return self.reason or self.outcome
-        after = f"loss {plain(self.loss)} after {self.steps} steps, untreated {plain(self.untreated.loss)}"
-        low, high = self.untreated.band
-        return f"{after} ({plain(low)} to {plain(high)})"
+        without = _band(self.untreated) if math.isfinite(max(self.untreated.losses)) else "not finite"
+        return f"loss {plain(self.loss)} after {self.steps} steps, {without} without treatment"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for strict JSON: what is not finite is None."""
@@ -170,35 +173,49 @@ class Cure:
         longest = max((trial.steps for trial in self.trials), default=self.steps)
         of = f"of {tried} treatments tried for up to {longest} steps"
         if self.best is not None:
-            gone = " The issue is gone." if self.best.issue_gone else ""
-            return f"Best {of}: {self.best.name} ({self.best.measured}).{gone}"
+            return f"Best {of}: {self.best.name} ({self.best.measured}).{self._told_of_issue(self.best)}"
+        faster = self.faster
+        start = f" Starts faster with {faster.name} ({faster.measured})." if faster else ""
         if not self.symptoms:
-            faster = next((trial for trial in self.trials if trial.outcome == BETTER), None)
-            learns = f"The model learns and no issue was found, so there is nothing to cure ({of[3:]})."
-            return learns + (f" Fastest start: {faster.name} ({faster.measured})." if faster else "")
+            return f"The model learns and no issue was found, so there is nothing to cure ({of[3:]}).{start}"
+        if faster is not None:
+            return f"No issue was found, so no cure is claimed ({of[3:]}).{start}"
         return f"Nothing helped beyond noise, {of}."
 
-    def __str__(self) -> str:
-        lines = [self.message]
-        if self.symptoms:
-            lines.append(f"Before: {self.symptoms}")
-        rows = [(t.outcome, t.name, _loss(t), _gone(t), f"{t.steps_taken}") for t in self.trials]
-        low, high = self.untreated.band
-        rows.insert(0, ("", f"no treatment ({len(self.untreated.losses)} ×)", f"{plain(low)} … {plain(high)}", "", ""))
-        rows.insert(0, ("outcome", "treatment", "held-out loss", "issue", "steps"))
-        widths = [max(len(row[at]) for row in rows) for at in range(5)]
-        lines.append("")
-        lines += [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        ]
+    def _told_of_issue(self, trial: Trial) -> str:
+        if trial.issue_gone is None:
+            return ""
+        if trial.issue_gone:
+            return " The issue is gone."
+        name = self.issues[0].issue_type.name if self.issues else "the issue"
+        return f" It treats the symptom, not the cause: {name} is still there."
+
+    @property
+    def faster(self) -> Trial | None:
+        """Where no cure is claimed: the treatment that lowered the loss most. It is a remark, not a cure."""
         if self.best is not None:
-            lines += ["", "In your script:", *(f"    {line}" for line in self.best.code.splitlines())]
-        lines += [f"Note: {note}" for note in self.notes]
-        lines.append(
+            return None
+        return next((trial for trial in self.trials if trial.outcome == BETTER), None)
+
+    def __str__(self) -> str:
+        lines = _wrapped(self.message)
+        if self.symptoms:
+            lines += _wrapped(f"Before: {self.symptoms}")
+        lines += ["", *_table(self._rows(), WIDTH), ""]
+        if self.best is not None:
+            lines += ["In your script:", *(f"    {line}" for line in self.best.code.splitlines()), ""]
+        for note in self.notes:
+            lines += _wrapped(f"Note: {note}")
+        lines += _wrapped(
             f"{self.steps_taken:,} steps in {self.seconds:.1f} s on {self.batches} batches; "
             "model, optimizer and random state are as they were."
         )
         return "\n".join(lines)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """A head, and a row for each trial: losses are compared after the same number of steps."""
+        head = ("outcome", "treatment", "loss", "untreated", "after", "issue")
+        return [head, *((t.outcome, t.name, _loss(t), _band(t.untreated), _after(t), _gone(t)) for t in self.trials)]
 
     def __repr__(self) -> str:
         best = None if self.best is None else self.best.name
@@ -228,18 +245,53 @@ class Cure:
         )
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr{' style=font-weight:bold' if trial is self.best else ''}><td>{html.escape(trial.outcome)}</td>"
-            f"<td title='{html.escape(trial.code, quote=True)}'>{html.escape(trial.name)}</td>"
-            f"<td style='text-align:right'>{html.escape(_loss(trial))}</td><td>{_gone(trial)}</td>"
-            f"<td style='text-align:right'>{trial.steps_taken}</td></tr>"
-            for trial in self.trials
+        head, *rows = self._rows()
+        lines = "".join(
+            f"<tr{' style=font-weight:bold' if trial is self.best else ''} "
+            f"title='{html.escape(_told(trial), quote=True)}'>"
+            + "".join(f"<td{_RIGHT if at in (2, 4) else ''}>{html.escape(cell)}</td>" for at, cell in enumerate(row))
+            + "</tr>"
+            for trial, row in zip(self.trials, rows, strict=True)
         )
-        low, high = self.untreated.band
-        head = "".join(f"<th>{name}</th>" for name in ("outcome", "treatment", "held-out loss", "issue", "steps"))
-        none = f"<tr><td></td><td>no treatment</td><td>{plain(low)} … {plain(high)}</td><td></td><td></td></tr>"
+        heads = "".join(f"<th>{name}</th>" for name in head)
         code = "" if self.best is None else f"<pre>{html.escape(self.best.code)}</pre>"
-        return f"<p>{html.escape(self.message)}</p><table><tr>{head}</tr>{none}{rows}</table>{code}"
+        return f"<p>{html.escape(self.message)}</p><table><tr>{heads}</tr>{lines}</table>{code}"
+
+
+_RIGHT: Final = " style='text-align:right'"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows in columns, the names of treatments cut where there is no room."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths[1] = min(widths[1], max(24, width - sum(widths) + widths[1] - 2 * (len(widths) - 1)))
+    return [
+        "  ".join(
+            shorten(cell, size).rjust(size) if at in (2, 4) else shorten(cell, size).ljust(size)
+            for at, (cell, size) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _told(trial: Trial) -> str:
+    """What a pointer over the row shows."""
+    return "\n".join(filter(None, (trial.reason, f"{trial.steps_taken:,} steps, {trial.seconds:.1f} s", trial.code)))
+
+
+def _band(noise: Noise | None) -> str:
+    if noise is None:
+        return ""
+    low, high = map(plain, noise.band)
+    return low if low == high else f"{low} to {high}"
+
+
+def _after(trial: Trial) -> str:
+    return f"{trial.steps}" if trial.steps else ""
 
 
 def _loss(trial: Trial) -> str:
@@ -247,7 +299,7 @@ def _loss(trial: Trial) -> str:
 
 
 def _gone(trial: Trial) -> str:
-    return {True: "gone", False: "still there", None: ""}[trial.issue_gone]
+    return {True: "gone", False: "stays", None: ""}[trial.issue_gone]
 
 
 _ORDER: Final = {BETTER: 0, SLOWER: 1, SAME: 2, DROPPED: 3, WORSE: 4, NO_EFFECT: 5, FAILED: 6, NOT_TRIED: 7}

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from gradient_flow.diagnosis.words import plain
 
 Settings = Mapping[str, Any]
+_SHOWN: Final = 16
+"""Means and deviations that are written out in code."""
 _WITHOUT_NUMBERS: Final = ("skip_nonfinite",)
 """Kinds that have no numbers at all."""
 
@@ -150,8 +152,9 @@ def _rate_code(told: Settings) -> str:
 
 
 def _warm_code(told: Settings) -> str:
+    steps = told["steps"]
     return (
-        f"schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / {told['steps']}, total_iters={told['steps']})\n"
+        f"schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / {steps}, total_iters={steps - 1})\n"
         "# and schedule.step() after every optimizer.step()"
     )
 
@@ -167,13 +170,16 @@ def _rescale_code(told: Settings) -> str:
     )
 
 
-_INIT: Final = {"he": "kaiming_normal_(layer.weight, nonlinearity='relu')", "xavier": "xavier_normal_(layer.weight)"}
-
-
 def _init_code(told: Settings) -> str:
+    he, xavier = "kaiming_normal_(layer.weight, nonlinearity='relu')", "xavier_normal_(layer.weight)"
+    how = f"    torch.nn.init.{he if told['how'] == 'he' else xavier}\n"
+    if told["how"] == "he" and told.get("head") in told["layers"]:
+        how = (
+            f"    if path == {told['head']!r}:  # no activation follows\n        torch.nn.init.{xavier}\n"
+            f"    else:\n        torch.nn.init.{he}\n"
+        )
     return (
-        f"for path in {_listed(told['layers'])}:\n    layer = model.get_submodule(path)\n"
-        f"    torch.nn.init.{_INIT[told['how']]}\n"
+        f"for path in {_listed(told['layers'])}:\n    layer = model.get_submodule(path)\n{how}"
         "    if layer.bias is not None:\n        torch.nn.init.zeros_(layer.bias)"
     )
 
@@ -192,9 +198,10 @@ def _units_code(told: Settings) -> str:
     return (
         "with torch.no_grad():\n"
         f"    for path, units in {_mapping(told['units'])}.items():\n"
-        "        layer, fresh = model.get_submodule(path), copy.deepcopy(model.get_submodule(path))\n"
-        "        torch.nn.init.kaiming_normal_(fresh.weight, nonlinearity='relu')\n"
-        "        layer.weight[units] = fresh.weight[units]\n"
+        "        layer = model.get_submodule(path)\n"
+        "        fresh = torch.empty_like(layer.weight)\n"
+        "        torch.nn.init.kaiming_normal_(fresh, nonlinearity='relu')\n"
+        "        layer.weight[units] = fresh[units]\n"
         "        if layer.bias is not None:\n            layer.bias[units] = 0.0\n"
         "        for tensor in (layer.weight, layer.bias):  # what the optimizer remembers of them\n"
         "            for kept in optimizer.state.get(tensor, {}).values():\n"
@@ -225,6 +232,39 @@ def _skip_code(told: Settings) -> str:
     )
 
 
+def _bypass_code(told: Settings) -> str:
+    return _hook(
+        "def bypass(first, last):\n    kept = []\n"
+        "    def add(layer, inputs, output):\n        x = kept.pop()\n"
+        "        if x.shape != output.shape:\n"
+        "            x = torch.nn.functional.adaptive_avg_pool2d(x, output.shape[2:])\n"
+        "        return output + x\n"
+        "    def keep(layer, inputs):\n        kept[:] = inputs[:1]\n"
+        "    first.register_forward_pre_hook(keep)\n"
+        "    last.register_forward_hook(add)\n"
+        f"for first, last in {_listed(map(tuple, told['pairs']))}:\n"
+        "    bypass(model.get_submodule(first), model.get_submodule(last))"
+    )
+
+
+def _place(told: Mapping[str, Any]) -> str:
+    return f"{str(told['file']).replace(chr(92), '/').rpartition('/')[2]}, line {told['line']}"
+
+
+def _places(told: Settings) -> str:
+    return " and ".join(map(_place, told["lines"]))
+
+
+def _attach_code(told: Settings) -> str:
+    """A line of the user's own file: shown as it is and as it should be, as comments."""
+    lines = []
+    for each in told["lines"]:
+        lines += [f"# {_place(each)}: no `detach`, `.data` or `no_grad` here", f"# - {each['text']}"]
+        if (mended := str(each["text"]).replace(".detach()", "").replace(".data", "")) != each["text"]:
+            lines.append(f"# + {mended}")
+    return "\n".join(lines)
+
+
 def _qk_code(told: Settings) -> str:
     return _hook(
         "def norm_heads(x, heads):\n    x = x.unflatten(-1, (heads, -1))\n"
@@ -241,20 +281,26 @@ def _qk_code(told: Settings) -> str:
 
 
 def _standard_code(told: Settings) -> str:
-    mean, std = ([round(float(each), 6) for each in told[name]] for name in ("mean", "std"))
-    shown = f"torch.tensor({mean}), torch.tensor({std})"
-    if len(mean) > 16:
-        shown = f"x.mean(dims), x.std(dims)  # of {len(mean)} features, from your training data"
-    shape = "(-1, 1, 1)" if told["dim"] == 1 else "(-1,)"
-    return f"mean, std = {shown}\ninputs = torch.nan_to_num((inputs - mean.view{shape}) / std.view{shape})"
+    count, image = len(told["mean"]), told["dim"] == 1
+    if count <= _SHOWN:
+        mean, std = (f"torch.tensor({[float(f'{each:.4g}') for each in told[name]]})" for name in ("mean", "std"))
+    else:  # nobody wants so many numbers in a script
+        dims = "(0, 2, 3)" if image else "tuple(range(data.dim() - 1))"
+        mean, std = f"data.mean({dims})", f"data.std({dims}).clamp_min(1e-6)"
+    note = "" if count <= _SHOWN else f"# data: your training inputs in one tensor; {count} features\n"
+    shape = ".view(-1, 1, 1)" if image else ""
+    changed = "torch.nan_to_num((inputs - mean) / std, posinf=0.0, neginf=0.0)"
+    return f"{note}mean = {mean}{shape}\nstd = {std}{shape}\ninputs = {changed}"
 
 
 def _forget_code(told: Settings) -> str:
     return (
-        f"for path in {_listed(told['layers'])}:\n    rnn = model.get_submodule(path)\n"
-        "    for name, bias in rnn.named_parameters():\n        if name.startswith('bias_ih'):\n"
+        f"for path in {_listed(told['layers'])}:\n"
+        "    for name, bias in model.get_submodule(path).named_parameters(recurse=False):\n"
+        "        if name.startswith('bias'):  # torch adds two of them\n"
         "            quarter = len(bias) // 4  # input, forget, cell and output gate\n"
-        f"            torch.nn.init.constant_(bias[quarter : 2 * quarter], {told['bias']:g})"
+        f"            value = {told['bias']:g} if name.startswith('bias_ih') else 0.0\n"
+        "            torch.nn.init.constant_(bias[quarter : 2 * quarter], value)"
     )
 
 
@@ -270,7 +316,9 @@ def _orthogonal_code(told: Settings) -> str:
         f"for name in {_listed(told['names'])}:\n    weight = model.get_parameter(name)\n"
         "    if 'weight_hh' in name:\n        for gate in weight.data.split(weight.shape[1]):\n"
         "            torch.nn.init.orthogonal_(gate)\n"
-        "    else:\n        torch.nn.init.xavier_uniform_(weight)  # biases at zero"
+        "    else:\n        torch.nn.init.xavier_uniform_(weight)\n"
+        "    for other, bias in model.get_submodule(name.rpartition('.')[0]).named_parameters(recurse=False):\n"
+        "        if other.startswith('bias'):\n            torch.nn.init.zeros_(bias)"
     )
 
 
@@ -390,6 +438,16 @@ WORDS: Final[dict[str, Words]] = {
         lambda t: f"skip connections around {many(len(t['blocks']), 'layer')}",
         lambda t: f"Add a skip connection around {some(t['blocks'])}.",
         _skip_code,
+    ),
+    "bypass": Words(
+        lambda t: f"skip connection around {some([pair[0] for pair in t['pairs']])}",
+        lambda t: f"Add a skip connection around {some([pair[0] for pair in t['pairs']])}.",
+        _bypass_code,
+    ),
+    "reattach": Words(
+        lambda t: f"keep the graph in {_places(t)}",
+        lambda t: f"Keep the graph in {_places(t)}: no `detach`, `.data` or `no_grad` there.",
+        _attach_code,
     ),
     "activation": Words(
         lambda t: f"{' and '.join(sorted(set(t['modules'].values())))} for {many(len(t['modules']), 'activation')}",

@@ -134,7 +134,9 @@ class PlaceRecords:
                 place, rows = self._places[passage.key], passage.forward.rows
                 if not place.own_weights or rows is None:
                     continue
-                if place.on_a_line is None and before is not None:
+                # The first layer of a branch may take another input than the one whose rows are known.
+                wide = getattr(passage.module, "in_features", _WIDE) >= _WIDE
+                if place.on_a_line is None and before is not None and wide:
                     place.on_a_line = samples.are_on_a_line(rows) and _spreads(before)
                 before = rows
 

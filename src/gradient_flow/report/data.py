@@ -18,6 +18,7 @@ from gradient_flow.record.about import about_rows
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.thinning import LayerColumns, group_starts, merge_neighbours
+from gradient_flow.report.cures import cures_data
 from gradient_flow.report.events import run_events, skipped_steps
 from gradient_flow.report.headline import verdict_data
 from gradient_flow.report.live_run import LiveRun
@@ -61,6 +62,7 @@ def page_data(
             "looks": looks,
             "marks": run_marks(digest.run, layers, looks),
             "mark_kinds": KINDS,
+            "cures": cures_data(digest.run),
             "events": events,
             "events_total": total,
             "truth": _truth(digest, len(series["step"]), shown),

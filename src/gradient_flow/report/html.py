@@ -19,7 +19,7 @@ STYLES: Final = ("vendor/uPlot.min.css", "style.css")
 _PARTS: Final = (
     *("core", "format", "data", "colours", "theme", "summary", "rows", "axis", "scales", "marks", "lines"),
     *("mapdraw", "mapstate", "map", "mapuse", "model", "overtime", "inside", "updates", "layer", "table", "depth"),
-    *("events", "about", "share", "compare", "runs", "live", "main"),
+    *("cures", "events", "about", "share", "compare", "runs", "live", "main"),
 )
 SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"{part}.js" for part in _PARTS))
 """In the order in which they are run: each uses only what stands before it."""

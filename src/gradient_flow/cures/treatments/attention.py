@@ -39,7 +39,7 @@ def _heads(model: nn.Module, path: str) -> int:
     return next((each for each in found if type(each) is int and each > 0), 1)
 
 
-@register_treatment("qk_norm", proposed_by=_projections)
+@register_treatment("qk_norm", proposed_by=_projections, against=("ENTROPY_COLLAPSE", "RANK_COLLAPSE", "UNSTABLE"))
 def qk_norm(model: nn.Module, _optimizer: torch.optim.Optimizer, projections: Mapping[str, Sequence[int]]) -> None:
     """Queries and keys of every head to a root mean square of one, after their projection."""
     for path, (heads, parts) in projections.items():
@@ -74,7 +74,7 @@ def _queries(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("scale_queries", {"factors": factors})
 
 
-@register_treatment("scale_queries", proposed_by=_queries)
+@register_treatment("scale_queries", proposed_by=_queries, against=("ENTROPY_COLLAPSE", "SATURATION"))
 def scale_queries(model: nn.Module, _optimizer: torch.optim.Optimizer, factors: Mapping[str, float]) -> None:
     """Multiply queries and keys of `nn.MultiheadAttention`; values stay."""
     with torch.no_grad():

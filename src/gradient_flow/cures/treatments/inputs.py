@@ -39,7 +39,9 @@ def _first_real(batch: Any) -> torch.Tensor | None:
     return leaves[0] if leaves else None
 
 
-@register_treatment("standardise", proposed_by=_standardise)
+@register_treatment(
+    "standardise", proposed_by=_standardise, against=("SATURATION", "NUMERICAL", "UNSTABLE", "EXPLODING", "DEAD")
+)
 def standardise(
     model: nn.Module, _optimizer: torch.optim.Optimizer, mean: Sequence[float], std: Sequence[float], dim: int
 ) -> None:

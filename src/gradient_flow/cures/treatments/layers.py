@@ -42,7 +42,9 @@ def _wide(patient: Patient, path: str) -> bool:
     return int(layer.weight.shape[0]) > 3
 
 
-@register_treatment("norm", proposed_by=_norms)
+@register_treatment(
+    "norm", proposed_by=_norms, against=("VANISHING", "EXPLODING", "DEAD", "SATURATION", "RANK_COLLAPSE")
+)
 def insert_norm(model: nn.Module, _optimizer: torch.optim.Optimizer, layers: Sequence[str]) -> None:
     """LayerNorm without parameters after layers; after a convolution over all channels and positions of a sample."""
     for path in layers:
@@ -88,7 +90,7 @@ def _residual(patient: Patient) -> Iterator[Treatment]:
             yield Treatment("residual_scale", {"blocks": blocks, "scale": float(f"{1 / len(blocks):.2g}")})
 
 
-@register_treatment("residual_scale", proposed_by=_residual)
+@register_treatment("residual_scale", proposed_by=_residual, against=("EXPLODING", "UNSTABLE"))
 def residual_scale(model: nn.Module, _optimizer: torch.optim.Optimizer, blocks: Sequence[str], scale: float) -> None:
     """Multiply what each block adds to its input."""
 
@@ -108,7 +110,7 @@ def _skips(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("skip", {"blocks": layers})
 
 
-@register_treatment("skip", proposed_by=_skips)
+@register_treatment("skip", proposed_by=_skips, against=("VANISHING", "BOTTLENECK", "RANK_COLLAPSE"))
 def add_skips(model: nn.Module, _optimizer: torch.optim.Optimizer, blocks: Sequence[str]) -> None:
     """Add the input of layers to their output."""
 
@@ -117,6 +119,61 @@ def add_skips(model: nn.Module, _optimizer: torch.optim.Optimizer, blocks: Seque
 
     for path in blocks:
         model.get_submodule(path).register_forward_hook(hook)
+
+
+def _bypasses(patient: Patient) -> Iterator[Treatment]:
+    """From in front of a layer that is far too narrow to behind the next one, where the shapes allow it."""
+    narrow = [issue.layer for issue in patient.issues if issue.issue_type.name == "BOTTLENECK"]
+    order = list(patient.rms)
+    pairs = [
+        [path, order[order.index(path) + 1]] for path in narrow if path in order and order.index(path) < len(order) - 1
+    ]
+    shapes: dict[str, torch.Size] = {}
+
+    def before(path: str) -> Any:
+        return lambda _module, inputs: shapes.setdefault(path, inputs[0].shape) and None
+
+    def after(path: str) -> Any:
+        return lambda _module, _inputs, output: shapes.setdefault(f"{path} out", output.shape) and None
+
+    with hooks_kept(patient.model), torch.no_grad(), buffers_kept(patient.model):
+        for first, last in pairs:
+            patient.model.get_submodule(first).register_forward_pre_hook(before(first))
+            patient.model.get_submodule(last).register_forward_hook(after(last))
+        seed_all(patient.seed)
+        patient.batches.loss(patient.model, patient.held_out[0])
+    fitting = [pair for pair in pairs if _fits(shapes[pair[0]], shapes[f"{pair[1]} out"])]
+    if fitting:
+        yield Treatment("bypass", {"pairs": fitting})
+
+
+def _fits(before: torch.Size, after: torch.Size) -> bool:
+    """Equal, or as many channels and fewer positions, which pooling gives."""
+    pooled = len(before) == len(after) == 4 and before[:2] == after[:2] and max(after[2:]) <= min(before[2:])
+    return before == after or pooled
+
+
+@register_treatment("bypass", proposed_by=_bypasses, against=("BOTTLENECK",))
+def bypass(model: nn.Module, _optimizer: torch.optim.Optimizer, pairs: Sequence[Sequence[str]]) -> None:
+    """Add what the first layer of a pair takes to what the last one returns."""
+
+    def around(first: nn.Module, last: nn.Module) -> None:
+        kept: list[torch.Tensor] = []
+
+        def keep(_module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            kept[:] = inputs[:1]
+
+        def add(_module: nn.Module, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            x = kept.pop()
+            if x.shape != output.shape:
+                x = F.adaptive_avg_pool2d(x, (output.shape[2], output.shape[3]))
+            return output + x
+
+        first.register_forward_pre_hook(keep)
+        last.register_forward_hook(add)
+
+    for first, last in pairs:
+        around(model.get_submodule(first), model.get_submodule(last))
 
 
 def _activations(patient: Patient) -> Iterator[Treatment]:
@@ -141,7 +198,7 @@ def _activations(patient: Patient) -> Iterator[Treatment]:
             yield Treatment("activation", {"modules": dict.fromkeys(modules, "ReLU")})
 
 
-@register_treatment("activation", proposed_by=_activations)
+@register_treatment("activation", proposed_by=_activations, against=("DEAD", "SATURATION", "VANISHING"))
 def swap_activations(model: nn.Module, _optimizer: torch.optim.Optimizer, modules: Mapping[str, str]) -> None:
     """Put another activation in the place of a module."""
     for path, name in modules.items():

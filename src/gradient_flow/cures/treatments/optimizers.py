@@ -48,7 +48,7 @@ def _warm_up(patient: Patient) -> Iterator[Treatment]:
     yield Treatment("warm_up", {"steps": max(5, patient.steps // 2)})
 
 
-@register_treatment("warm_up", proposed_by=_warm_up)
+@register_treatment("warm_up", proposed_by=_warm_up, against=("UNSTABLE", "EXPLODING"))
 def warm_up(_model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
     """The rate rises linearly over so many steps; then the optimizer is left alone."""
     taken = [0]
@@ -71,7 +71,7 @@ def _clips(patient: Patient) -> Iterator[Treatment]:
             yield Treatment("clip", {"norm": 1.0})
 
 
-@register_treatment("clip", proposed_by=_clips)
+@register_treatment("clip", proposed_by=_clips, against=("UNSTABLE", "EXPLODING", "NUMERICAL"))
 def clip(_model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
     """Clip the norm of all gradients before every step."""
 
@@ -87,7 +87,7 @@ def _skips(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("skip_nonfinite")
 
 
-@register_treatment("skip_nonfinite", proposed_by=_skips)
+@register_treatment("skip_nonfinite", proposed_by=_skips, against=("NUMERICAL",))
 def skip_nonfinite(_model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """A step with NaN or Inf in any gradient changes nothing."""
 
@@ -111,7 +111,7 @@ def _eps(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("eps", {"eps": float(f"{min(eps, size) * 1e-3:.0e}")})
 
 
-@register_treatment("eps", proposed_by=_eps)
+@register_treatment("eps", proposed_by=_eps, against=("SLOW", "OPTIMIZER"))
 def set_eps(_model: nn.Module, optimizer: torch.optim.Optimizer, eps: float) -> None:
     """`eps` of every group."""
     for group in optimizer.param_groups:
@@ -124,7 +124,7 @@ def _decay(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("weight_decay", {"weight_decay": 0.0})
 
 
-@register_treatment("weight_decay", proposed_by=_decay)
+@register_treatment("weight_decay", proposed_by=_decay, against=("OPTIMIZER",))
 def set_weight_decay(_model: nn.Module, optimizer: torch.optim.Optimizer, weight_decay: float) -> None:
     """Weight decay of every group."""
     for group in optimizer.param_groups:
@@ -136,7 +136,7 @@ def _another(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("optimizer", {"name": "AdamW", "rate": DEFAULT_RATE})
 
 
-@register_treatment("optimizer", proposed_by=_another)
+@register_treatment("optimizer", proposed_by=_another, against=("SLOW",))
 def another_optimizer(
     _model: nn.Module, optimizer: torch.optim.Optimizer, name: str, rate: float
 ) -> torch.optim.Optimizer:
@@ -158,7 +158,7 @@ def _forgotten(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("add_parameters", {"names": missing})
 
 
-@register_treatment("add_parameters", proposed_by=_forgotten)
+@register_treatment("add_parameters", proposed_by=_forgotten, against=("DISCONNECTED",))
 def add_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, names: list[str]) -> None:
     """One more group with the settings of the first."""
     first = {key: value for key, value in optimizer.param_groups[0].items() if key != "params"}

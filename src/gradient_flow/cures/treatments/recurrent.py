@@ -40,7 +40,9 @@ def _radii(weight: torch.Tensor) -> list[float]:
     return [float(torch.linalg.eigvals(gate).abs().max()) for gate in square] or [_RADIUS]
 
 
-@register_treatment("scale_recurrent", proposed_by=_recurrent)
+@register_treatment(
+    "scale_recurrent", proposed_by=_recurrent, against=("SPECTRAL_RADIUS", "EXPLODING", "VANISHING", "SHORT_MEMORY")
+)
 def scale_recurrent(model: nn.Module, _optimizer: torch.optim.Optimizer, factors: Mapping[str, float]) -> None:
     """Multiply recurrent weights."""
     with torch.no_grad():
@@ -61,7 +63,7 @@ def _forget_gates(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("forget_gate", {"layers": layers, "bias": _FORGET})
 
 
-@register_treatment("forget_gate", proposed_by=_forget_gates, fresh=True)
+@register_treatment("forget_gate", proposed_by=_forget_gates, fresh=True, against=("SHORT_MEMORY", "VANISHING"))
 def forget_gate(model: nn.Module, _optimizer: torch.optim.Optimizer, layers: Sequence[str], bias: float) -> None:
     """Open the forget gates of LSTMs; torch adds two biases, of which the other one is set to zero."""
     with torch.no_grad():
@@ -86,7 +88,12 @@ def _orthogonal(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("reinitialise_recurrent", {"names": names})
 
 
-@register_treatment("reinitialise_recurrent", proposed_by=_orthogonal, fresh=True)
+@register_treatment(
+    "reinitialise_recurrent",
+    proposed_by=_orthogonal,
+    fresh=True,
+    against=("SPECTRAL_RADIUS", "EXPLODING", "VANISHING", "SHORT_MEMORY", "SATURATION", "SYMMETRY", "LOW_RANK", "DEAD"),
+)
 def reinitialise_recurrent(model: nn.Module, optimizer: torch.optim.Optimizer, names: Sequence[str]) -> None:
     """Recurrent weights orthogonal, gate by gate, input weights Xavier, biases zero."""
     with torch.no_grad():

@@ -74,7 +74,7 @@ def _lsuv(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("rescale", {"factors": told})
 
 
-@register_treatment("rescale", proposed_by=_lsuv, fresh=True)
+@register_treatment("rescale", proposed_by=_lsuv, fresh=True, against=("VANISHING", "EXPLODING", "SATURATION"))
 def rescale(model: nn.Module, _optimizer: torch.optim.Optimizer, factors: Mapping[str, float]) -> None:
     """Multiply weights and biases of layers."""
     with torch.no_grad():
@@ -93,18 +93,27 @@ def _initialisations(patient: Patient) -> Iterator[Treatment]:
     layers = list(patient.layers())
     if layers:
         bounded = any(isinstance(module, (nn.Tanh, nn.Sigmoid, nn.Hardtanh)) for module in patient.model.modules())
-        yield Treatment("reinitialise", {"layers": layers, "how": "xavier" if bounded else "he"})
+        # No activation follows the last layer of all.
+        head = {"head": layers[-1]} if layers[-1] == next(reversed(patient.rms)) else {}
+        yield Treatment("reinitialise", {"layers": layers, "how": "xavier" if bounded else "he", **head})
 
 
-@register_treatment("reinitialise", proposed_by=_initialisations, fresh=True)
-def reinitialise(model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[str], how: str) -> None:
+@register_treatment(
+    "reinitialise",
+    proposed_by=_initialisations,
+    fresh=True,
+    against=("VANISHING", "EXPLODING", "SATURATION", "SYMMETRY", "LOW_RANK", "DEAD", "HEAD_DIVERSITY"),
+)
+def reinitialise(
+    model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[str], how: str, head: str = ""
+) -> None:
     """Draw weights anew and set biases to zero; what the optimizer remembers of them is forgotten."""
     with torch.no_grad():
-        for at, path in enumerate(layers):
+        for path in layers:
             layer: Any = model.get_submodule(path)
-            if how == "he" and at < len(layers) - 1:
+            if how == "he" and path != head:
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            else:  # no activation follows the last
+            else:
                 nn.init.xavier_normal_(layer.weight)
             optimizer.state.pop(layer.weight, None)
             if layer.bias is not None:
@@ -125,7 +134,7 @@ def _biases(patient: Patient) -> Iterator[Treatment]:
         yield Treatment("reset_biases", {"layers": large})
 
 
-@register_treatment("reset_biases", proposed_by=_biases, fresh=True)
+@register_treatment("reset_biases", proposed_by=_biases, fresh=True, against=("DEAD", "SATURATION", "EXPLORATION"))
 def reset_biases(model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[str]) -> None:
     """Set biases to zero."""
     with torch.no_grad():
@@ -165,7 +174,7 @@ def _gradient_rows(patient: Patient, layers: Mapping[str, nn.Module]) -> dict[st
     return {path: rows.tolist() for path, rows in alive.items()}
 
 
-@register_treatment("revive", proposed_by=_dead_units)
+@register_treatment("revive", proposed_by=_dead_units, against=("DEAD",))
 def revive(model: nn.Module, optimizer: torch.optim.Optimizer, units: Mapping[str, Sequence[int]]) -> None:
     """Draw the incoming weights of some units anew, bias at zero, and clear their rows in the optimizer's state."""
     with torch.no_grad():

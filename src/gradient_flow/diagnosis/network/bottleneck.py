@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
 from gradient_flow.diagnosis.words import count, percent, plain
@@ -177,7 +178,7 @@ def _issue(narrow: _Narrow) -> Issue:
         cause="this layer is much narrower than those before and after it, and nothing bypasses it.",
         advice=[
             f"Widen `{place.name}` to at least {count(wider, what)}.",
-            "Add a skip connection around it, so that information can bypass it.",
+            by_itself("Add a skip connection around it, so that information can bypass it.", "bypass"),
         ],
         step=1,
     )

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.profile import activation_gain
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord
+from gradient_flow.diagnosis.treatment import Advice, Treatment
 from gradient_flow.diagnosis.words import percent, plain
 
 FLAT_SHARE: Final = 0.5
@@ -33,10 +35,13 @@ def saturation(record: AnalysisRecord) -> Iterator[Issue]:
     rms = where.typical_rms if where is not None else math.nan
     shrink = f" by a factor of {plain(rms / 2, 2)}" if rms > 2 else ""
     is_first = where is not None and where.from_data
-    data = f"Standardise the input: its root mean square is {plain(record.input_rms)}; aim for 1."
-    weights = (
+    data = by_itself(
+        f"Standardise the input: its root mean square is {plain(record.input_rms)}; aim for 1.", "standardise"
+    )
+    weights = Advice(
         f"Scale the weights of `{first.layer}` down{shrink}: the input of the activation has a root mean square of "
-        f"{plain(rms)}; aim for 1."
+        f"{plain(rms)}; aim for 1.",
+        Treatment("rescale", {"factors": {first.layer: 2 / rms}}) if rms > 2 else None,
     )
     yield Issue(
         issue_type=IssueType.SATURATION,

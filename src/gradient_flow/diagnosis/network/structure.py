@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradient_flow.diagnosis.advice import initialise
+from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.words import count
@@ -144,7 +144,7 @@ def _cut_off(record: AnalysisRecord, lost: list[Layer]) -> Issue | None:
                 "`.data`, "
                 "`.item()`, `.numpy()`, `torch.tensor(...)` or `no_grad`.",
                 advice=[
-                    f"Remove the detach between `{last.name}` and `{start.name}`.",
+                    by_itself(f"Remove the detach between `{last.name}` and `{start.name}`.", "reattach"),
                     "If the first part is not meant to train, freeze it (`requires_grad_(False)`).",
                 ],
                 step=1,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.words import percent, plain, times
 from gradient_flow.probes.recurrent.advice import advice_for_forgetting, advice_for_growth, advice_for_rank
@@ -227,7 +228,7 @@ def flat_gates(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         f"{percent(share)} of its gate values, over steps and samples, are in the flat part",
         "inputs or weights are far too large",
         [
-            "Standardise its input.",
+            by_itself("Standardise its input.", "standardise"),
             "Scale its weights down: a standard deviation of 1/sqrt(hidden size) is usual.",
         ],
         flat_gates=share,
@@ -247,7 +248,7 @@ def cut_between_steps(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         f"flows {'from one step to the one before' if always else 'past those'}",
         "`.detach()`, `.data` or `no_grad` on the state inside the loop",
         [
-            "Keep the state attached within a sequence, and detach it once between sequences."
+            by_itself("Keep the state attached within a sequence, and detach it once between sequences.", "reattach")
             if always
             else "If this truncation is intended, do nothing; otherwise detach between sequences only."
         ],

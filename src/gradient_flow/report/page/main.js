@@ -9,6 +9,7 @@
     GF.showInside,
     GF.showDepth,
     GF.showUpdates,
+    GF.showCures,
     GF.showEvents,
     GF.showAbout,
   ];
