@@ -155,8 +155,8 @@ def test_a_slow_start_is_no_sickness_and_a_higher_rate_no_cure():
     assert not [issue for issue in found.issues if issue.severity >= gf.IssueSeverity.MEDIUM]
     assert found.symptoms == "the loss does not fall in 12 steps."
     assert found.best is None
-    assert found.faster.outcome == BETTER
-    assert f"Starts faster with {found.faster.name}" in found.message
+    assert found.remark.outcome == BETTER
+    assert f"the loss is lower with {found.remark.name}" in found.message
 
 
 def work_with(kind: gf.IssueType, losses: dict[str, tuple[Treatment, float, bool]], monkeypatch):

@@ -27,7 +27,7 @@ def cure(target: str, steps: int | None, budget: float, fresh: bool, seed: int, 
     compared with that of no treatment, which is repeated for the noise.
 
     \b
-    Exit status: 0  a fix helped, or there is nothing to cure but perhaps the speed
+    Exit status: 0  a fix helped, or there is nothing to cure but the speed
                  1  the model is sick and nothing helped
                  2  wrong usage, or the function failed
 
@@ -62,7 +62,7 @@ def cure(target: str, steps: int | None, budget: float, fresh: bool, seed: int, 
         if found.issues:
             out.print()
             out.print(issues_text(found.issues, out.width))
-    sys.exit(1 if found.symptoms and found.best is None and found.faster is None else 0)
+    sys.exit(1 if found.symptoms and found.best is None and found.remark is None else 0)
 
 
 @contextmanager

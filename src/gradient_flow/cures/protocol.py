@@ -47,6 +47,8 @@ MARGIN: Final = 0.02
 """Share of the loss that counts as no difference, however quiet the repeats."""
 LEARNS: Final = 0.05
 """Share of its first loss that a model that learns has lost after a full trial."""
+RISES: Final = 0.5
+"""Share of its first loss by which that of a model that is thrown off has risen."""
 EXAMINED: Final = 20
 """Steps of an examination."""
 COMPARABLE: Final = 0.5
@@ -146,9 +148,9 @@ def _short_steps(work: Work) -> float | None:
 
 
 def rises(work: Work) -> bool:
-    """Whether the untreated model ends above where it began, in every repeat."""
-    more = LEARNS * abs(work.first_loss)
-    return all(loss > work.first_loss + more for loss in work.noise[work.patient.steps].losses)
+    """Whether the untreated model ends far above where it began, in every repeat; at rest a loss only wavers."""
+    more = RISES * abs(work.first_loss)
+    return not at_rest(work) and all(loss > work.first_loss + more for loss in work.noise[work.patient.steps].losses)
 
 
 def is_only_slow(work: Work) -> bool:
@@ -210,12 +212,14 @@ def try_all(work: Work, treatments: Sequence[Treatment]) -> None:
 def kept(work: Work, alive: list[int], count: int) -> list[int]:
     """The treatments with the lowest loss, and the best of those that are meant for the issue.
 
-    A higher rate is quick to show; what heals the cause may need longer.
+    A higher rate is quick to show; what heals the cause may cost at first, as new weights do.
     """
     ranked = sorted(alive, key=lambda at: work.trials[at].loss)
     first = ranked[:count]
     meant = [
-        at for at in ranked if work.trials[at].outcome != WORSE and is_against(work.patient, work.trials[at].treatment)
+        at
+        for at in ranked
+        if math.isfinite(work.trials[at].loss) and is_against(work.patient, work.trials[at].treatment)
     ]
     return sorted({*first, *(() if set(first) & set(meant) else meant[:1])})
 

@@ -174,12 +174,12 @@ class Cure:
         of = f"of {tried} treatments tried for up to {longest} steps"
         if self.best is not None:
             return f"Best {of}: {self.best.name} ({self.best.measured}).{self._told_of_issue(self.best)}"
-        faster = self.faster
-        start = f" Starts faster with {faster.name} ({faster.measured})." if faster else ""
+        also = self.remark
+        lower = f" A remark: the loss is lower with {also.name} ({also.measured})." if also else ""
         if not self.symptoms:
-            return f"The model learns and no issue was found, so there is nothing to cure ({of[3:]}).{start}"
-        if faster is not None:
-            return f"No issue was found, so no cure is claimed ({of[3:]}).{start}"
+            return f"The model learns and no issue was found, so there is nothing to cure ({of[3:]}).{lower}"
+        if also is not None:
+            return f"No issue was found, so no cure is claimed ({of[3:]}).{lower}"
         return f"Nothing helped beyond noise, {of}."
 
     def _told_of_issue(self, trial: Trial) -> str:
@@ -191,8 +191,8 @@ class Cure:
         return f" It treats the symptom, not the cause: {name} is still there."
 
     @property
-    def faster(self) -> Trial | None:
-        """Where no cure is claimed: the treatment that lowered the loss most. It is a remark, not a cure."""
+    def remark(self) -> Trial | None:
+        """Where no cure is claimed: the treatment that lowered the loss most, such as a higher rate."""
         if self.best is not None:
             return None
         return next((trial for trial in self.trials if trial.outcome == BETTER), None)
@@ -215,7 +215,8 @@ class Cure:
     def _rows(self) -> list[tuple[str, ...]]:
         """A head, and a row for each trial: losses are compared after the same number of steps."""
         head = ("outcome", "treatment", "loss", "untreated", "after", "issue")
-        return [head, *((t.outcome, t.name, _loss(t), _band(t.untreated), _after(t), _gone(t)) for t in self.trials)]
+        rows = [(t.outcome, t.name, _loss(t), _band(t.untreated), _after(t), _gone(t)) for t in self.trials]
+        return [row if any(row[-1] for row in rows) else row[:-1] for row in (head, *rows)]
 
     def __repr__(self) -> str:
         best = None if self.best is None else self.best.name
