@@ -146,7 +146,7 @@ def test_two_runs_lie_over_each_other(browser, served):
     assert browser.all("img") == []
     assert browser.accessibility_findings() == []
     browser.js("GF.el('compare-series').value = 'l1'; GF.el('compare-series').dispatchEvent(new Event('change'))")
-    assert len(overlaid(browser)["l1"]) == 2
+    assert len(overlaid(browser)["L1 norm"]) == 2
     layer = browser.js("return GF.el('compare-layers').options[0].value")
     browser.js(
         "const box = GF.el('compare-layer'); box.value = arguments[0]; box.dispatchEvent(new Event('change'))", layer

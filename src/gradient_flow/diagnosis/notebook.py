@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gradient_flow.diagnosis.titles import title_of
 from gradient_flow.record.notebook import COLOURS, badge, box, prose
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ _OPEN: Final = 1
 def issue_html(issue: Issue, *, unfolded: bool = True) -> str:
     """What, where, since when; the likely cause and ranked advice."""
     since = "" if issue.step is None else f' <span style="opacity:.75">since step {issue.step:,}</span>'
-    title = f"{badge(str(issue.severity))} {prose(_title(issue))}{since}"
+    title = f"{badge(str(issue.severity))} {prose(title_of(issue))}{since}"
     cause = f"<p style='margin:4px 0'>Likely cause: {prose(issue.cause)}</p>" if issue.cause else ""
     advice = "".join(f"<li>{prose(text)}</li>" for text in issue.advice)
     advice = f"<ol style='margin:4px 0'>{advice}</ol>" if advice else ""
-    followers = "; ".join(_title(each) for each in issue.consequences[:3])
+    followers = "; ".join(title_of(each) for each in issue.consequences[:3])
     more = f" and {len(issue.consequences) - 3} more" if len(issue.consequences) > 3 else ""
     follows = f"<p style='margin:4px 0'>Follows from it: {prose(followers)}{more}.</p>" if followers else ""
     opened = " open" if unfolded else ""
@@ -38,8 +39,3 @@ def diagnosis_html(found: Diagnosis) -> str:
     sentence = found.with_ending(f"{word}: {many} in {found.rests_on}.") if found else found.message
     issues = "".join(issue_html(issue, unfolded=at < _OPEN) for at, issue in enumerate(found))
     return box(prose(sentence), issues, colour=colour)
-
-
-def _title(issue: Issue) -> str:
-    what = issue.issue_type.value
-    return f"{what[:1].upper()}{what[1:]} in `{issue.layer}`"

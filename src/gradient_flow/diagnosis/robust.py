@@ -187,7 +187,18 @@ def median_slope(points: Points) -> float:
     x, y = np.array(points, dtype=np.float64).T
     one, other = _pairs(len(points))
     # At once: one by one, the 20,000 pairs took a quarter of the time of a verdict.
-    return float(np.median((y[other] - y[one]) / (x[other] - x[one])))
+    return _middle((y[other] - y[one]) / (x[other] - x[one]))
+
+
+def _middle(values: NDArray[np.float64]) -> float:
+    """The median as NumPy has it, in half its time."""
+    if np.isnan(values).any():
+        return math.nan
+    half = len(values) // 2
+    if len(values) % 2:
+        return float(np.partition(values, half)[half])
+    below, above = np.partition(values, (half - 1, half))[half - 1 : half + 1]
+    return float((below + above) / 2)
 
 
 @lru_cache(maxsize=4)  # of long series all have the same number of points

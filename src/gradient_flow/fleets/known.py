@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +27,32 @@ def known_digests(folder: Path) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         rules = rules_in_force()
         for part in store.parts():
-            for batch in parquet.ParquetFile(store.path(part, "runs")).iter_batches(1000, columns=list(_WANTED)):
-                for row in batch.to_pylist(maps_as_pydicts="lossy"):
-                    before = found.get(row["run"])
-                    if before is None or row["digested"] >= before["digested"]:
-                        found[row["run"]] = row
+            for row in _rows(parquet.ParquetFile(store.path(part, "runs")).read(columns=list(_WANTED))):
+                before = found.get(row["run"])
+                if before is None or row["digested"] >= before["digested"]:
+                    found[row["run"]] = row
     except (MissingExtraError, OSError, ValueError):  # what cannot be read is judged anew
         return {}
     return {name: row for name, row in found.items() if row["rules"] == rules and row["digest"] == DIGEST}
+
+
+def _rows(table: Any) -> Iterator[dict[str, Any]]:
+    """Its rows as mappings, column by column: a fifth of the time of `to_pylist`, which is slow on maps."""
+    columns = {name: table.column(name).to_pylist() for name in table.column_names if name != "settings"}
+    for settings, *values in zip(_settings(table.column("settings")), *columns.values(), strict=True):
+        yield {**dict(zip(columns, values, strict=True)), "settings": settings}
+
+
+def _settings(column: Any) -> Iterator[dict[str, str]]:
+    for chunk in column.chunks:
+        ends = chunk.offsets.to_pylist()
+        # Names and most values come again and again: one text each.
+        names, values = _texts(chunk.keys), _texts(chunk.items)
+        for low, high in pairwise(ends):
+            yield dict(zip(names[low:high], values[low:high], strict=True))
+
+
+def _texts(values: Any) -> list[Any]:
+    encoded = values.dictionary_encode()
+    words = [*encoded.dictionary.to_pylist(), None]
+    return [words[-1 if at is None else at] for at in encoded.indices.to_pylist()]

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from gradient_flow.errors import InputError, MissingExtraError, RunFileError
 from gradient_flow.fleets.digest import Digest, digest, unreadable
-from gradient_flow.record.run_folder import ITSELF, run_files
+from gradient_flow.record.run_folder import ITSELF, RunFile, run_files
 from gradient_flow.record.run_lines import FILE_NAME, part_path
 
 _REMOTE: Final = "://"
@@ -46,9 +46,9 @@ def find_runs(folder: str | Path) -> Iterator[Found]:
     if not root.is_dir():
         what = "is not a folder" if root.exists() else "does not exist"
         raise RunFileError(f"`folder` must be a folder of runs, or an address such as s3://…; {str(folder)!r} {what}.")
-    for name, file in run_files(root):
-        size, changed = _state(file)
-        yield Found(_text(root.resolve().name if name == ITSELF else name), str(file), size, changed)
+    for run in run_files(root):
+        size, changed = _state(run)
+        yield Found(_text(root.resolve().name if run.name == ITSELF else run.name), run.path, size, changed)
 
 
 def digest_of(file: str) -> Digest:
@@ -91,12 +91,12 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _state(first: Path) -> tuple[int, int]:
-    """Bytes and time of the last change, over all files of a run; zeros once it is gone."""
-    size = changed = part = 0
+def _state(run: RunFile) -> tuple[int, int]:
+    """Bytes and time of the last change, over all files of a run."""
+    size, changed, part = run.about.st_size, run.about.st_mtime_ns, 1
     while True:
         try:
-            about = os.stat(part_path(first, part))
+            about = os.stat(_part(run.path, part))
         except OSError:
             return size, changed
         size, changed, part = size + about.st_size, max(changed, about.st_mtime_ns), part + 1

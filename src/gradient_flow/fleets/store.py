@@ -134,6 +134,7 @@ class Store:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self._whole: set[str] = set()
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
@@ -150,9 +151,10 @@ class Store:
             if not (part and dot and rest == "runs.parquet"):
                 continue
             with suppress(OSError, ValueError, arrow().ArrowException):
-                for table in TABLES:
+                for table in () if part in self._whole else TABLES:  # never changed once written: looked at once
                     parquet.read_metadata(self.path(part, table))
                 found.append(part)
+        self._whole = set(found)
         return found
 
     def path(self, part: str, table: str) -> Path:

@@ -57,6 +57,8 @@ class Series:
 
     def finite(self) -> tuple[list[int], list[float]]:
         """The steps whose norm is finite, and those norms."""
+        if all(map(math.isfinite, self.norms)):  # as nearly always
+            return list(self.steps), list(self.norms)
         kept = [(step, norm) for step, norm in zip(self.steps, self.norms, strict=True) if math.isfinite(norm)]
         return [step for step, _ in kept], [norm for _, norm in kept]
 

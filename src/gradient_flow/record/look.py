@@ -115,9 +115,10 @@ class ReadTable:
         rows = self.rows = np.zeros((count, len(COLUMNS)))
         rows[:, _FLOATS] = floats = _floats(line, count).T
         rows[:, _SQUARES] = np.square(floats[:, 0])
-        for name, null in _NULL.items():
-            values = rows[:, INDEX[name]]
-            values[np.isnan(values)] = null
+        if np.isnan(floats).any():
+            for name, null in _NULL.items():
+                values = rows[:, INDEX[name]]
+                values[np.isnan(values)] = null
         for name in COUNT_COLUMNS:
             if not _is_zero(line.get(name)):
                 rows[:, INDEX[name]] = _column(line, name, count)

@@ -76,9 +76,9 @@ def _text(value: float) -> str:
 def _read(kind: Any, value: Any) -> Any:
     if type(value) is kind:  # a number, a text, a truth value: as most are
         return value
-    origin = get_origin(kind)
+    origin, inner = _shape(kind)
     if origin in (Union, types.UnionType):
-        return _read_union(get_args(kind), value)
+        return _read_union(inner, value)
     if kind is Any:
         return value
     if kind is float:
@@ -94,7 +94,13 @@ def _read(kind: Any, value: Any) -> Any:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise TypeError(f"{type(value).__name__} in place of {kind.__name__}")
         return value
-    return _container(origin, get_args(kind), value)
+    return _container(origin, inner, value)
+
+
+@cache
+def _shape(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What a type is made of, looked up once: a look has thousands of values of a few types."""
+    return get_origin(kind), get_args(kind)
 
 
 def _container(origin: Any, inner: tuple[Any, ...], value: Any) -> Any:
@@ -156,11 +162,10 @@ def _float(value: Any) -> float:
 def _dataclass(kind: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise TypeError(f"{type(value).__name__} in place of a mapping")
-    hints = _hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    return kind(**{name: _read(hints[name], value[name]) for name in fields if name in value})
+    return kind(**{name: _read(hint, value[name]) for name, hint in _fields(kind) if name in value})
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _fields(kind: Any) -> list[tuple[str, Any]]:
+    hints = get_type_hints(kind)
+    return [(field.name, hints[field.name]) for field in dataclasses.fields(kind)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, overload
 
@@ -320,9 +321,8 @@ class Run:
         try:
             if any(run_lines.may_be_deep(line) for line, _ in lines):
                 raise ValueError("to be looked at one by one")
-            records = orjson.loads(b"[" + b",".join(line for line, _ in lines) + b"]")  # half the time of one by one
-            sound = (isinstance(record, dict) and run_lines.is_step(record.get("step")) for record in records)
-            if len(records) != len(lines) or not all(sound):
+            records = orjson.loads(b"[" + b",".join([line for line, _ in lines]) + b"]")  # half the time of one by one
+            if len(records) != len(lines) or not all(map(run_lines.has_step, records)):
                 raise ValueError("a step without a number")
             spans = [span for _, span in lines]
         except ValueError:
@@ -346,8 +346,7 @@ class Run:
 
     def _add_steps(self, records: Sequence[Mapping[str, Any]], spans: Sequence[Span]) -> None:
         self.columns.extend(records)
-        for span in spans:
-            self._step_spans.extend(span)
+        self._step_spans.extend(chain.from_iterable(spans))
 
     def _drop_from(self, step: int) -> None:
         """Forget what lies at a step and after it: it belongs to a branch that was abandoned."""

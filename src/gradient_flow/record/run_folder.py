@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gradient_flow.record.run_lines import FILE_NAME
 
@@ -14,18 +15,28 @@ ITSELF: Final = "."
 _DEEPEST: Final = 6
 
 
-def run_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Path below the folder, with `/`, and run file of every run, folder by folder.
+class RunFile(NamedTuple):
+    """A run file that lies below a folder."""
 
-    A run's own folders are not looked into, nor are hidden ones and links.
+    name: str
+    """Path of the run below the folder, with `/`."""
+    path: str
+    about: os.stat_result
+
+
+def run_files(root: Path) -> Iterator[RunFile]:
+    """Every run, folder by folder. A run's own folders are not looked into, nor are hidden ones and links.
+
+    Names of files are texts here: ten thousand `Path`s would take longer than the disk.
     """
-    if (root / FILE_NAME).is_file():
-        yield ITSELF, root / FILE_NAME
+    own = os.path.join(root, FILE_NAME)
+    if os.path.isfile(own):
+        yield RunFile(ITSELF, own, os.stat(own))
         return
-    yield from _below(root, "", _DEEPEST)
+    yield from _below(str(root), "", _DEEPEST)
 
 
-def _below(folder: Path, before: str, depth: int) -> Iterator[tuple[str, Path]]:
+def _below(folder: str, before: str, depth: int) -> Iterator[RunFile]:
     try:
         with os.scandir(folder) as entries:
             inner = sorted(
@@ -34,8 +45,13 @@ def _below(folder: Path, before: str, depth: int) -> Iterator[tuple[str, Path]]:
     except OSError:  # not ours to read, or gone meanwhile
         return
     for name in inner:
-        file = os.path.join(folder, name, FILE_NAME)
-        if os.path.isfile(file) and not os.path.islink(file):
-            yield f"{before}{name}", Path(file)
+        path = f"{folder}{os.sep}{name}{os.sep}{FILE_NAME}"
+        try:
+            about = os.lstat(path)
+            is_run = stat.S_ISREG(about.st_mode)
+        except OSError:
+            is_run = False
+        if is_run:
+            yield RunFile(f"{before}{name}", path, about)
         elif depth > 1:
-            yield from _below(Path(folder, name), f"{before}{name}/", depth - 1)
+            yield from _below(f"{folder}{os.sep}{name}", f"{before}{name}/", depth - 1)

@@ -177,6 +177,11 @@ def is_step(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1 << 53
 
 
+def has_step(record: Any) -> bool:
+    """Whether it is a record with the number of a step."""
+    return type(record) is dict and is_step(record.get("step"))
+
+
 def header_of(line: bytes) -> dict[str, Any] | None:
     """The header that a line is; none for any other line."""
     return whole_record(line) if line.startswith(_HEADER) else None
@@ -302,11 +307,12 @@ class FileLines:
 
     def _scan(self, file: BinaryIO, part: int) -> Iterator[tuple[bytes, Span]]:
         file.seek(self._ends[part])
+        start = self._ends[part]
         for line, length in scan_lines(file):
-            start = self._ends[part]
-            self._ends[part] += length
+            self._ends[part] = start + length
             self.size += length
             yield line, Span(part, start, length)
+            start += length
         self.torn_at_end = file.tell() - self._ends[part]
 
     def read(self, spans: Iterable[Span]) -> list[bytes]:

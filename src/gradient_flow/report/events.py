@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.diagnosis.verdict import origin_sentence
-from gradient_flow.record.event import CURE, END, FORENSICS, LOOKED, LOOKS_ENDED, RESUMED
+from gradient_flow.record.event import BATCH, CLIP_BEFORE_UNSCALE, CURE, END, FORENSICS, LOOKED, LOOKS_ENDED, RESUMED
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.run_lines import is_step
@@ -80,12 +80,24 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
             yield _event(step, "cure", f"Fixes tried. {shorten(str(event.data['cure'].get('message')), 4 * _LONGEST)}")
         elif event.kind == LOOKED:
             because = shorten(str(event.data.get("because")), _LONGEST)
-            yield _event(step, "noted", f"Looked inside the model{'' if because == 'schedule' else f': {because}'}.")
+            yield _event(step, "look", f"Looked inside the model{'' if because == 'schedule' else f': {because}'}.")
         elif event.kind == LOOKS_ENDED:
-            yield _event(step, "noted", f"No further look inside: {shorten(str(event.data.get('reason')), _LONGEST)}")
+            yield _event(step, "look", f"No further look inside: {shorten(str(event.data.get('reason')), _LONGEST)}")
+        elif event.kind == BATCH:
+            yield _event(step, "batch", _batch(event.data))
+        elif event.kind == CLIP_BEFORE_UNSCALE:
+            yield _event(step, "clip", "Gradients were clipped with the loss scale still in them.")
         elif event.kind != END:
             values = ", ".join(shorten(f"{name} {value}", _LONGEST) for name, value in list(event.data.items())[:8])
             yield _event(step, "noted", f"{shorten(event.kind, _LONGEST)}{': ' if values else ''}{values}.")
+
+
+def _batch(data: Mapping[str, Any]) -> str:
+    """The batch of a step that stands out, by its fingerprint and the samples in it where they are known."""
+    indices = data.get("indices")
+    of = f", samples {', '.join(map(str, indices[:8]))}" if isinstance(indices, list) and indices else ""
+    more = f" and {len(indices) - 8:,} more" if isinstance(indices, list) and len(indices) > 8 else ""
+    return f"The step stands out. Its batch: {shorten(str(data.get('batch')), _LONGEST)}{of}{more}."
 
 
 def _clips(steps: StepColumns) -> Iterator[dict[str, Any]]:

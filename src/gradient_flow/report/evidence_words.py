@@ -47,13 +47,62 @@ _LABELS: Final = {
     "sum_of_inverse_widths": "Sum of 1 / width",
     "share_of_inverse_widths": "Share of the sum of 1 / width",
     "detached": "Cut by",
+    "threshold": "Limit",
+    "dead_threshold": "Limit",
+    "unstable_cv_threshold": "Limit",
+    "min_std_threshold": "Limit",
+    "max_std_threshold": "Limit",
+    "min_entropy_threshold": "Limit",
+    "coefficient_of_variation": "Standard deviation / mean of the norm",
+    "cosine": "Cosine of successive directions",
+    "noise": "Noise of the norm",
+    "noise_scale": "Gradient noise scale, in samples",
+    "batch": "Batch size",
+    "batches": "Batch of each step",
+    "samples": "Samples that these batches share",
+    "looks": "Looks that show it",
+    "tables": "Records of the layer",
+    "scale": "Loss scale",
+    "stale": "Gradient / root of its second moment",
+    "eps_share": "Share of eps in the denominator",
+    "beta1": "β1",
+    "beta2": "β2",
+    "worst": "Most in",
+    "lost": "Weights that cannot move",
+    "needed": "Learning rate that would move them",
+    "decay": "Weight decay / gradient step",
+    "growth": "Change of the weights per step",
+    "age": "Steps that the state knows",
+    "own_steps": "Steps taken",
+    "clipped_share": "Steps clipped",
+    "loss_per_gradient": "Loss / gradient",
+    "zero_share": "Zero gradients",
+    "dead_share": "Dead units",
+    "dead_share_at_first": "Dead units at first",
+    "idle_units": "Units that never fire",
+    "gradient_rank": "Rank of the gradient",
+    "gradient_behind": "Gradient behind it",
+    "gradient_here": "Gradient here",
+    "output_rms": "Root mean square of the output",
+    "growth_of_values": "Growth of the values",
+    "growth_per_layer": "Growth per layer",
+    "token_spread": "Spread of tokens",
+    "token_spread_at_start": "Spread of tokens at first",
+    "token_similarity": "Similarity of tokens",
+    "reaches_loss": "Reaches the loss",
+    "in_optimizer": "In the optimizer",
+    "goes_on_at": "Goes on at",
 }
-_SHARES: Final = frozenset({"mean_slope", "collapsed_heads", "frozen_heads", "idle_units", "samples_without_gradient"})
+_SHARES: Final = frozenset(
+    {"mean_slope", "collapsed_heads", "frozen_heads", "idle_units", "samples_without_gradient", "lost"}
+)
+_OF_ONE: Final = frozenset({"entropy_by_head"})
+"""Shares whose bars end at 1, so that a small one looks small."""
 _FACTORS: Final = frozenset({"gain_per_layer"})
 
 
 def evidence_data(evidence: Mapping[str, Any]) -> tuple[list[list[str]], list[dict[str, Any]]]:
-    """Pairs of label and phrase, and charts (`title`, `labels`, `values`, `log`), of the plain values of an issue.
+    """Pairs of label and phrase, and charts (`title`, `labels`, `values`, `log`, and `most`, where bars end).
 
     >>> evidence_data({"falling": True, "collapsed_heads": 1.0, "entropy": 0.003606})[0]
     [['Entropy over the steps', 'falling'], ['Heads that look at one position', '100%'], ['Entropy', '0.00361']]
@@ -135,6 +184,7 @@ def _chart(name: str, value: Any) -> dict[str, Any] | None:
         "values": kept,
         "texts": ["not finite" if item is None else words(float(item)) for item in kept],
         "log": log,
+        "most": 1.0 if name in _OF_ONE else None,
         "left_out": len(values) - len(kept),
     }
 

@@ -5,19 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueType
+from gradient_flow.diagnosis.titles import title_of
 from gradient_flow.report.evidence_words import evidence_data
 
-_TITLES: Final = {
-    IssueType.VANISHING: "Gradients vanish",
-    IssueType.EXPLODING: "Gradients explode",
-    IssueType.DEAD: "No gradient arrives",
-    IssueType.UNSTABLE: "Gradients are unstable",
-    IssueType.NUMERICAL: "NaN or Inf",
-    IssueType.SLOW: "Weights hardly move",
-    IssueType.BOTTLENECK: "Gradients get stuck",
-    IssueType.DISCONNECTED: "Cut off from the loss",
-    IssueType.LOOP: "The loop is at fault",
-}
 _CURVES: Final = {
     IssueType.VANISHING: "depth",
     IssueType.EXPLODING: "depth",
@@ -69,12 +59,7 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     also = f" ({more} more {'issue' if more == 1 else 'issues'} below.)" if more else ""
     if diagnosis.healthy:
         return diagnosis.with_ending(f"Healthy, with a remark: {first.message}{also}")
-    return diagnosis.with_ending(f"{_title(first)}{since}: {first.message}{also}")
-
-
-def _title(issue: Issue) -> str:
-    what = _TITLES.get(issue.issue_type, issue.issue_type.value.capitalize())
-    return what if issue.layer == "model" else f"{what} in `{issue.layer}`"
+    return diagnosis.with_ending(f"{title_of(first)}{since}: {first.message}{also}")
 
 
 def _issue(place: int, issue: Issue) -> dict[str, Any]:
@@ -92,13 +77,13 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
         "layers": list(dict.fromkeys([*([] if layer is None else [layer]), *named])),
         "first_step": issue.step,
         "last_step": None,
-        "title": _title(issue),
+        "title": title_of(issue),
         "text": issue.message,
         "cause": issue.cause or None,
         "evidence": pairs,
         "charts": charts,
         "curve": _CURVES.get(issue.issue_type, "norm"),
         "advice": [{"text": text, "reason": None} for text in issue.advice],
-        "consequences": [f"{_title(each)}: {each.message}" for each in issue.consequences],
+        "consequences": [f"{title_of(each)}: {each.message}" for each in issue.consequences],
         "rule_url": None,
     }

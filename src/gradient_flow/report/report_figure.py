@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.report.data import matrix_of
+from gradient_flow.report.events import stretches
 from gradient_flow.report.figures import LINES, MARKERS, clean, log_axis, new_figure
 from gradient_flow.report.terminal import harmless
 from gradient_flow.table.text import shorten
@@ -34,44 +35,46 @@ _ABOVE: Final[dict[str, Any]] = {
     "borderaxespad": 0.1,
     "columnspacing": 1.0,
 }
-"""A legend above the panel's right half, where it covers no data."""
+"""A legend above the panel, where it covers no data."""
+_PAD: Final = 20
+"""Between panel and title: the legend stands there."""
 _STILL: Final = 1e-9  # a weight that moves less stands still
 
 
 def report_figure(data: Mapping[str, Any]) -> Figure:
     """An overview for a README or a message: panels under the verdict, a row more where looks saw something."""
     curves = data["looks"]["curves"][:_INSIDE]
-    figure = new_figure(14, 13 if curves else 9.4)
+    figure = new_figure(14, 13.5 if curves else 9.6)
     run, verdict = data["run"], data["verdict"]
     # `$` would begin a formula: names are data.
     title = "\n".join(textwrap.wrap(harmless(verdict["sentence"]).replace("`", ""), 110))
     figure.suptitle(f"{title}\n".replace("$", r"\$"), fontsize=15, fontweight="bold", x=0.02, ha="left")
-    rows: Any = figure.subfigures(2, 1, height_ratios=(9.4, 3.6)) if curves else [figure]
-    panels = rows[0].subplots(2, 2, width_ratios=(1, 1.15))
-    _curves(panels[0, 0], data["series"])
-    _map(panels[0, 1], data["layers"])
-    _profile(panels[1, 0], data["layers"])
-    _updates(panels[1, 1], data["layers"])
-    panels[0, 0].set_title(f"{harmless(run['name'])}: gradient norm and loss".replace("$", r"\$"), loc="left")
-    if curves:
-        for axes, curve in zip(np.ravel(rows[1].subplots(1, len(curves), squeeze=False)), curves, strict=True):
-            _inside(axes, curve)
+    figure.set_constrained_layout_pads(w_pad=0.12, h_pad=0.08)  # type: ignore[attr-defined]  # not in the stubs
+    # Six narrow columns: two panels of three, or three of two, and their edges meet.
+    grid = figure.add_gridspec(3 if curves else 2, 6)
+    _curves(figure.add_subplot(grid[0, :3]), data["series"], harmless(run["name"]).replace("$", r"\$"))
+    _map(figure.add_subplot(grid[0, 3:]), data["layers"])
+    _profile(figure.add_subplot(grid[1, :3]), data["layers"])
+    _updates(figure.add_subplot(grid[1, 3:]), data["layers"])
+    wide = 6 // max(2, len(curves))
+    for at, curve in enumerate(curves):
+        _inside(figure.add_subplot(grid[2, at * wide : (at + 1) * wide]), curve)
     return figure
 
 
-def _curves(axes: Axes, series: Mapping[str, Any]) -> None:
+def _curves(axes: Axes, series: Mapping[str, Any], name: str) -> None:
     steps, lines = series["step"], series["lines"]
     shown = [("norm", "norm", LINES[0], "-"), ("clipped_norm", "after clipping", LINES[2], "-")]
     shown += [("clip_threshold", "clip threshold", "#b7791f", "--")]
     drawn: list[float] = []
-    for name, label, colour, style in shown:
-        if name in lines:
-            values = _numbers(lines[name]["max"])
+    for series_name, label, colour, style in shown:
+        if series_name in lines:
+            values = _numbers(lines[series_name]["max"])
             axes.plot(steps, values, color=colour, linestyle=style, linewidth=1.5, label=label)
             drawn += values[np.isfinite(values)].tolist()
-    bad = [step for step, count in zip(steps, series["nonfinite"], strict=True) if count]
-    for step in bad:
-        axes.axvline(step, color=_BAD, alpha=0.5, linewidth=1)
+    bad = stretches(np.asarray(series["nonfinite"]) > 0)
+    for low, high in bad:  # a line around each, so that a single step can be seen
+        axes.axvspan(series["first"][low], steps[high - 1], facecolor=(_BAD, 0.25), edgecolor=(_BAD, 0.6), linewidth=1)
     _whole_decades(axes, drawn)
     clean(axes)
     axes.set_xlabel("step")
@@ -82,7 +85,7 @@ def _curves(axes: Axes, series: Mapping[str, Any]) -> None:
         other.set_ylabel("loss", color=LINES[1])
         other.spines["top"].set_visible(False)
     if bad:
-        axes.plot([], [], color=_BAD, alpha=0.7, linewidth=2, label="NaN or Inf")
+        axes.plot([], [], color=_BAD, alpha=0.5, linewidth=5, label="NaN or Inf")
     if drawn:
         # One legend for both axes, above the data, where it covers none of it.
         handles, labels = axes.get_legend_handles_labels()
@@ -90,14 +93,15 @@ def _curves(axes: Axes, series: Mapping[str, Any]) -> None:
             if twin is not axes and twin.bbox.bounds == axes.bbox.bounds:
                 more, words = twin.get_legend_handles_labels()
                 handles, labels = [*handles, *more], [*labels, *words]
-        axes.legend(handles, labels, **_ABOVE)
+        axes.legend(handles, labels, **{**_ABOVE, "ncols": len(labels)})
     else:
         _say(axes, "nothing recorded")
+    axes.set_title(f"{shorten(name, 40)}: gradient norm and loss", loc="left", pad=_PAD)
 
 
 def _map(axes: Axes, layers: Mapping[str, Any]) -> None:
     norms, bad = matrix_of(layers, "norm"), matrix_of(layers, "nonfinite")
-    axes.set_title("gradient map", loc="left")
+    axes.set_title("gradient map", loc="left", pad=_PAD)
     if not norms.size:
         return _say(axes, "no per-layer record")
     from matplotlib.colors import ListedColormap
@@ -112,9 +116,9 @@ def _map(axes: Axes, layers: Mapping[str, Any]) -> None:
     drawn = axes.pcolormesh(edges, rows, logs, cmap="viridis", vmin=low, vmax=high, rasterized=True)
     marks = np.where(bad > 0, 1.0, np.nan)
     axes.pcolormesh(edges, rows, marks, cmap=ListedColormap([_BAD]), rasterized=True)
-    # A single step of a long run is narrower than a pixel: a triangle above the map points at it.
-    for column in np.flatnonzero((bad > 0).any(axis=0))[:_MOST_MARKS]:
-        middle = (edges[column] + edges[column + 1]) / 2
+    # A single step of a long run is narrower than a pixel: a triangle above the map points at where it begins.
+    for low, high in stretches(np.any(bad > 0, axis=0))[:_MOST_MARKS]:
+        middle = (edges[low] + min(edges[low + 1], edges[high])) / 2
         axes.plot(middle, 0, marker="v", color=_BAD, markersize=7, clip_on=False, zorder=5)
     axes.invert_yaxis()
     axes.set_facecolor("#eef0f3")
@@ -134,7 +138,7 @@ def _map(axes: Axes, layers: Mapping[str, Any]) -> None:
 
 def _profile(axes: Axes, layers: Mapping[str, Any]) -> None:
     norms = matrix_of(layers, "norm")
-    axes.set_title("profile over depth", loc="left")
+    axes.set_title("profile over depth", loc="left", pad=_PAD)
     if not norms.size:
         return _say(axes, "no per-layer record")
     from matplotlib.ticker import MaxNLocator
@@ -146,7 +150,8 @@ def _profile(axes: Axes, layers: Mapping[str, Any]) -> None:
     for column, label, colour in zip(known[[0, -1]] if len(known) else (), ("first", "last"), _ENDS, strict=False):
         values = norms[places, column].astype(float)
         shown = f"{label} record, step {layers['step'][column]:,}"
-        axes.plot(depth, np.where(np.isfinite(values), values, np.nan), "o-", ms=3.5, color=colour, label=shown)
+        dots = {"marker": "o", "ms": 3.5} if len(places) <= _LABELS else {"lw": 1.0}
+        axes.plot(depth, np.where(np.isfinite(values), values, np.nan), color=colour, label=shown, **dots)
         drawn += values[np.isfinite(values)].tolist()
     _whole_decades(axes, drawn, least=3)
     clean(axes)
@@ -164,7 +169,7 @@ def _profile(axes: Axes, layers: Mapping[str, Any]) -> None:
 
 def _updates(axes: Axes, layers: Mapping[str, Any]) -> None:
     ratios = matrix_of(layers, "update_ratio")[_weights(layers)] if layers["names"] else np.empty((0, 0), np.float32)
-    axes.set_title("update-to-weight ratio", loc="left")
+    axes.set_title("update-to-weight ratio", loc="left", pad=_PAD)
     known = np.isfinite(ratios).any(axis=0) if ratios.size else np.zeros(0, dtype=bool)
     if not known.any():
         return _say(axes, "no update ratios recorded")
@@ -208,7 +213,7 @@ def _inside(axes: Axes, curve: Mapping[str, Any]) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     clean(axes)
     entries = len(axes.get_legend_handles_labels()[1])
-    pad = 8 + 12 * -(-entries // 2)  # the legend stands between title and panel
+    pad = max(_PAD, 8 + 12 * -(-entries // 2))
     axes.set_title(f"{curve['title'].lower()}, a dot per look", loc="left", pad=pad)
     axes.set_xlabel("step")
     axes.set_ylabel(curve["axis"])

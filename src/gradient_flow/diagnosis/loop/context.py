@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import Any, Final
 
@@ -40,18 +41,18 @@ class Loop:
         """The steps of the one optimizer that there is."""
         return self.run.totals[0] if len(self.run.totals) == 1 else None
 
-    @property
+    @cached_property
     def losses(self) -> list[float]:
         """Finite losses of the one optimizer."""
         return [loss for loss in self.alone.losses if math.isfinite(loss)] if self.alone is not None else []
 
-    @property
+    @cached_property
     def updates(self) -> list[float]:
         """Update ratios of the typical weight matrix, one for each table and each look inside the network."""
         tables = [layer.update_ratios for layer in self.run.layers if layer.is_weight]
         return [*_typical(tables), *self.seen_updates]
 
-    @property
+    @cached_property
     def seen_updates(self) -> list[float]:
         """The same, of looks alone, from the first on."""
         seen = [] if self.network is None else self.network.layers

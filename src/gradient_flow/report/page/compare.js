@@ -85,7 +85,7 @@
       GF.fill(
         series,
         GF.h("option", { value: "" }, "no other series"),
-        names.map(name => GF.h("option", { value: name }, name)),
+        names.map(name => GF.h("option", { value: name }, GF.seriesTitle(name))),
       );
       series.value = names.includes(before) ? before : "";
     }
@@ -105,7 +105,7 @@
     offer(runs);
     overlay("norm", "Gradient norm", lineCurves(runs, "norm"), { log: true, yLabel: "norm (L2)" });
     overlay("loss", "Loss", lineCurves(runs, "loss"), { log: false, yLabel: "loss" });
-    if (series.value) overlay("series", series.value, lineCurves(runs, series.value), { log: false, yLabel: series.value });
+    if (series.value) overlay("series", GF.seriesTitle(series.value), lineCurves(runs, series.value), { log: false, yLabel: GF.seriesTitle(series.value).toLowerCase() });
     else drop("series");
     const one = runs.flatMap(([position, data, id]) => {
       const found = layers.get(id);

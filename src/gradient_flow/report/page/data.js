@@ -111,6 +111,12 @@
     ].filter(Number.isFinite);
     return steps.length ? [Math.min(...steps), Math.max(Math.max(...ends), Math.min(...steps) + 1)] : [0, 1];
   };
+  // Curves end with the last step; the map's last column stands for as many steps as the others.
+  GF.wholeOfCurves = data => {
+    const [first, last] = GF.whole(data),
+      end = data.series.step[data.series.step.length - 1];
+    return [first, end > first ? end : last];
+  };
   GF.rowsOfIssue = issue => {
     const names = GF.state.data.layers.names;
     const places = [...(issue.layers || []), ...(issue.layer ? [issue.layer] : [])];

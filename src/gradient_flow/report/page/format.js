@@ -12,12 +12,12 @@
     if (Number.isInteger(value)) return GF.count(value);
     return String(Number(value.toPrecision(4))).replace("-", "−");
   };
-  // Thin spaces between thousands: no comma that half of the readers take for a decimal point.
+  // Commas between thousands, as in the sentences of the verdict.
   GF.count = value =>
     value === null || value === undefined
       ? "–"
       : String(value)
-          .replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009")
+          .replace(/\B(?=(\d{3})+(?!\d))/g, ",")
           .replace("-", "−");
   GF.percent = share => (Number.isFinite(share) ? `${Number((100 * share).toPrecision(3))} %` : "–");
   GF.plural = (n, one, many) => `${GF.count(n)} ${n === 1 ? one : many || one + "s"}`;

@@ -44,7 +44,7 @@
         spec.xNames ? spec.xNames.length : 0,
         spec.lines.map(line => [line.label, line.colour, line.dash, line.points, line.faint, !!line.low]),
       ]);
-      if (this.plot && shape === this.shape) {
+      if (this.plot && shape === this.shape && this.plot.height === this.height + this.room) {
         this.plot.setData(this.columns());
         this.read(null);
       } else this.build(shape);
@@ -67,10 +67,15 @@
       ];
     }
 
+    get room() {
+      // for the marks above the plot, which keeps its own height
+      return this.shared && !this.spec.ownAxis ? GF.markRoom(this.spec.markKinds) : 0;
+    }
+
     xLimits() {
       if (this.spec.xLimits) return this.spec.xLimits;
       return this.shared
-        ? (GF.state.range || GF.whole(GF.state.data)).map(GF.axis.to)
+        ? (GF.state.range || GF.wholeOfCurves(GF.state.data)).map(GF.axis.to)
         : [this.spec.x[0], this.spec.x[this.spec.x.length - 1]];
     }
 
@@ -119,9 +124,9 @@
       this.plot = new uPlot(
         {
           width,
-          height: this.height,
+          height: this.height + this.room,
           legend: { show: false },
-          padding: [8, spec.endLabels ? 118 : spec.xNames ? 90 : 16, 0, 0],
+          padding: [() => 8 + this.room, spec.endLabels ? 118 : spec.xNames ? 90 : 16, 0, 0],
           series,
           bands,
           cursor: {
@@ -340,7 +345,7 @@
       if (!this.spec) return;
       if (!this.plot) this.build(this.shape || " ");
       else if (this.holder.clientWidth && this.holder.clientWidth !== this.plot.width)
-        this.plot.setSize({ width: this.holder.clientWidth, height: this.height });
+        this.plot.setSize({ width: this.holder.clientWidth, height: this.height + this.room });
     }
     rescale() {
       if (this.plot) {

@@ -3,7 +3,8 @@
 {
   const AXIS = 26,
     LANE = 7,
-    LANE_GAP = 3;
+    LANE_GAP = 4,
+    ABOVE = 3; // above the first lane: the letters of its name are higher than it
 
   GF.lanesOf = data =>
     [
@@ -30,7 +31,7 @@
 
   GF.mapLayout = (width, view, lanes, wanted, above) => {
     const gutter = Math.round(Math.max(64, Math.min(280, Math.max(92, width * 0.28), wanted)));
-    const top = lanes.length ? lanes.length * (LANE + LANE_GAP) + 5 : 2;
+    const top = lanes.length ? ABOVE + lanes.length * (LANE + LANE_GAP) + 2 : 2;
     const rows = view.y1 - view.y0;
     // All of it on the first screen, where that has the room.
     const room = Math.max(220, Math.min(innerHeight - above - top - AXIS - 44, 560));
@@ -146,7 +147,7 @@
     context.textBaseline = "middle";
     context.textAlign = "right";
     lanes.forEach(([key, label, colour], at) => {
-      const y = at * (LANE + LANE_GAP);
+      const y = ABOVE + at * (LANE + LANE_GAP);
       context.fillStyle = GF.colour("grid");
       context.fillRect(layout.gutter, y, layout.plotWidth, LANE);
       context.fillStyle = GF.colour("soft");
@@ -167,7 +168,8 @@
     context.font = `${Math.max(SMALLEST, Math.min(LETTERS, layout.rowHeight))}px ${FONT}`;
     context.textBaseline = "middle";
     context.textAlign = "left";
-    const every = Math.max(1, Math.ceil((SMALLEST - 0.2) / layout.rowHeight));
+    const every = Math.max(1, Math.ceil((SMALLEST + 0.5) / layout.rowHeight));
+    let before = -Infinity;
     const ink = GF.colour("ink"),
       soft = GF.colour("soft");
     for (let r = Math.ceil(view.y0 / every) * every; r < view.y1; r += every) {
@@ -177,6 +179,8 @@
         layout.top + 6,
         Math.min(layout.top + layout.plotHeight - 6, layout.top + (r - view.y0 + 0.5) * layout.rowHeight),
       );
+      if (y - before < SMALLEST + 0.4) continue; // would touch the name above
+      before = y;
       const left = 12 + Math.min(4, entry.depth) * 9;
       const severity = severityOf(entry);
       if (severity) {

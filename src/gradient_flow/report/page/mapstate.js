@@ -36,6 +36,9 @@
     GF.el("map-count").textContent = map.list.length
       ? `${GF.plural(shown, "tensor")} of ${GF.count(layers.rows)} in ${GF.plural(map.list.length, "row")}, ${GF.plural(layers.columns, "column")}.`
       : "No layer has that in its name.";
+    GF.el("map-lead").textContent =
+      `A row is a ${map.list.some(entry => !entry.leaf && !entry.open) ? "module, all its tensors together, or a single tensor" : "tensor"}, ` +
+      "from input (top) to output (bottom); colour is the size of its gradient.";
     GF.drawMapLegend();
   };
 

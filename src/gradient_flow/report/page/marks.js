@@ -1,15 +1,16 @@
 // Moments that are marked on the curves, each kind with a shape of its own, a key that explains it, and a switch.
 {
   const STYLE = {
-    nonfinite: { colour: "bad", shape: "bar", lane: 0 },
-    clip: { colour: "clip", shape: "bar", lane: 1 },
-    skip: { colour: "skip", shape: "bar", lane: 2 },
-    spike: { colour: "high", shape: "triangle", lane: 3 },
-    zero: { colour: "ink", shape: "square", lane: 3 },
+    nonfinite: { colour: "bad", shape: "bar", above: true },
+    clip: { colour: "clip", shape: "bar", above: true },
+    skip: { colour: "skip", shape: "bar", above: true },
+    spike: { colour: "high", shape: "triangle", above: true },
+    zero: { colour: "ink", shape: "square", above: true },
     rate: { colour: "run4", shape: "line" },
     epoch: { colour: "soft", shape: "dashes" },
     look: { colour: "run2", shape: "dot" },
   };
+  const LANE = 8; // pixels of each kind that has a lane above the chart
   const MOST_LINES = 80; // more lines than this would hide the curve
   const off = new Set();
 
@@ -23,6 +24,13 @@
   };
   GF.marksShown = () => all().filter(mark => !off.has(mark.kind));
   GF.marksAt = (from, to) => GF.marksShown().filter(mark => mark.step <= to && mark.last >= from);
+
+  // The kinds with a lane above the chart, whether switched on or not: charts keep their size.
+  const lanesOf = only => {
+    const there = new Set((GF.state.data ? all() : []).map(mark => mark.kind));
+    return Object.keys(STYLE).filter(kind => STYLE[kind].above && there.has(kind) && (!only || only.includes(kind)));
+  };
+  GF.markRoom = only => LANE * lanesOf(only).length;
 
   const shapes = {
     bar: (context, x, to, y, unit) => context.fillRect(x - unit, y, Math.max(2 * unit, to - x), 4 * unit),
@@ -41,14 +49,15 @@
     },
   };
 
-  // On a chart: bars and symbols along the top edge, looks along the bottom one, changes as lines from top to bottom.
+  // On a chart: bars and symbols in lanes above it, where they cover no curve; looks along the bottom one, changes as lines from top to bottom.
   GF.paintMarks = (plot, only) => {
     const { left, top, width, height } = plot.bbox,
       unit = devicePixelRatio || 1,
       context = plot.ctx;
     const place = step => plot.valToPos(GF.axis.to(step), "x", true);
     const marks = GF.marksShown().filter(mark => !only || only.includes(mark.kind));
-    const counts = {};
+    const lanes = lanesOf(only),
+      counts = {};
     for (const mark of marks) counts[mark.kind] = (counts[mark.kind] || 0) + 1;
     context.save();
     for (const mark of marks) {
@@ -68,7 +77,7 @@
         context.stroke();
         context.globalAlpha = 1;
       } else {
-        const y = style.shape === "dot" ? top + height : top + 5 * unit * style.lane;
+        const y = style.shape === "dot" ? top + height : top - LANE * unit * (lanes.length - lanes.indexOf(mark.kind));
         shapes[style.shape](context, Math.max(left, x), Math.min(left + width, to), y, unit);
       }
     }

@@ -1,5 +1,6 @@
 // The model as a tree of modules, coloured by health, folded by block; a click leads to the layer.
 {
+  const MANY = 12; // children that stand in columns rather than below each other
   const WORDS = { critical: "critical", high: "high", medium: "medium", low: "remark" };
 
   const worstOf = node => {
@@ -40,7 +41,7 @@
       facts(node, worstOf(node)),
     );
   const branch = (node, open) => {
-    const list = GF.h("ul", {}),
+    const list = GF.h("ul", { class: node.children.length > MANY ? "many" : null }),
       level = worstOf(node);
     const fill = () => {
       if (!list.childNodes.length) GF.fill(list, node.children.map(child => (child.children.length ? branch(child, false) : leaf(child))));
@@ -48,7 +49,7 @@
     const details = GF.h(
       "details",
       { open },
-      GF.h("summary", {}, dot(level), GF.h("span", { class: "name" }, node.label), " ", facts(node, level)),
+      GF.h("summary", {}, dot(level), GF.h("span", { class: "name" }, GF.labelOf(node)), " ", facts(node, level)),
       list,
     );
     details.addEventListener("toggle", () => details.open && fill());

@@ -3,6 +3,26 @@
   const charts = new Map();
   const wanted = new Set();
   const USUAL = new Set(["norm", "clipped_norm", "clip_threshold", "loss"]);
+  const TITLES = {
+    norm: "Gradient norm",
+    clipped_norm: "Norm after clipping",
+    clip_threshold: "Clip threshold",
+    loss: "Loss",
+    lr: "Learning rate",
+    epoch: "Epoch",
+    l1: "L1 norm",
+    linf: "Largest magnitude",
+    mean: "Mean of the gradients",
+    variance: "Variance of the gradients",
+    min: "Smallest gradient",
+    max: "Largest gradient",
+    zero_fraction: "Share of zeros",
+    nan_count: "NaN elements",
+    inf_count: "Inf elements",
+    amp_scale: "Loss scale",
+    skipped_steps: "Skipped steps",
+  };
+  GF.seriesTitle = name => TITLES[name] || name; // what a user logged keeps its own name
   const isRate = name => name === "lr" || /^lr(\/|\d)/.test(name);
 
   const has = line => line && line.max.some(value => value !== null && Number.isFinite(value));
@@ -125,7 +145,7 @@
         ),
     );
     for (const name of Object.keys(lines))
-      if (wanted.has(name)) put(`+${name}`, name, [lineOf(lines, name, "", "ink", {})]);
+      if (wanted.has(name)) put(`+${name}`, GF.seriesTitle(name), [lineOf(lines, name, "", "ink", {})]);
     for (const [key, chart] of charts)
       if (!kept.has(key)) {
         chart.remove();
@@ -159,7 +179,7 @@
                       draw(GF.state.data);
                     },
                   },
-                  name,
+                  GF.seriesTitle(name),
                 ),
               ),
             ),
@@ -187,7 +207,7 @@
         return GF.h(
           "tr",
           {},
-          GF.h("th", { scope: "row" }, name),
+          GF.h("th", { scope: "row" }, GF.seriesTitle(name)),
           ...[
             [low[least], step[least]],
             [high[most], step[most]],

@@ -5,6 +5,13 @@
     MOST = 300; // rows that can be read at once; that tell too little; that can still be told apart
   const isBlock = node => /^\d+(\.|$)/.test(node.label); // one of many alike, in a list of modules
 
+  // One of many alike, and a tensor, are named with what they stand in: "blocks.2" and "ln.weight", where "2" and
+  // "weight" alone would say nothing.
+  GF.labelOf = node =>
+    isBlock(node) || !node.children.length
+      ? node.path.split(".").slice(-1 - node.label.split(".").length).join(".")
+      : node.label;
+
   // A tree of modules: {label, path, tensors: [row], children}. A module with a single child is drawn together with it.
   GF.treeOf = names => {
     const root = { label: "", path: "", tensors: [], children: new Map() };
@@ -56,7 +63,7 @@
     for (const node of nodes) {
       const leaf = !node.children.length;
       list.push({
-        label: node.label,
+        label: GF.labelOf(node),
         name: node.path,
         tensors: node.tensors,
         depth,

@@ -12,9 +12,12 @@
     return one === two ? 0 : one - two;
   };
 
+  const later = run => String(run.started || ""); // ISO times: their letters are in the order of time
+  const byName = new Intl.Collator(undefined, { numeric: true });
   const sorters = {
-    started: (a, b) => String(b.started || "").localeCompare(String(a.started || "")),
-    name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
+    started: (a, b) => (later(a) < later(b) ? 1 : later(a) > later(b) ? -1 : 0),
+    name: (a, b) => byName.compare(a.name, b.name),
+    cause: (a, b) => byName.compare(a.cause || "\uffff", b.cause || "\uffff"),
     level: (a, b) => ORDER.indexOf(a.level || "unknown") - ORDER.indexOf(b.level || "unknown"),
     loss: byNumber("loss", 1),
     lr: byNumber("lr", -1),
@@ -110,7 +113,69 @@
       GF.h("td", {}, GF.when(run.started)),
     );
 
+  const sort = GF.el("runs-sort");
+  const heads = [...GF.el("runs-table").tHead.querySelectorAll("th[data-sort]")];
+  for (const head of heads) {
+    const choose = () => {
+      sort.value = head.dataset.sort;
+      draw();
+    };
+    GF.fill(head, GF.h("button", { type: "button", onclick: choose }, head.textContent));
+  }
+
+  // The sick runs by what they are sick of: a click leaves those.
+  const drawCauses = () => {
+    const counts = new Map();
+    for (const run of runs) if (run.cause && run.level !== "low") counts.set(run.cause, (counts.get(run.cause) || 0) + 1);
+    const judging = runs.filter(run => !run.level).length;
+    const healthy = runs.filter(run => run.level === "healthy" || run.level === "low").length;
+    const now = GF.el("runs-filter").value.trim();
+    const causes = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 12);
+    if (!GF.changed(GF.el("runs-causes"), [causes, healthy, judging, now])) return;
+    GF.fill(
+      GF.el("runs-causes"),
+      GF.h("span", { class: "hint" }, `${GF.count(healthy)} healthy${judging ? `, ${GF.count(judging)} being judged` : ""}`),
+      ...causes.map(([cause, count]) =>
+        GF.h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(now === `cause = ${cause}`),
+            onclick: () => {
+              GF.el("runs-filter").value = now === `cause = ${cause}` ? "" : `cause = ${cause}`;
+              shown = PAGE;
+              draw();
+            },
+          },
+          `${cause.replaceAll("_", " ")} `,
+          GF.h("span", { class: "count" }, GF.count(count)),
+        ),
+      ),
+    );
+  };
+  // Which settings go with it: asked for once the list is there, and again when verdicts have come.
+  let askedFor = null;
+  const drawSettings = async () => {
+    const state = JSON.stringify(runs.map(run => run.level));
+    if (askedFor === state || !runs.some(run => run.cause)) return;
+    askedFor = state;
+    const { settings: found } = await GF.ask("api/settings");
+    GF.fill(
+      GF.el("runs-settings"),
+      found.length ? GF.h("p", {}, "Settings that go with it, beyond chance:") : null,
+      found.length
+        ? GF.h(
+            "ul",
+            { class: "notes" },
+            found.map(one => GF.h("li", {}, `${one.cause.replaceAll("_", " ")}: ${one.sentence}`)),
+          )
+        : null,
+    );
+  };
+
   const draw = () => {
+    drawCauses();
+    for (const head of heads) head.setAttribute("aria-sort", head.dataset.sort === sort.value ? "other" : "none");
     const found = runs.filter(matcher(GF.el("runs-filter").value)).sort(sorters[GF.el("runs-sort").value]);
     GF.el("runs-count").textContent =
       found.length === runs.length ? GF.count(runs.length) : `${GF.count(found.length)} of ${GF.count(runs.length)}`;
@@ -172,6 +237,7 @@
     GF.el("runs").hidden = runs.length === 1; // a single run needs no list
     GF.el("nav-runs").hidden = runs.length === 1;
     draw();
+    drawSettings().catch(() => {}); // the list is there without it
     return runs;
   };
 }

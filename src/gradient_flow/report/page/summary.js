@@ -42,7 +42,7 @@
     const known = chart.values.map(value => (value === null ? NaN : chart.log ? Math.log10(value) : value)),
       finite = known.filter(Number.isFinite);
     const low = chart.log ? Math.min(...finite) - 0.3 : Math.min(0, ...finite),
-      high = Math.max(chart.log ? -Infinity : 0, ...finite),
+      high = Math.max(chart.log ? -Infinity : chart.most || 0, ...finite),
       unit = 100 / (high - low || 1);
     const zero = chart.log ? 0 : -low * unit;
     return GF.h(
@@ -155,6 +155,40 @@
     return "No problems found by the rules that this recording supports.";
   };
 
+  // The numbers that somebody asks for first, of a run with nothing to explain.
+  const atAGlance = data => {
+    const { lines, clipped = [], nonfinite = [] } = data.series,
+      known = name => ((lines[name] || {}).max || []).filter(value => value !== null && Number.isFinite(value)),
+      middle = values => values.slice().sort((a, b) => a - b)[values.length >> 1];
+    const total = counts => counts.reduce((sum, count) => sum + count, 0);
+    const loss = known("loss"),
+      norm = known("norm"),
+      rate = known("lr");
+    const { layers } = data,
+      ratios = layers.columns
+        ? layers.names.flatMap((_, row) => {
+            const value = layers.values.update_ratio[row * layers.columns + layers.columns - 1];
+            return layers.isWeight[row] && Number.isFinite(value) ? [value] : [];
+          })
+        : [];
+    const of = data.run.recorded_steps;
+    const facts = [
+      loss.length ? ["Loss", loss.length > 1 ? `${GF.number(loss[0])} → ${GF.number(loss[loss.length - 1])}` : GF.number(loss[0])] : null,
+      norm.length ? ["Gradient norm", `median ${GF.number(middle(norm))}, largest ${GF.number(norm.reduce((a, b) => Math.max(a, b)))}`] : null,
+      rate.length ? ["Learning rate", rate[0] === rate[rate.length - 1] ? GF.number(rate[0]) : `${GF.number(rate[0])} → ${GF.number(rate[rate.length - 1])}`] : null,
+      ratios.length ? ["Update / weight", `${GF.number(middle(ratios))} in the median (about 0.001 is usual)`] : null,
+      total(clipped) ? ["Clipped", `${GF.plural(total(clipped), "step")} of ${GF.count(of)}`] : null,
+      of ? ["NaN or Inf", total(nonfinite) ? GF.plural(total(nonfinite), "step") : "none"] : null,
+    ].filter(Boolean);
+    return facts.length
+      ? GF.h(
+          "dl",
+          { class: "glance", "aria-label": "At a glance" },
+          facts.flatMap(([name, text]) => [GF.h("dt", {}, name), GF.h("dd", {}, text)]),
+        )
+      : null;
+  };
+
   GF.showSummary = data => {
     document.title = `${data.run.name} – gradient flow`;
     GF.el("run-name").textContent = data.run.name;
@@ -180,7 +214,7 @@
     GF.fill(GF.el("then"), then ? GF.prose(then) : []);
     const issues = data.verdict.issues,
       list = GF.el("issues");
-    if (GF.changed(list, [issues, data.run.recorded_steps === 0])) {
+    if (GF.changed(list, issues.length ? issues : [data.verdict.level, data.run.recorded_steps])) {
       const opened = new Map(
         [...list.querySelectorAll(".issue")].map(card => [
           card.getAttribute("aria-label"),
@@ -192,8 +226,10 @@
         list,
         issues.length
           ? issues.map((issue, position) => issueCard(issue, position, { headline }))
-          : [GF.h("p", { class: "empty" }, nothingWrong(data))],
+          : [GF.h("p", { class: "empty" }, nothingWrong(data)), atAGlance(data)],
       );
+      // Beside the map stand the issues; without one, the model.
+      (issues.length ? GF.el("map") : list).after(GF.el("model"));
       list.querySelectorAll(".issue").forEach(card => {
         const name = card.getAttribute("aria-label");
         if (opened.has(name)) card.querySelector("details").open = opened.get(name);

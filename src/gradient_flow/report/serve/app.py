@@ -40,6 +40,9 @@ def application(live: LiveRuns) -> Starlette:
         entries, settings = await run_in_threadpool(live.facts)
         return _json({"runs": entries, "settings": settings}, BackgroundTask(live.judge_listed))
 
+    async def settings(_request: Request) -> Response:
+        return _json({"settings": await run_in_threadpool(live.settings)})
+
     async def run(request: Request) -> Response:
         run_id = _run_id(request)
         limits = {name: _limit(request, name, most) for name, most in _MOST.items()}
@@ -69,6 +72,7 @@ def application(live: LiveRuns) -> Starlette:
     paths: list[tuple[str, Callable[[Request], Any]]] = [
         ("/", page),
         ("/api/runs", runs),
+        ("/api/settings", settings),
         ("/api/run/{id}/events", events),
         ("/api/run/{id}/layer", layer),
         ("/api/run/{id}", run),

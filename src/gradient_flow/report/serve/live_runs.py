@@ -12,6 +12,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from gradient_flow.errors import GradientFlowError
+from gradient_flow.fleets.association import SICK, associations
 from gradient_flow.fleets.digest import settings_of, verdict_row
 from gradient_flow.fleets.work import FEW, make_digests
 from gradient_flow.record.ending import STILL_RUNNING
@@ -23,6 +24,8 @@ from gradient_flow.report.serve.run_list import Judged, RunList, varying_setting
 
 MOST_OPEN: Final = 6
 """Runs kept ready at once; one takes up to 60 MB and what its steps need."""
+_MOST_SETTINGS: Final = 5
+"""Settings that the list names."""
 
 
 class LiveRuns:
@@ -60,6 +63,17 @@ class LiveRuns:
                 entry["recorded_steps"] = len(digest.run) or None
         return entries, names
 
+    def settings(self) -> list[dict[str, str]]:
+        """Settings that go with sickness beyond chance, of the runs that are judged."""
+        rows = [row for _, row in list(self._judged.values()) if row.get("healthy") is not None]
+        causes = [None if row["healthy"] else str(row.get("cause")) for row in rows]
+        found = associations([row.get("settings") or {} for row in rows], causes, [row.get("layer") for row in rows])
+        return [
+            {"cause": "sick" if each.cause == SICK else each.cause, "sentence": each.sentence}
+            for each in found
+            if each.significant
+        ][:_MOST_SETTINGS]
+
     def digest(self, run_id: str) -> LiveRun:
         """The run of an id, kept ready; `KeyError` if there is none."""
         file = self.folder.file(run_id)
@@ -83,9 +97,8 @@ class LiveRuns:
         self._start(lambda: self._refine(run_id, digest))
 
     def prepare(self) -> None:
-        """Start to read the run, where a single one is served: it is there when the browser asks."""
-        if (self.folder.root / FILE_NAME).is_file():
-            self._start(self._prepare)
+        """Start to read the run, or to list the runs: they are there when the browser asks."""
+        self._start(self._prepare if (self.folder.root / FILE_NAME).is_file() else self._prepare_list)
 
     def judge_listed(self) -> None:
         """Start to take the verdicts of the listed runs, unless that is under way."""
@@ -97,6 +110,10 @@ class LiveRuns:
 
     def _start(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, daemon=True).start()
+
+    def _prepare_list(self) -> None:
+        with suppress(GradientFlowError, OSError):  # the page says what is wrong
+            self.facts()
 
     def _prepare(self) -> None:
         with suppress(GradientFlowError, KeyError):  # the page says what is wrong with the file

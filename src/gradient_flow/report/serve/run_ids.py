@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from gradient_flow.errors import RunFileError
-from gradient_flow.record.run_folder import ITSELF, run_files
+from gradient_flow.record.run_folder import ITSELF, RunFile, run_files
 from gradient_flow.record.run_lines import FILE_NAME
 
 ALSO_ITSELF: Final = ("", "-")
 """What a page asks for when it means the folder itself: a browser takes `.` out of an address."""
-_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+_TO_ESCAPE: Final = re.compile(rb"^[.-]|[^a-zA-Z0-9_.-]")
+"""What is not plain; and a dot or dash in front, which would be one of the names of the folder itself."""
 _ESCAPED: Final = re.compile(r"~([0-9A-F]{2})")
 
 
@@ -26,11 +27,7 @@ def id_of(relative: str) -> str:
     """
     if relative == ITSELF:
         return ITSELF
-    # A dot or dash in front would be one of the names of the folder itself.
-    return "".join(
-        chr(byte) if byte in _PLAIN and (at or byte not in b".-") else f"~{byte:02X}"
-        for at, byte in enumerate(os.fsencode(relative))
-    )
+    return _TO_ESCAPE.sub(lambda found: b"~%02X" % found[0][0], os.fsencode(relative)).decode("ascii")
 
 
 def path_of(run_id: str) -> str:
@@ -50,10 +47,10 @@ class RunFolder:
             raise RunFileError(f"`path` must be a run folder or a folder of runs; {str(root)!r} {what}.")
         self.root = given.resolve()
 
-    def runs(self) -> Iterator[tuple[str, Path]]:
+    def runs(self) -> Iterator[tuple[str, RunFile]]:
         """Id and run file of every run, folder by folder. A run's own folders are not looked into."""
-        for relative, file in run_files(self.root):
-            yield id_of(relative), file
+        for run in run_files(self.root):
+            yield id_of(run.name), run
 
     def file(self, run_id: str) -> Path:
         """The run file of an id; `KeyError` if there is none, or if it lies outside the folder."""

@@ -14,7 +14,7 @@ from gradient_flow.fleets.known import known_digests
 from gradient_flow.record import run_lines
 from gradient_flow.record.ending import FAILED, ending
 from gradient_flow.record.event import Event
-from gradient_flow.record.run_folder import ITSELF
+from gradient_flow.record.run_folder import ITSELF, RunFile
 from gradient_flow.record.run_lines import newest_part
 from gradient_flow.record.step import flat_numbers
 from gradient_flow.report.data import readable
@@ -46,15 +46,11 @@ class RunList:
         if self._digested is None:
             self._digested = known_digests(self._folder.root)
         found = {}
-        for run_id, file in self._folder.runs():
-            try:
-                about = file.stat()
-            except OSError:
-                continue
-            state = about.st_size, about.st_mtime_ns
+        for run_id, run in self._folder.runs():
+            state = run.about.st_size, run.about.st_mtime_ns
             known = self._known.get(run_id)
             if known is None or known[0] != state:
-                known = state, self._digest_on_file(run_id, file, state, judged) or _facts(file)
+                known = state, self._digest_on_file(run_id, run, state, judged) or _facts(Path(run.path))
             found[run_id] = known
         self._known = found
         entries = [
@@ -64,15 +60,15 @@ class RunList:
         return sorted(entries, key=lambda entry: str(entry["started"] or ""), reverse=True)
 
     def _digest_on_file(
-        self, run_id: str, file: Path, state: tuple[int, int], judged: dict[str, Judged]
+        self, run_id: str, run: RunFile, state: tuple[int, int], judged: dict[str, Judged]
     ) -> dict[str, Any] | None:
         """Facts from a digest of this very file, which then need not be opened."""
-        row = (self._digested or {}).get(self._folder.root.name if run_id == ITSELF else path_of(run_id))
+        row = (self._digested or {}).get(self._folder.root.name if run_id == ITSELF else run.name)
         if row is None or (row["size"], row["changed"]) != state:
             return None
         judged.setdefault(run_id, (state[0], row))
         names = ("last_step", "started", "seconds", "loss", "lr", "problem", "state", "message")
-        return {**{name: row[name] for name in names}, "end": None, "file": file}
+        return {**{name: row[name] for name in names}, "end": None, "file": run.path}
 
     def changes(self) -> list[tuple[str, int, float]]:
         """Id, size and time of the last change of the runs that were listed, the last changed first."""
@@ -116,7 +112,7 @@ def _public(facts: Mapping[str, Any]) -> dict[str, Any]:
     if facts["problem"]:
         status, message = "unknown", facts["problem"]
     elif facts.get("state") in (None, OPEN):
-        found = ending(end, facts["file"], facts["last_step"])
+        found = ending(end, Path(facts["file"]), facts["last_step"])
         status, message = found.state, found.sentence or None
     else:
         status, message = facts["state"], facts["message"] if facts["state"] == FAILED else None
@@ -126,7 +122,7 @@ def _public(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _facts(file: Path) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(("last_step", "started", "seconds", "loss", "lr", "end", "problem"))
-    facts["file"] = file
+    facts["file"] = str(file)
     try:
         with file.open("rb", buffering=0) as opened:
             run_lines.check_beginning(file, opened)

@@ -1,0 +1,78 @@
+"""The heading of an issue: what is wrong in a few words, and where."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueType
+
+_BY_TYPE: Final = {
+    IssueType.VANISHING: "Gradients vanish",
+    IssueType.EXPLODING: "Gradients explode",
+    IssueType.DEAD: "No gradient arrives",
+    IssueType.UNSTABLE: "Gradients are unstable",
+    IssueType.NUMERICAL: "NaN or Inf",
+    IssueType.SATURATION: "Activations are saturated",
+    IssueType.SLOW: "Weights hardly move",
+    IssueType.BOTTLENECK: "Gradients get stuck",
+    IssueType.DISCONNECTED: "Cut off from the loss",
+    IssueType.SYMMETRY: "Units stay alike",
+    IssueType.LOOP: "The training loop is at fault",
+    IssueType.OPTIMIZER: "The optimizer is at fault",
+}
+"""A type that is not here is named by its own word."""
+_BY_CODE: Final = {
+    "not_in_optimizer": "Not in the optimizer",
+    "foreign_optimizer": "The optimizer trains another model",
+    "replaced_parameters": "The optimizer holds replaced parameters",
+    "hidden_layers": "Layers hidden in a Python container",
+    "frozen": "Frozen by mistake",
+    "lora_frozen": "A LoRA factor stays zero",
+    "only_decay": "Only weight decay moves it",
+    "never_moves": "Weights never move",
+    "missing_zero_grad": "Gradients are never cleared",
+    "partial_zero_grad": "Some gradients are never cleared",
+    "zero_grad_before_step": "Gradients are cleared before the step",
+    "step_before_backward": "The step comes before the backward pass",
+    "detached_loss": "The loss is cut off from the model",
+    "zero_rate": "The learning rate is zero",
+    "schedule_ended": "The schedule has ended too early",
+    "evaluation_mode": "The model trains in evaluation mode",
+    "weights_overwritten": "Steps are taken back",
+    "same_batch": "Every batch is the same",
+    "ranks_differ": "Ranks train different models",
+    "all_masked": "Every label of a batch is masked",
+    "loss_stuck": "The loss does not fall",
+    "first_loss_high": "The first loss is too high",
+    "double_softmax": "Softmax is applied twice",
+    "broadcast": "Loss shapes are broadcast",
+    "input_scales": "Inputs differ in scale",
+    "constant_targets": "Targets are constant",
+    "padding_labels": "Padding is trained as a label",
+    "no_reward_variance": "Rewards do not differ",
+    "policy_entropy_collapse": "The policy's entropy has collapsed",
+    "kl_runaway": "The policy runs away from its reference",
+    "clip_fraction_high": "Most policy ratios are clipped",
+    "eps_rules": "Adam's eps sets the step size",
+    "stale_second_moment": "Steps are too large",
+    "second_moment_underflow": "Second moments underflow",
+    "lost_updates": "Updates are lost to rounding",
+    "decay_dominates": "Weight decay outweighs the gradients",
+    "betas_swapped": "Adam's betas are swapped",
+    "momentum_too_long": "The momentum is too long",
+    "state_reset": "The optimizer's state starts over",
+    "batch_size": "The batch size does not fit",
+}
+"""Causes of types whose word alone says too little."""
+
+
+def title_of(issue: Issue) -> str:
+    """What is wrong, and where unless it is the whole model.
+
+    >>> from gradient_flow.diagnosis.issue import IssueSeverity
+    >>> title_of(Issue(issue_type=IssueType.DEAD, severity=IssueSeverity.HIGH, layer="fc1", message=""))
+    'No gradient arrives in `fc1`'
+    """
+    named = _BY_CODE.get(issue.code) if issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) else None
+    what = named or _BY_TYPE.get(issue.issue_type) or issue.issue_type.value.capitalize()
+    return what if issue.layer == "model" else f"{what} in `{issue.layer}`"
