@@ -36,7 +36,7 @@ def train(*, order, fused=False, passed=True, limit=1e-2, scaled=True, run=None)
     return flow, true
 
 
-@pytest.mark.parametrize(("fused", "passed"), [(False, True), (True, True), (True, False)])
+@pytest.mark.parametrize(("fused", "passed"), [(False, True), (True, True), (True, False), (False, False)])
 def test_a_clip_before_unscale_is_recorded_unscaled_and_told_once(fused, passed, tmp_path):
     with pytest.warns(gf.GradientFlowWarning, match=r"unscale_\(optimizer\) before clip_grad_norm_") as warned:
         flow, true = train(order="wrong", fused=fused, passed=passed, run=tmp_path)
@@ -78,3 +78,25 @@ def test_an_infinite_limit_is_no_mistake():
     flow, true = train(order="wrong", limit=float("inf"))
     assert flow.history["norm"].tolist() == pytest.approx(true, rel=1e-5)
     assert not [event for event in flow.run.events if event.kind == "clip_before_unscale"]
+
+
+def test_steps_that_are_too_small_for_it_are_put_down_to_it(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # other than Adam it does not make up for the scale
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+
+    def loop():
+        with gf.watch(model, optimizer, run=tmp_path, looks=[3, 6], budget=1) as flow:
+            for _ in range(12):
+                optimizer.zero_grad()
+                scaler.scale(model(torch.randn(8, 4)).square().mean()).backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+        return flow
+
+    with pytest.warns(gf.GradientFlowWarning):
+        (issue,) = loop().diagnose()
+    assert issue.issue_type is gf.IssueType.SLOW
+    assert issue.advice == ["Call scaler.unscale_(optimizer) before clip_grad_norm_."]

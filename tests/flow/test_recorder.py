@@ -265,3 +265,50 @@ def test_what_a_managers_replay_found_is_in_the_run(tmp_path):
     assert (issue.issue_type, issue.severity, issue.step) == (gf.IssueType.NUMERICAL, gf.IssueSeverity.HIGH, event.step)
     assert issue.evidence["code"].startswith("return (model(torch.ones(4, 2)).square() * factor).sum().log()")
     assert flow.diagnose()[0].message == issue.message
+
+
+class Wordless:
+    """Fails at its own text."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+def endless():
+    ring = []
+    ring.append(ring)
+    return ring
+
+
+@pytest.mark.parametrize(
+    "value", [Wordless(), {Wordless(): 1}, endless(), {1, "a"}, torch.empty(2, device="meta"), "\ud800"]
+)
+def test_a_value_that_cannot_be_recorded_costs_that_value(value, tmp_path):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gf.watch(model, optimizer, run=tmp_path, looks=False) as flow:
+        flow.log(mine=value)
+        flow.add_event("mine", value=value, other=1)
+        flow.add_look({"mine": {"value": value, "other": 1}})
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    run = gf.load_run(tmp_path)
+    assert len(run) == 1
+    assert [event.data["other"] for event in run.events if event.kind == "mine"] == [1]
+    assert run.newest("mine")[1]["other"] == 1
+
+
+def test_a_watch_that_is_dropped_leaves_no_hook_and_says_that_it_saw_nothing():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def drop():
+        gf.watch(model, optimizer, manager=gf.create_gradient_manager())
+        gc.collect()
+
+    with pytest.warns(gf.GradientFlowWarning, match="Keep what gf.watch returns"):
+        drop()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks

@@ -325,6 +325,20 @@ def test_a_resumed_run_goes_on_in_the_same_file(tmp_path):
     assert run.headers == 2
 
 
+def test_an_event_of_a_repeated_step_that_stands_before_it_is_kept(tmp_path):
+    writer = write_steps(tmp_path, 3)
+    writer.write({"kind": "spiked", "step": 2, "of": "the first branch"})
+    writer.close()
+    header = {"version": "0", "parameters": [], "groups": {}}
+    writer = RunWriter(tmp_path, header)
+    writer.write({"kind": "spiked", "step": 2, "of": "the second"})
+    writer.write({"kind": "step", "step": 2, "norm": 1.0})
+    writer.close()
+    run = gf.load_run(tmp_path)
+    assert run.series("step").tolist() == [1, 2]
+    assert [event.data["of"] for event in run.events if event.kind == "spiked"] == ["the second"]
+
+
 def test_a_run_can_be_read_while_it_is_written(tmp_path):
     writer = write_steps(tmp_path, 3)
     first = gf.load_run(tmp_path)

@@ -6,7 +6,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -23,6 +23,9 @@ from gradient_flow.errors import warn
 from gradient_flow.table import GradientTable
 from gradient_flow.table.row_parameters import Parameters, rows_now
 
+_TOGETHER: Final = 100
+"""Steps after which a model counts no longer as one that is trained together with another."""
+
 
 class Actor:
     """Guard, replacement, rollback and clipping of one run, with all their state."""
@@ -38,13 +41,15 @@ class Actor:
     def _forget_state_of_models(self) -> None:
         self._snapshots: weakref.WeakKeyDictionary[torch.optim.Optimizer, Snapshot] = weakref.WeakKeyDictionary()
         self._buffers: weakref.WeakKeyDictionary[torch.nn.Module, BufferKeeper] = weakref.WeakKeyDictionary()
+        self._minded: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        self._minded_steps = 0
 
     def forget_snapshots(self) -> None:
         """Nothing to go back to any more: another run begins."""
         self._forget_state_of_models()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process = ("_snapshots", "_buffers")
+        of_this_process = ("_snapshots", "_buffers", "_minded", "_minded_steps")
         return {name: value for name, value in vars(self).items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -79,13 +84,26 @@ class Actor:
         return not bad_buffers(model, meant=() if keeper is None else keeper.meant_infinite)
 
     def mind_buffers(self, model: torch.nn.Module, event: GuardEvent | None, *, closely: bool) -> BufferReport:
-        """Keep the buffers of a good step, put back those of a bad one, and tell which are not finite."""
+        """Keep the buffers of a good step, put back those of a bad one, and tell which are not finite.
+
+        Those of models that are trained together with it too: a generator's step runs the discriminator as well.
+        """
+        if event is None and not self.config.enable_nan_inf_check:
+            return BufferReport()
+        self._minded_steps += 1
         reports: list[BufferReport] = []
-        if event is not None:
-            self._without_harm(lambda: reports.append(self._after_bad_step(model, event)))
-        elif self.config.enable_nan_inf_check:
-            self._without_harm(lambda: reports.append(self._after_good_step(model, closely)))
-        return reports[0] if reports else BufferReport()
+
+        def mind_all() -> None:
+            for each in (model, *self._trained_with(model)):
+                reports.append(self._after_good_step(each, closely) if event is None else self._after_bad_step(each))
+
+        self._without_harm(mind_all)
+        self._minded[model] = self._minded_steps
+        return _merged(reports)
+
+    def _trained_with(self, model: torch.nn.Module) -> list[torch.nn.Module]:
+        recent = self._minded_steps - _TOGETHER
+        return [other for other, step in self._minded.items() if other is not model and step > recent]
 
     def _after_good_step(self, model: torch.nn.Module, closely: bool) -> BufferReport:
         if model not in self._buffers:
@@ -100,7 +118,7 @@ class Actor:
             keeper.put_back(only=bad)
         return self._what_is_left(model, keeper, bad, "they were never seen finite")
 
-    def _after_bad_step(self, model: torch.nn.Module, event: GuardEvent) -> BufferReport:
+    def _after_bad_step(self, model: torch.nn.Module) -> BufferReport:
         keeper = self._buffers.get(model)
         if keeper is None:
             keeper = self._buffers[model] = BufferKeeper(model, self.config.buffer_limit_mib, trusted=False)
@@ -227,3 +245,10 @@ class Actor:
         snapshot.restore(optimizer)
         self.see_buffers(model)  # those of the snapshot are the good ones now
         return replace(event, restored_step=snapshot.step)
+
+
+def _merged(reports: list[BufferReport]) -> BufferReport:
+    """One report of several models; what was left, in any of them, is what is said."""
+    bad = {name: count for report in reversed(reports) for name, count in report.bad.items()}
+    left = [report.done for report in reports if report.done and not report.put_back]
+    return BufferReport(bad, left[0] if left else "put back" if bad else "")

@@ -65,14 +65,19 @@ class BufferKeeper:
         return self._infinite
 
     def look(self, *, closely: bool = False) -> dict[str, int]:
-        """The buffers that are not finite: among all if `closely` and once in a while, else among those known to be."""
+        """The buffers that are not finite: among all if `closely` and once in a while, else in modules that changed."""
         model = self._model()
         closely = closely or self._looks % LOOK_EVERY == 0
         self._looks += 1
-        if model is None or not (closely or self._suspects):
+        if model is None:
             return {}
-        bad = bad_buffers(model, meant=self._infinite, among=None if closely else self._suspects)
-        self._suspects = frozenset(bad)
+        if closely:
+            self._list_homes(model)
+        # Every module is asked, so that each remembers what it has now.
+        asked = [home for home in self._homes if home.has_moved() or closely or home.prefix in self._suspects]
+        found = {home: {home.path(name): now for name, now in home.buffers() if now is not None} for home in asked}
+        bad = _nonfinite({name: now for buffers in found.values() for name, now in buffers.items()}, self._infinite)
+        self._suspects = frozenset(home.prefix for home, buffers in found.items() if not bad.keys().isdisjoint(buffers))
         return bad
 
     def refresh(self) -> dict[str, int]:
@@ -98,15 +103,17 @@ class BufferKeeper:
 
     def _find_homes(self) -> None:
         model = self._model()
-        if model is None:
-            return
+        if model is not None:
+            self._list_homes(model)
+            self._leave_out_the_largest()
+
+    def _list_homes(self, model: nn.Module) -> None:
         known = {id(module): home for home in self._homes if (module := home.module()) is not None}
         self._homes = [
             known.get(id(module)) or _Home(prefix, weakref.ref(module))
             for prefix, module in model.named_modules()
             if module._buffers
         ]
-        self._leave_out_the_largest()
 
     def _leave_out_the_largest(self) -> None:
         sizes = sorted(
@@ -153,7 +160,7 @@ class _Kept:
         return self.original() is now and self.version == _version(now)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Home:
     """A module that has buffers."""
 
@@ -163,6 +170,8 @@ class _Home:
     left_out: set[str] = field(default_factory=set)
     moving: bool = False
     """Whether one of its buffers changed in the last round."""
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """Object and version of each buffer, at the last look."""
 
     def path(self, name: str) -> str:
         """The full name of a buffer."""
@@ -174,6 +183,12 @@ class _Home:
         for name, now in list(module._buffers.items()) if module is not None else ():
             if now is None or not (is_lazy(now) or now.is_meta):
                 yield name, now
+
+    def has_moved(self) -> bool:
+        """Whether a buffer changed since this was last asked. Of batch norm, the count of batches tells."""
+        before = self.marks
+        self.marks = [(0, 0) if now is None else (id(now), _version(now)) for _, now in self.buffers()]
+        return self.marks != before
 
     def changed(self, this_round: int, with_all: bool) -> list[_Buffer]:
         """The buffers that have to be copied again."""

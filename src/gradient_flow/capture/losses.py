@@ -94,12 +94,17 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
     return value
 
 
-def scale_of(loss: torch.Tensor) -> float:
-    """What a `GradScaler` multiplied the loss with that is told of now; 1 where none did, or where it is not known."""
+def scaler_of(loss: torch.Tensor) -> Any:
+    """The `GradScaler` that scaled the loss that is told of now; None where none did, or where it is not known."""
     known = _scaled.get(id(loss))
     if known is None or known.output() is not loss:  # it may contain what was scaled: `scaler.scale(loss) / 4`
         known = next((each for each in _scaled.values() if each.is_open), None)
-    scaler = None if known is None else known.scaler()
+    return None if known is None else known.scaler()
+
+
+def scale_of(loss: torch.Tensor) -> float:
+    """What a `GradScaler` multiplied the loss with that is told of now; 1 where none did, or where it is not known."""
+    scaler = scaler_of(loss)
     return 1.0 if scaler is None or not scaler.is_enabled() else float(scaler.get_scale())
 
 

@@ -21,6 +21,10 @@ _HIGHEST_RATE: Final = 10.0
 _HIGHEST_LIMIT: Final = 1e3
 """A limit on the norm beyond this says that the loss is on another scale, not where to clip."""
 
+RAISE_CLIP: Final = "Raise the clip limit to about the usual norm, so that it catches spikes only."
+CLIPPED_SCALED: Final = "clip_grad_norm_ is called before scaler.unscale_."
+UNSCALE_FIRST: Final = "Call scaler.unscale_(optimizer) before clip_grad_norm_."
+
 
 def rescale_weights(layers: Sequence[str], gain_per_layer: float) -> str:
     """Which factor on the initial weights makes the gradient level. `gain_per_layer` is the factor seen per layer."""

@@ -215,11 +215,10 @@ def clip_before_unscale(record: RunRecord) -> Iterator[Issue]:
         layer="model",
         step=event.step,
         message=f"gradients are clipped while they still carry the loss scale{known}, so the effective limit is that "
-        "many "
-        "times smaller.",
+        "many times smaller.",
         evidence={"scale": scale},
-        cause="clip_grad_norm_ is called before scaler.unscale_.",
-        advice=["Call scaler.unscale_(optimizer) before clip_grad_norm_."],
+        cause=advice.CLIPPED_SCALED,
+        advice=[advice.UNSCALE_FIRST],
     )
 
 

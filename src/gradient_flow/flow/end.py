@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
+from gradient_flow.errors import warn
 from gradient_flow.flow.recorder import Recorder
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import END, Event
@@ -76,6 +77,12 @@ def _end_dropped(recorder: Recorder, process: int) -> None:
     if os.getpid() != process:
         return
     with suppress(Exception):  # within the garbage collector there is nobody to raise it to
+        if not len(recorder.history):
+            warn(
+                "A watch was dropped before its first step, so nothing was recorded. Keep what gf.watch returns: "
+                "`flow = gf.watch(...)`, or `with gf.watch(...) as flow:`.",
+                stacklevel=3,
+            )
         recorder.move_on(all_of_them=True)
         last = recorder.history.lines[-1]["step"] if len(recorder.history) else 0
         end_run(recorder, int(last), Ending.by(None, int(last)))

@@ -125,6 +125,7 @@ class Flow:
         self._groups = groups
         self._scaler = scaler
         self._attachment = attachment
+        self._let_go = None if attachment is None else weakref.finalize(self, attachment.close)
         self._origins = 0 if attachment is None else len(attachment.manager.origins)
         self._check, self._trace = check, trace
         self._measure = StepMeasure(self._known, thresholds, process_group, scaler)
@@ -225,10 +226,13 @@ class Flow:
         self._guarded(lambda: self.describer.add_optimizer(optimizer, self._number_of(optimizer)))
         if self._off and self._attachment is None:
             return
-        self._handles += [
+        handles = [
             before_each_step(optimizer, _weakly(self, "_on_step_begins")),
             after_each_step(optimizer, _weakly(self, "_on_step_ended")),
         ]
+        self._handles += handles
+        for handle in handles:
+            weakref.finalize(self, handle.remove).atexit = False
 
     def look_inside(self, inside: Inside) -> None:
         """Look inside a model in some of the steps to come."""
@@ -334,8 +338,8 @@ class Flow:
                 stop()
             if self._inside is not None:
                 self._inside.close()
-            if self._attachment is not None:
-                self._attachment.close()
+            if self._let_go is not None:
+                self._let_go()  # once: by the time it is collected another run may use the same schedule
             self._guarded(self._end_backward, together=True)
             self._guarded(self._finish)
             self._guarded(self._complete)
@@ -509,6 +513,8 @@ class Flow:
             return _nothing  # another model's: to ask our gradients now, while their thread writes them, would crash
         if self._inside is not None and (batches := self._inside.batches) is not None:
             self._guarded(lambda: batches.backward_begins(loss))
+        if loss is not None:
+            self._guarded(lambda: self._measure.hear_scaler(losses.scaler_of(loss)))
         done: list[Callable[[], None]] = []
         self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
 

@@ -59,7 +59,8 @@ class Several:
 
 def arriving(value: Any) -> Any:
     """A value as it is recorded, or what will be it."""
-    return LateNumber(value) if on_device(value) else plain_value(value)
+    late = on_device(value) and not getattr(value, "is_meta", False)  # from the meta device nothing ever comes
+    return LateNumber(value) if late else plain_value(value)
 
 
 def arriving_list(values: Iterable[Any]) -> Any:

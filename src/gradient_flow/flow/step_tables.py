@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -70,16 +71,30 @@ def _is_ready(scale: float | LateNumber) -> bool:
     return not isinstance(scale, LateNumber) or scale.ready()
 
 
+def _nobody() -> None:
+    """No scaler was heard of."""
+
+
 class StepMeasure:
     """Measures steps, and remembers gradients from before the user's clip."""
 
     def __init__(self, known: KnownParameters, thresholds: Thresholds, process_group: Any, scaler: Any = None) -> None:
         self._known, self._thresholds, self._process_group = known, thresholds, process_group
-        self._scaler = scaler
+        self._given = scaler
+        self._heard: Callable[[], Any] = _nobody
         self._before_clip: dict[str, ClippedRow] = {}
         self._clip_seen = False
         self.rank_steps: dict[int, RankSteps] = {}
         """Optimizer → its steps over the ranks, where its gradients lie on several."""
+
+    @property
+    def _scaler(self) -> Any:
+        return self._heard() if self._given is None else self._given
+
+    def hear_scaler(self, scaler: Any) -> None:
+        """This scaler scaled the loss: it serves where the user named none."""
+        if scaler is not None and scaler is not self._heard():
+            self._heard = weakref.ref(scaler)
 
     def before_clip(self, parameters: Sequence[torch.Tensor]) -> Callable[[], None] | None:
         """Measure what is about to be clipped; what to call once it is. None if nothing of it is known here."""

@@ -11,45 +11,76 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gradient_flow.errors import RunFileError
 
 Kind = TypeVar("Kind")
+_DEEPEST: Final = 24
+"""Levels of nesting: what probes find has fewer than ten, and a line of the run file may have 32."""
 _TEXTS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_plain(value: Any, nonfinite: Callable[[float], Any] | None = None) -> Any:
     """Nested dataclasses, tuples, sets and enums as mappings, lists, numbers and texts.
 
-    `nonfinite` says what NaN and the infinities become: their texts, where nothing is given.
+    `nonfinite` says what NaN and the infinities become: their texts, where nothing is given. A value that has no text,
+    or that contains itself, is named by its type: it must not cost the caller more than itself.
 
     >>> to_plain((1.0, float("nan"), {"a": None}))
     [1.0, 'NaN', {'a': None}]
     """
-    spell = nonfinite or _text
+    return _plain(value, nonfinite or _text, 0)
+
+
+def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
     if value is None or (isinstance(value, (bool, str)) and not isinstance(value, Enum)):
         return value
-    if isinstance(value, Enum):
-        return to_plain(value.value, spell)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else spell(value)
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, Enum):
         return int(value)
+    if depth == _DEEPEST:
+        return _named(value)
+    within = partial(_plain, spell=spell, depth=depth + 1)
+    if isinstance(value, Enum):
+        return within(value.value)
     if isinstance(value, complex):
-        return [to_plain(value.real, spell), to_plain(value.imag, spell)]
+        return [within(value.real), within(value.imag)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name), spell) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item, spell) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(item, spell) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(to_plain(item, spell) for item in value)
-    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
-        return to_plain(value.tolist(), spell)
-    return str(value)
+        return {field.name: within(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    try:
+        if isinstance(value, Mapping):
+            return {text_of(key): within(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [within(item) for item in value]
+        if isinstance(value, (set, frozenset)):
+            return _sorted([within(item) for item in value])
+        if hasattr(value, "tolist"):  # numbers and arrays of NumPy
+            return within(value.tolist())
+    except Exception:  # code of the user's own, or a tensor without values
+        return _named(value)
+    return text_of(value)
+
+
+def text_of(value: Any) -> str:
+    """`str(value)`; for a value whose own code fails at that, its type."""
+    try:
+        return str(value)
+    except Exception:
+        return _named(value)
+
+
+def _named(value: Any) -> str:
+    return f"<{type(value).__name__}>"
+
+
+def _sorted(items: list[Any]) -> list[Any]:
+    try:
+        return sorted(items)
+    except TypeError:  # of several types
+        return sorted(items, key=text_of)
 
 
 def to_json(value: Any) -> Any:

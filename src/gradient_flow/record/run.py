@@ -69,6 +69,8 @@ class Run:
         """What closes a run; None while it goes on, and None again once it is resumed."""
         self.events: list[Event] = []
         """What happened beside the steps, in the order it was written."""
+        self._earlier_events = 0
+        """How many of them an earlier branch of the run wrote."""
         self.started: str | None = None
         self.seconds = 0.0
         """From the start to the last step, over all processes of the run."""
@@ -356,7 +358,10 @@ class Run:
             self.tables.pop()
         self.tables_unchanged = min(self.tables_unchanged, len(self.tables))
         self.seen = {name: [each for each in looks if each.step < step] for name, looks in self.seen.items()}
-        self.events = [event for event in self.events if event.step is None or event.step < step]
+        # An event of a step may stand before the line of that step: those of this branch stay.
+        earlier = [event for event in self.events[: self._earlier_events] if event.step is None or event.step < step]
+        self.events[: self._earlier_events] = earlier
+        self._earlier_events = len(earlier)
 
     def _add_table(self, table: TableSpan) -> None:
         # A look is completed after its step, so it may stand behind later steps; a second one takes its place.
@@ -389,6 +394,7 @@ class Run:
         elif kind not in ("step", "look", "layers", "seen"):
             event = Event.from_line(record)
             if event.kind == RESUMED and event.step is not None:
+                self._earlier_events = len(self.events)
                 self._drop_from(event.step + 1)
             if event.kind == END:
                 self.end = event
@@ -400,6 +406,7 @@ class Run:
         run_lines.check_format(self._lines.path, record.get("format"))
         self.header, self.end, self.about = _with_known_types(record), None, {}
         self.headers += 1
+        self._earlier_events = len(self.events)
         started = record.get("started")
         self.started = self.started or (started if isinstance(started, str) else None)
         self._seconds_before = self.seconds

@@ -35,6 +35,10 @@ _CLOSING: Final = ord("}")
 _BLOCK: Final = 1 << 20
 DEEPEST: Final = 32
 """Levels of nesting that a record may have: beyond some hundred it could be neither walked through nor written."""
+_DEEPEST_VALUE: Final = 24
+"""The same for a value in a record that has to be put into words; deeper parts become texts."""
+_LONG: Final = frozenset(("header", "parameters", "look", "seen"))
+"""Kinds of lines with many brackets and no value of the user's: how deep they are need not be asked."""
 LARGEST_SIZE: Final = 1 << 53
 """Elements that a tensor may have: beyond it counts are no longer exact."""
 LONGEST_LINE: Final = 1 << 28
@@ -78,9 +82,12 @@ def encode(record: Mapping[str, Any]) -> bytes:
     A value that cannot be written at all costs that value, not the record.
     """
     try:
-        return _json(record)
+        line = _json(record)
+        if record.get("kind") in _LONG or not may_be_deep(line) or whole_record(line) is not None:
+            return line
     except Exception:  # an integer beyond 64 bits, a lone surrogate, a `__str__` that raises
-        return _json({_safe_key(key): _safe(value) for key, value in record.items()})
+        pass
+    return _json({_safe_key(key): _safe(value) for key, value in record.items()})
 
 
 def _json(value: Any) -> bytes:
@@ -103,8 +110,12 @@ def _safe_key(key: Any) -> Any:
     return key
 
 
-def _safe(value: Any) -> Any:
-    """The value if it can be written, else its text in ASCII, else the name of its type."""
+def _safe(value: Any, depth: int = 0) -> Any:
+    """The value if it can be written, else its text in ASCII, else the name of its type; of a mapping, of each part."""
+    if depth < _DEEPEST_VALUE and isinstance(value, dict):
+        return {_safe_key(key): _safe(item, depth + 1) for key, item in value.items()}
+    if depth < _DEEPEST_VALUE and isinstance(value, (list, tuple)):
+        return [_safe(item, depth + 1) for item in value]
     for attempt in (lambda: value, lambda: ascii(value)):
         try:
             made = attempt()

@@ -163,6 +163,9 @@ def describe_parameter(name: str, parameter: torch.Tensor) -> dict[str, Any]:
 
 def plain_value(value: Any) -> Any:
     """A tensor or array of one element as a number, of several as a list; anything else as it is."""
-    if hasattr(value, "numel") and value.numel() != 1:
-        return value.tolist()
-    return value.item() if hasattr(value, "item") else value
+    try:
+        if hasattr(value, "numel") and value.numel() != 1:
+            return value.tolist()
+        return value.item() if hasattr(value, "item") else value
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):  # without values: on the meta device, sparse
+        return None

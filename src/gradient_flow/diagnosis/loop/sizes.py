@@ -14,6 +14,7 @@ from gradient_flow.diagnosis.loop import context
 from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop
 from gradient_flow.diagnosis.loop.record import LoopLook
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved
+from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
 from gradient_flow.record.evidence import Series
 
 _OFTEN: Final = 0.9
@@ -66,8 +67,10 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.HIGH,
             f"clipping makes nearly every gradient over {1 / max(factor, 1e-300):,.0f} times smaller, a step moves the "
             f"typical matrix by {loop.typical_update:.2g} of its size (1e-3 is usual), and the loss does not fall.",
-            "a clip limit far below the usual norm: it sets the size of the step.",
-            ["Raise the clip limit to about the usual norm, so that it catches spikes only."],
+            advice.CLIPPED_SCALED
+            if _clipped_scaled(loop)
+            else "a clip limit far below the usual norm: it sets the size of the step.",
+            [advice.UNSCALE_FIRST if _clipped_scaled(loop) else advice.RAISE_CLIP],
             step=1,
             factor=factor,
             update_ratio=loop.typical_update,
@@ -143,6 +146,9 @@ def _goes_uphill(loop: Loop) -> bool:
 def _too_small(issue: Issue, loop: Loop) -> Issue:
     series = loop.alone
     factor = None if series is None else _clip_factor(series)
+    if factor is not None and _clipped_scaled(loop):
+        # No other limit and no other rate would be right: both are meant for gradients without the scale.
+        return replace(issue, code="clip_sets_step", cause=advice.CLIPPED_SCALED, advice=[advice.UNSCALE_FIRST])
     if factor is not None:
         return replace(
             issue,
@@ -150,9 +156,13 @@ def _too_small(issue: Issue, loop: Loop) -> Issue:
             cause=f"clipping makes every gradient {1 / factor:,.0f} times smaller: the limit sets the size of the step."
             if factor > 0
             else "clipping makes every gradient zero.",
-            advice=["Raise the clip limit to about the usual norm, so that it catches spikes only.", *issue.advice],
+            advice=[advice.RAISE_CLIP, *issue.advice],
         )
     return replace(issue, code="rate_too_low")
+
+
+def _clipped_scaled(loop: Loop) -> bool:
+    return any(event.kind == CLIP_BEFORE_UNSCALE for event in loop.run.events)
 
 
 def _clip_factor(series: Series) -> float | None:
