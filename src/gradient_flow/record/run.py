@@ -70,7 +70,7 @@ class Run:
         self.events: list[Event] = []
         """What happened beside the steps, in the order it was written."""
         self._earlier_events = 0
-        """How many of them an earlier branch of the run wrote."""
+        """How many of them stand before the last header, or the last line of a step."""
         self.started: str | None = None
         self.seconds = 0.0
         """From the start to the last step, over all processes of the run."""
@@ -342,6 +342,7 @@ class Run:
                 self._drop_from(step)
                 start = at
             last = step
+            self._earlier_events = len(self.events)
         self._add_steps(records[start:], spans[start:])
         self.end = None
         self.seconds = self._seconds_before + max(0.0, _number(records[-1].get("time")))
@@ -358,10 +359,12 @@ class Run:
             self.tables.pop()
         self.tables_unchanged = min(self.tables_unchanged, len(self.tables))
         self.seen = {name: [each for each in looks if each.step < step] for name, looks in self.seen.items()}
-        # An event of a step may stand before the line of that step: those of this branch stay.
-        earlier = [event for event in self.events[: self._earlier_events] if event.step is None or event.step < step]
-        self.events[: self._earlier_events] = earlier
-        self._earlier_events = len(earlier)
+        # An event of this very step may stand before its line: that one is of the new branch.
+        self.events = [
+            event
+            for at, event in enumerate(self.events)
+            if event.step is None or event.step < step or (event.step == step and at >= self._earlier_events)
+        ]
 
     def _add_table(self, table: TableSpan) -> None:
         # A look is completed after its step, so it may stand behind later steps; a second one takes its place.
