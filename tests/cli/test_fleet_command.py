@@ -147,6 +147,8 @@ def test_sql_answers_as_a_table_csv_and_json(fleet):
     everything = json.loads(run("sql", "SELECT * FROM runs", fleet, "--to", "json").output)
     assert everything[1]["settings"]["optimizer"] == "SGD"
     assert "sgd" in run("sql", "SELECT settings FROM runs", fleet, "--to", "csv").output.lower()
+    formulas = run("sql", """SELECT '=1+1' AS "@x", -1 AS n""", fleet, "--to", "csv").output
+    assert list(csv.reader(io.StringIO(formulas))) == [["'@x", "n"], ["'=1+1", "-1"]]
     assert "20 more rows" in run("sql", "SELECT run FROM runs", fleet, "--limit", "5").output
 
 

@@ -9,6 +9,7 @@ import click
 
 from gradient_flow.cli.fleet import digests_option, read_fleet
 from gradient_flow.cli.terminal import console
+from gradient_flow.record.run_tables import csv_cell
 
 
 @click.command()
@@ -100,11 +101,12 @@ def _cell(value: Any) -> str:
 
 
 def _flat(answer: Any) -> Any:
-    """Lists and maps as text, which CSV can hold."""
+    """Lists and maps as text, which CSV can hold; no text is a formula to a spreadsheet."""
     import pyarrow
 
     for at, field in enumerate(answer.schema):
-        if pyarrow.types.is_nested(field.type):
-            texts = [None if value is None else str(value) for value in answer.column(at).to_pylist()]
-            answer = answer.set_column(at, field.name, pyarrow.array(texts, "string"))
-    return answer
+        kind = field.type
+        if pyarrow.types.is_nested(kind) or pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+            texts = [None if value is None else csv_cell(str(value)) for value in answer.column(at).to_pylist()]
+            answer = answer.set_column(at, field.name, pyarrow.array(texts, "large_string"))
+    return answer.rename_columns([csv_cell(field.name) for field in answer.schema])

@@ -89,15 +89,15 @@ def _write_csv(portions: Iterable[list[Row]], columns: list[str], file: BinaryIO
     count = 0
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writerow({name: _cell(name) for name in columns})
+    writer.writerow({name: csv_cell(name) for name in columns})
     for rows in portions:
-        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+        writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
         count += len(rows)
     text.detach()
     return count
 
 
-def _cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula gets a quote in front; numbers are left alone."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 

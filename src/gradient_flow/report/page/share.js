@@ -47,12 +47,12 @@
     savePicture(picture(GF.el("map-canvas"), title, [{ text: key, colour: "soft" }]), fileName("map", "png"));
   });
 
-  const quoted = value =>
-    value === null || value === undefined || Number.isNaN(value)
-      ? ""
-      : /[",\n]/.test(String(value))
-        ? `"${String(value).replaceAll('"', '""')}"`
-        : String(value);
+  const quoted = value => {
+    if (value === null || value === undefined || Number.isNaN(value)) return "";
+    // A text that a spreadsheet would take for a formula gets a quote in front; numbers are left alone.
+    const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
   const csv = rows => new Blob([rows.map(row => row.map(quoted).join(",")).join("\r\n") + "\r\n"], { type: "text/csv" });
   GF.seriesRows = data => {
     const { series } = data,
