@@ -26,7 +26,6 @@ TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
 KINDS = {str(dtype).removeprefix("torch."): kind for dtype, kind in triton_ops.KINDS.items()}
-OPTIONS = {"num_warps": triton_ops.WARPS, "enable_fp_fusion": True}
 
 
 def compiled(function, signature, constants, target):
@@ -34,7 +33,7 @@ def compiled(function, signature, constants, target):
     source = ASTSource(
         function, {**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=aligned
     )
-    return triton.compile(source, target=target, options=OPTIONS)
+    return triton.compile(source, target=target, options=triton_ops.OPTIONS)
 
 
 def measure_chunks(kind, target):
@@ -42,6 +41,14 @@ def measure_chunks(kind, target):
     steps, lanes = triton_ops.SHAPES[kind]
     return compiled(
         triton_kernel.measure_chunks, signature, {"KIND": kind, "STEPS": steps, "LANES": lanes}, TARGETS[target]
+    )
+
+
+def count_exponents(kind, target):
+    signature = {"table": "*i64", "shift": "*i64", "bins": "*i64", "chunk_count": "i32", "row_count": "i32"}
+    steps, lanes = triton_ops.SHAPES[kind]
+    return compiled(
+        triton_kernel.count_exponents, signature, {"KIND": kind, "STEPS": steps, "LANES": lanes}, TARGETS[target]
     )
 
 
@@ -78,9 +85,14 @@ def described(kernel):
 
 
 if __name__ == "__main__":
-    wanted = [pair.split(":") for pair in sys.argv[1:]]
+    wanted = [pair.split(":", 1) for pair in sys.argv[1:]]
     found = {}
     for target, kind in wanted:
-        kernel = merge_chunks(target) if kind == "merge" else measure_chunks(KINDS[kind], target)
+        if kind == "merge":
+            kernel = merge_chunks(target)
+        elif kind.startswith("exponents of "):
+            kernel = count_exponents(KINDS[kind.removeprefix("exponents of ")], target)
+        else:
+            kernel = measure_chunks(KINDS[kind], target)
         found[f"{target}:{kind}"] = described(kernel)
     print(json.dumps(found))

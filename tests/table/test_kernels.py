@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import gradient_flow as gf
 from gradient_flow.table import kernels
 from gradient_flow.table.columns import COLUMNS, Thresholds
+from gradient_flow.table.exponents import exponent_counts
 from gradient_flow.table.kernels import numpy_ops, torch_ops
 
 ROOT = Path(__file__).parents[2]
@@ -109,10 +110,22 @@ def test_torch_ops_are_launched_by_the_megabyte(tensors, elements, as_on_a_devic
     np.testing.assert_allclose(rows(), gf.measure(gradients).rows, rtol=1e-12, atol=1e-12)
 
 
-def test_temporaries_of_torch_ops_are_bounded(as_on_a_device):
+@pytest.mark.parametrize("tensors", [98, 2000])
+def test_so_are_those_of_a_histogram(tensors, as_on_a_device):
+    gradients = [torch.randn(3_000_000 // tensors) for _ in range(tensors)]
+    torch_ops.exponents(gradients, 0)
+    with CountLaunches() as counter, CountHostReads() as reads:
+        counts = torch_ops.exponents(gradients, torch.tensor(0))
+    assert counter.launches <= 64
+    assert reads.reads == 0
+    np.testing.assert_array_equal(counts(), exponent_counts(gradients))
+
+
+@pytest.mark.parametrize("start", [torch_ops.rows, torch_ops.exponents])
+def test_temporaries_of_torch_ops_are_bounded(start, as_on_a_device):
     gradients = [torch.randn(6_000_000), *(torch.randn(3000) for _ in range(1000))]
     with CountLaunches() as counter:
-        torch_ops.rows(gradients, Thresholds())
+        start(gradients, Thresholds() if start is torch_ops.rows else 0)
     assert counter.most_bytes <= 64 * 2**20
     assert counter.most_bytes >= 8 * 2**20  # the counter sees them
 

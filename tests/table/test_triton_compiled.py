@@ -18,10 +18,12 @@ READ_CLOSELY = [
     for kind in ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn")
 ]
 OTHERS = [("sm_80", "float8_e5m2"), ("sm_80", "complex64"), ("sm_80", "merge"), ("sm_90", "complex128")]
-NEWER = [("sm_100", "float32"), ("sm_100", "bfloat16"), ("sm_100", "merge")]
-AMD = [("gfx942", "float32"), ("gfx942", "bfloat16"), ("gfx942", "merge")]
+HISTOGRAMS = [("sm_80", "exponents of float32"), ("sm_90", "exponents of bfloat16")]
+OTHERS += [*HISTOGRAMS, ("sm_80", "exponents of float64"), ("sm_90", "exponents of complex64")]
+NEWER = [("sm_100", "float32"), ("sm_100", "bfloat16"), ("sm_100", "merge"), ("sm_100", "exponents of float8_e4m3fn")]
+AMD = [("gfx942", "float32"), ("gfx942", "bfloat16"), ("gfx942", "merge"), ("gfx942", "exponents of float32")]
 TABLE_LOADS = 4
-"""Both thresholds, address and length: 64 bits each."""
+"""Both thresholds, address and length, of a histogram the shift, address, length and row: 64 bits each."""
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +38,13 @@ def compiled(tmp_path_factory):
     return json.loads(run.stdout)
 
 
-@pytest.mark.parametrize(("target", "kind"), READ_CLOSELY)
+@pytest.mark.parametrize(("target", "kind"), [*READ_CLOSELY, *HISTOGRAMS])
 def test_each_element_is_loaded_once_and_several_at_a_time(compiled, target, kind):
     """A tile has two ways in, one for full tiles and one with a mask. Each loads all of its elements, once."""
     loads = [tuple(load) for load in compiled[f"{target}:{kind}"]["loads"]]
-    bits = 8 * getattr(torch, kind).itemsize
-    steps, lanes = triton_ops.SHAPES[triton_ops.KINDS[getattr(torch, kind)]]
+    dtype = getattr(torch, kind.removeprefix("exponents of "))
+    bits = 8 * dtype.itemsize
+    steps, lanes = triton_ops.SHAPES[triton_ops.KINDS[dtype]]
     tile_bits = steps * lanes * bits // THREADS  # of one thread
     for _ in range(TABLE_LOADS):
         loads.remove((1, 64))

@@ -118,6 +118,7 @@ def test_any_layout(monkeypatch):
     gradients = {
         "transposed": base.T,
         "gaps": base[::2, ::3],
+        "gaps in one dimension": base[0][::3],
         "columns": base[:, 1:5],
         "channels last": image.contiguous(memory_format=torch.channels_last),
         "expanded": base[:1].expand(50, 70),
@@ -202,7 +203,9 @@ def test_chunks_cover_every_element_once(tensors, item_size):
         packed, chunk_count, row_count = triton_ops.chunks_of(addresses, counts, item_size)
     starts, lengths = packed[:chunk_count], packed[chunk_count : 2 * chunk_count]
     bounds = packed[2 * chunk_count :][: row_count + 1]
-    assert packed[2 * chunk_count + row_count + 1 :].tolist() == counts.tolist()
+    assert packed[2 * chunk_count + row_count + 1 :][:row_count].tolist() == counts.tolist()
+    owners = packed[2 * chunk_count + 2 * row_count + 1 :]
+    assert owners.tolist() == np.repeat(np.arange(row_count), np.diff(bounds)).tolist()
     assert (lengths > 0).all()
     assert (lengths <= chunk).all()
     for row in range(row_count):

@@ -43,6 +43,7 @@ from gradient_flow.flow.alerts import Alerts
 from gradient_flow.flow.backward_steps import BackwardStep
 from gradient_flow.flow.describe import Describer, is_described
 from gradient_flow.flow.end import close_at_exit, end_run
+from gradient_flow.flow.histograms import Histograms
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
@@ -131,6 +132,7 @@ class Flow:
         self._measure = StepMeasure(self._known, thresholds, process_group, scaler)
         self._losses = StepLosses(self._known)
         self._bad_looks = NonFiniteLooks()
+        self._histograms = Histograms()
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
         self.history = History(check_whole("history", history, error=InputError))
@@ -563,8 +565,10 @@ class Flow:
         record = self._record(logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
-        arrival = self._arrival(record, measured, looks=looks)
-        self._open = self._recorder.open(record, look, [arrival])
+        arrivals = [self._arrival(record, measured, looks=looks)]
+        if look is not None and (taken := self._histograms.start(look, optimizer, ours)) is not None:
+            arrivals.append(Arrival(*taken))
+        self._open = self._recorder.open(record, look, arrivals)
         if self._inside is not None:
             self._scale.settle(wait=self._inside.is_looking)
             self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held)

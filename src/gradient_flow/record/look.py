@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gradient_flow.errors import RunFileError
 from gradient_flow.table import GradientTable
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds
+from gradient_flow.table.exponents import BINS, spread_out, trimmed
 
 FLOAT_COLUMNS: Final = ("norm", "sum", "sum_abs", "min", "max")
 """Kept per tensor as fp32: seven digits, a quarter of the space. `norm` stands for the sum of squares, which would
@@ -40,12 +41,16 @@ class LookRecord:
     table: GradientTable | None = None
     update_ratio: NDArray[np.float64] | None = None
     """How far the step moved each tensor, relative to its size; NaN where not known. From a sample, up to 2.4 % off."""
+    exponents: NDArray[np.float64] | None = None
+    """How many elements of each tensor are of which power of two (tensors, 64), in some looks; `table/exponents.py`."""
     seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Name of a probe → what it found, as plain values."""
 
     def to_lines(self, known: Sequence[str]) -> list[dict[str, Any]]:
         """As lines of the run file. Names stand once in the file (`known`), in the header."""
         lines = [] if self.table is None else [table_line(self.step, self.table, known, self.update_ratio)]
+        if lines and self.exponents is not None:
+            lines[0]["exponents"] = [trimmed(row) for row in self.exponents]
         return lines + [seen_line(self.step, name, found) for name, found in self.seen.items()]
 
 
@@ -133,8 +138,22 @@ class ReadTable:
         empty = rows[:, INDEX["parts"]] == 0
         if empty.any():
             rows[np.ix_(empty, _EXTREMES)] = EMPTY[_EXTREMES]
+        self._exponents = line.get("exponents")
         has_ratio = line.get("update_ratio") is not None
         self.update_ratio = _column(line, "update_ratio", count) if has_ratio else np.full(count, np.nan)
+
+    def exponents(self) -> NDArray[np.int64] | None:
+        """The histograms of this look (tensors, 64), where it has some."""
+        if self._exponents is None:
+            return None
+        try:
+            if not isinstance(self._exponents, list) or len(self._exponents) != len(self.names):
+                raise ValueError("not as many as tensors")
+            return np.array([spread_out(found) for found in self._exponents]).reshape(-1, BINS)
+        except ValueError as problem:
+            raise RunFileError(
+                f"The run file is damaged: `exponents` of a table must be a list of histograms ({problem})."
+            ) from None
 
     def table(self, known: Sequence[str], thresholds: Thresholds) -> GradientTable:
         """As the table that was recorded. Its sums carry the seven digits that are kept per tensor."""

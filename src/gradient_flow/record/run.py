@@ -177,6 +177,15 @@ class Run:
         }
         return self.read_table(span).table(known.names, Thresholds(**limits))
 
+    def exponents(self, step: int) -> dict[str, NDArray[np.int64]]:
+        """Name → how many elements of its gradient lie in each of 64 bins of log₂|g|; empty where the look took none.
+
+        [The run file](../run_file.md#a-look) says what each bin holds.
+        """
+        read = self.read_table(self._table_span(step))
+        counts = read.exponents()
+        return {} if counts is None else dict(zip(read.names, counts, strict=True))
+
     def layers(self, step: int) -> dict[str, Any]:
         """The line of a table, every column a list and `names` filled in."""
         span = self._table_span(step)

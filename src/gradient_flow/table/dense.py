@@ -92,4 +92,4 @@ def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_contiguous():
         return tensor.reshape(-1)
     order = sorted(range(tensor.dim()), key=lambda d: tensor.stride(d), reverse=True)
-    return tensor.permute(order).reshape(-1)
+    return tensor.permute(order).reshape(-1).contiguous()  # of one dimension, reshaping leaves gaps as they are

@@ -221,7 +221,7 @@ static void fail(const gf_tensor *tensors, int64_t tensor, gf_limits limits, int
     exit(1);
 }
 
-static double *measure(const gf_tensor *tensors, int64_t count, gf_limits limits, int threads) {
+static double *measure(const gf_tensor *tensors, int64_t count, gf_limits limits, enum gf_what what, int threads) {
     const size_t bytes = (size_t)count * GF_COLUMNS * sizeof(double);
     double *rows = allocate(bytes);
     if (bytes) memset(rows, 0xa5, bytes);
@@ -229,7 +229,7 @@ static double *measure(const gf_tensor *tensors, int64_t count, gf_limits limits
     const unsigned float_mode = _mm_getcsr();
     if (flush_subnormals) _mm_setcsr(float_mode | 0x8040u);
 #endif
-    const int status = gf_measure(tensors, count, limits, threads, rows);
+    const int status = gf_measure(tensors, count, limits, what, threads, rows);
 #ifdef __SSE2__
     _mm_setcsr(float_mode);
 #endif
@@ -242,8 +242,64 @@ static double *measure(const gf_tensor *tensors, int64_t count, gf_limits limits
     return rows;
 }
 
+/* Magnitudes alone: what does not follow from them is NaN. */
+static void check_sizes(const gf_tensor *tensors, int64_t count, gf_limits limits, int threads) {
+    double *rows = measure(tensors, count, limits, GF_SIZES, threads);
+    for (int64_t i = 0; i < count; i++) {
+        const expectation e = expect(&tensors[i], limits);
+        for (int column = 0; column < GF_COLUMNS; column++) {
+            const double found = rows[i * GF_COLUMNS + column];
+            const int left_out = column == GF_SUM || column == GF_MIN || column == GF_MAX || column == GF_ZEROS
+                                 || column == GF_NEAR_ZERO || column == GF_VERY_LARGE;
+            if (left_out ? !isnan(found) : !agrees(&e, column, found))
+                fail(tensors, i, limits, threads, column, found, left_out ? NAN : expected_value(&e, column));
+        }
+    }
+    free(rows);
+}
+
+static int expected_bin(double size, int shift) {
+    int exponent;
+    if (size < FLT_MIN) return 0; /* whatever it is divided by */
+    if (size > FLT_MAX) size = FLT_MAX;
+    frexp(size, &exponent);
+    exponent -= 1 + shift;
+    return exponent < -126 ? 0 : exponent < -45 ? 1 : exponent > 15 ? GF_BINS - 1 : exponent + 47;
+}
+
+static void check_exponents(const gf_tensor *tensors, int64_t count, int threads) {
+    const int shift = (int)random_below(41) - 20;
+    int64_t *bins = allocate((size_t)(count + 1) * GF_BINS * sizeof *bins);
+#ifdef __SSE2__
+    const unsigned float_mode = _mm_getcsr();
+    if (flush_subnormals) _mm_setcsr(float_mode | 0x8040u);
+#endif
+    const int status = gf_exponents(tensors, count, shift, threads, bins);
+#ifdef __SSE2__
+    _mm_setcsr(float_mode);
+#endif
+    calls++;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t expected[GF_BINS] = {0};
+        for (int64_t at = 0; at < tensors[i].count; at++) {
+            const double size = fabs(decode(&LAYOUTS[tensors[i].kind], get(&tensors[i], at)));
+            if (isfinite(size) && size > 0) expected[expected_bin(size, shift)]++;
+        }
+        for (int bin = 0; bin < GF_BINS; bin++)
+            if (status || bins[i * GF_BINS + bin] != expected[bin]) {
+                fprintf(stderr,
+                        "fuzz_kernel: seed %" PRIu64 ", call %" PRId64 ", %d threads, shift %d: tensor %" PRId64
+                        " (%s, %" PRId64 " elements): bin %d has %" PRId64 ", should have %" PRId64 "\n",
+                        seed, calls, threads, shift, i, LAYOUTS[tensors[i].kind].name, tensors[i].count, bin,
+                        bins[i * GF_BINS + bin], expected[bin]);
+                exit(1);
+            }
+    }
+    free(bins);
+}
+
 static void check(const gf_tensor *tensors, int64_t count, gf_limits limits) {
-    double *rows = measure(tensors, count, limits, THREADS[0]);
+    double *rows = measure(tensors, count, limits, GF_ALL, THREADS[0]);
     for (int64_t i = 0; i < count; i++) {
         const expectation e = expect(&tensors[i], limits);
         for (int column = 0; column < GF_COLUMNS; column++) {
@@ -255,9 +311,11 @@ static void check(const gf_tensor *tensors, int64_t count, gf_limits limits) {
     int64_t size = 0;
     for (int64_t i = 0; i < count; i++) size += tensors[i].count;
     const int turn = 1 + (int)random_below(LENGTH(THREADS) - 1);
+    if (random_below(2)) check_sizes(tensors, count, limits, THREADS[turn]);
+    else check_exponents(tensors, count, THREADS[turn]);
     for (int t = 1; t < LENGTH(THREADS); t++) {
         if (size < SMALL_CALL && t != turn) continue;
-        double *again = measure(tensors, count, limits, THREADS[t]);
+        double *again = measure(tensors, count, limits, GF_ALL, THREADS[t]);
         for (int64_t at = 0; at < count * GF_COLUMNS; at++)
             if (memcmp(&rows[at], &again[at], sizeof *rows) != 0)
                 fail(tensors, at / GF_COLUMNS, limits, THREADS[t], (int)(at % GF_COLUMNS), again[at], rows[at]);

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from gradient_flow.errors import KernelError, warn
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
+from gradient_flow.table.exponents import BINS, Counts
 from gradient_flow.table.kernels import numpy_ops
 
 try:
@@ -82,10 +84,21 @@ def threads_in_use() -> int:
     return int(torch.get_num_threads()) if torch is not None else len(os.sched_getaffinity(0))
 
 
-def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
+def native_rows(arrays: list[Any], thresholds: Thresholds, *, sizes_only: bool = False) -> Rows | None:
     """One row per array if the C kernel can read all of them where they lie, which is nearly always so."""
     where = native.addresses_of(arrays)
-    return None if where is None else native.rows(where, thresholds)
+    return None if where is None else native.rows(where, thresholds, sizes_only=sizes_only)
+
+
+class _Task(NamedTuple):
+    """What is to be made of arrays, by whichever kernel reads them."""
+
+    width: int
+    """Numbers for each array."""
+    native: Callable[[native.Addresses], Rows]
+    numpy: Callable[[list[np.ndarray]], Rows]
+    on_device: Callable[[Any, list[torch.Tensor]], LateRows]
+    """By the module of a kernel: Triton's, or that of torch ops."""
 
 
 def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | None = None) -> Rows | LateRows:
@@ -93,8 +106,29 @@ def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | Non
 
     `scale`: a factor in those that is known to a device alone. Where it is given, all of them are on devices.
     """
+    task = _Task(
+        len(COLUMNS),
+        lambda where: native.rows(where, thresholds),
+        lambda found: numpy_ops.rows(found, thresholds, threads_in_use()),
+        lambda kernel, tensors: kernel.rows(tensors, thresholds, scale),
+    )
+    return _done(arrays, task)
+
+
+def exponents_of(arrays: list[Any], shift: int | torch.Tensor) -> Counts | LateRows:
+    """Histograms of exponents of dense arrays or tensors, divided by 2^shift; a tensor where only a device knows it."""
+    task = _Task(
+        BINS,
+        lambda where: native.exponents(where, int(shift)),
+        lambda found: numpy_ops.exponents(found, int(shift)),
+        lambda kernel, tensors: kernel.exponents(tensors, shift),
+    )
+    return _done(arrays, task)
+
+
+def _done(arrays: list[Any], task: _Task) -> Rows | LateRows:
     name = forced()
-    rows = np.empty((len(arrays), len(COLUMNS)))
+    rows = np.empty((len(arrays), task.width))
     for_torch, for_triton, for_numpy = [], [], []
     for position, array in enumerate(arrays):
         kernel = _kernel_for(array, name)
@@ -105,10 +139,9 @@ def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | Non
         elif kernel == "numpy":
             for_numpy.append(position)
         else:
-            rows[position] = native.rows(kernel, thresholds)
+            rows[position] = task.native(kernel)
     if for_numpy:
-        found = [_as_numpy(arrays[position]) for position in for_numpy]
-        rows[for_numpy] = numpy_ops.rows(found, thresholds, threads_in_use())
+        rows[for_numpy] = task.numpy([_as_numpy(arrays[position]) for position in for_numpy])
     if not for_torch and not for_triton:
         return rows
 
@@ -117,26 +150,19 @@ def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | Non
 
     parts: list[tuple[list[int], LateRows]] = []
     if for_triton:
-        parts += _from_triton(
-            [_as_tensor(arrays[position]) for position in for_triton], for_triton, thresholds, name, scale
-        )
+        tensors = [_as_tensor(arrays[position]) for position in for_triton]
+        parts.append((for_triton, _from_triton(tensors, task, name)))
     if for_torch:
         from gradient_flow.table.kernels import torch_ops
 
         tensors = [_as_tensor(arrays[position]) for position in for_torch]
-        parts.append((for_torch, torch_ops.rows(tensors, thresholds, scale)))
+        parts.append((for_torch, task.on_device(torch_ops, tensors)))
     pending = put_together(rows, parts)
     return pending if any(_is_tensor(array) and arrivals.on_device(array) for array in arrays) else pending()
 
 
-def _from_triton(
-    tensors: list[torch.Tensor],
-    positions: list[int],
-    thresholds: Thresholds,
-    name: str | None,
-    scale: torch.Tensor | None,
-) -> list[tuple[list[int], LateRows]]:
-    """Measured by Triton; by torch ops from the first time on that it fails, where nobody asked for it by name."""
+def _from_triton(tensors: list[torch.Tensor], task: _Task, name: str | None) -> LateRows:
+    """Done by Triton; by torch ops from the first time on that it fails, where nobody asked for it by name."""
     from gradient_flow.table.kernels import torch_ops
 
     if not _failed:
@@ -148,7 +174,7 @@ def _from_triton(
                     f"`{ENVIRONMENT_VARIABLE}=triton` reads tensors in host memory only in Triton's interpreter. Set "
                     "TRITON_INTERPRET=1 before Triton is imported, or unset the variable."
                 )
-            return [(positions, triton_ops.rows(tensors, thresholds, scale))]
+            return task.on_device(triton_ops, tensors)
         except Exception as problem:
             if name == "triton":
                 raise
@@ -156,9 +182,9 @@ def _from_triton(
             warn(
                 f"Triton failed ({type(problem).__name__}: {problem}), so gradients are measured with torch ops: a few "
                 "more launches per step. Triton needs a C compiler on the machine.",
-                stacklevel=6,
+                stacklevel=7,
             )
-    return [(positions, torch_ops.rows([torch_ops.widened(tensor) for tensor in tensors], thresholds, scale))]
+    return task.on_device(torch_ops, [torch_ops.widened(tensor) for tensor in tensors])
 
 
 def _kernel_for(array: Any, name: str | None) -> Literal["torch", "triton", "numpy"] | native.Addresses:

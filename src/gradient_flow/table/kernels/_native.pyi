@@ -1,8 +1,16 @@
 from typing import Final
 
 COLUMN_COUNT: Final[int]
+BIN_COUNT: Final[int]
 
 def measure(
-    addresses: bytes, counts: bytes, kinds: bytes, near_zero: float, very_large: float, threads: int
+    addresses: bytes,
+    counts: bytes,
+    kinds: bytes,
+    near_zero: float,
+    very_large: float,
+    threads: int,
+    sizes_only: bool = False,
 ) -> bytearray: ...
+def exponents(addresses: bytes, counts: bytes, kinds: bytes, shift: int, threads: int) -> bytearray: ...
 def describe() -> tuple[str, str]: ...

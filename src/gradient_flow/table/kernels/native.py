@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
+from gradient_flow.table.exponents import BINS, Counts
+from gradient_flow.table.kernels._native import exponents as exponents_at
 from gradient_flow.table.kernels._native import measure as measure_at
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
@@ -99,9 +101,21 @@ def _torch_kinds() -> dict[Any, int]:
     return {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
 
-def rows(where: Addresses, thresholds: Thresholds) -> Rows:
-    """Measure all arrays in one call, with the interpreter lock released."""
-    torch = sys.modules.get("torch")
-    threads = 1 if _forked else torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0))
-    filled = measure_at(where.addresses, where.counts, where.kinds, *thresholds, threads)
+def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) -> Rows:
+    """Measure all arrays in one call, with the interpreter lock released.
+
+    `sizes_only`: norms and what is not finite, in about half the time; all other columns are NaN.
+    """
+    filled = measure_at(where.addresses, where.counts, where.kinds, *thresholds, _threads(), sizes_only)
     return np.frombuffer(filled).reshape(-1, len(COLUMNS))
+
+
+def exponents(where: Addresses, shift: int) -> Counts:
+    """Histograms of all arrays, whose elements are divided by 2^shift."""
+    filled = exponents_at(where.addresses, where.counts, where.kinds, shift, _threads())
+    return np.frombuffer(filled, dtype=np.int64).reshape(-1, BINS).astype(np.float64)
+
+
+def _threads() -> int:
+    torch = sys.modules.get("torch")
+    return 1 if _forked else torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0))

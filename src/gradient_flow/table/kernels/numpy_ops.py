@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
+from gradient_flow.table.exponents import BINS, FIELDS, Counts, bins_of_fields
 
 BLOCK = 1 << 15
 
@@ -113,3 +114,32 @@ def _careful_block(block: np.ndarray, thresholds: Thresholds) -> Rows:
         result[INDEX["near_zero"]] = np.count_nonzero(sizes < thresholds.near_zero)
         result[INDEX["very_large"]] = np.count_nonzero(sizes > thresholds.very_large)
     return result
+
+
+def exponents(arrays: list[np.ndarray], shift: int) -> Counts:
+    """Histograms of dense arrays, real or complex, whose elements are divided by 2^shift."""
+    counts = np.zeros((len(arrays), BINS + 1))
+    bins = bins_of_fields(shift)
+    for row, array in zip(counts, arrays, strict=True):
+        flat = array.reshape(-1)
+        for start in range(0, flat.size, _SHARE):
+            np.add.at(row, bins, _fields(flat[start : start + _SHARE]))
+    return counts[:, :BINS]
+
+
+def _fields(block: np.ndarray) -> NDArray[np.int64]:
+    """How many elements have which exponent of fp32; zeros are not among them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if block.dtype.kind == "c":
+            sizes = np.where(np.isfinite(block), np.abs(block), np.nan)  # Inf and NaN together have a size of Inf
+        else:
+            sizes = block.astype(np.float32) if block.dtype.itemsize == 2 else block
+    if sizes.dtype == np.float32:
+        fields = sizes.view(np.uint32) >> 23 & 255
+    else:
+        raw = (sizes.astype(np.float64).view(np.uint64) >> 52 & 2047).astype(np.int64)
+        fields = np.where(raw == 2047, 255, np.clip(raw - 1023 + 127, 0, 254))
+    counts = np.bincount(fields.astype(np.int64), minlength=FIELDS)
+    if counts[0]:
+        counts[0] -= np.count_nonzero(sizes == 0)
+    return counts

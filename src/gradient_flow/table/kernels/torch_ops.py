@@ -16,6 +16,7 @@ import torch
 
 from gradient_flow.capture.arrivals import Copy, on_device
 from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
+from gradient_flow.table.exponents import BIAS, BINS, FIELDS, LEFT_OUT, LOWEST, SMALLEST_NORMAL
 from gradient_flow.table.kernels.pending import LateRows
 
 SHORT: Final = 256
@@ -87,13 +88,8 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
 
     `scale`: a factor in all of them that is known to the device alone; thresholds are meant without it.
     """
-    groups: dict[tuple[torch.device, torch.dtype], list[_Piece]] = {}
-    for owner, tensor in enumerate(tensors):
-        # fp32 holds all narrower numbers exactly, so one bucket takes them all.
-        common = torch.float32 if tensor.dtype in _EXACT_IN_FLOAT32 else tensor.dtype
-        groups.setdefault((tensor.device, common), []).append(_Piece(owner, tensor.detach().reshape(-1)))
     by_device: dict[torch.device, _Lines] = {}
-    for (device, dtype), pieces in groups.items():
+    for (device, dtype), pieces in _groups(tensors).items():
         most = DEVICE_CAPACITY // dtype.itemsize if on_device(pieces[0].elements) else HOST_CAPACITY
         for bucket, width in _buckets(pieces, most):
             by_device.setdefault(device, _Lines()).add(bucket, width, dtype, thresholds, scale)
@@ -105,6 +101,65 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
         return merge_by_owner(every_line, owners, len(tensors))
 
     return LateRows([Copy(torch.cat(lines.columns)) for lines in by_device.values()], finish)
+
+
+@torch.no_grad()
+def exponents(tensors: list[torch.Tensor], shift: int | torch.Tensor) -> LateRows:
+    """Start taking histograms of dense tensors, whose elements are divided by 2^shift."""
+    by_device: dict[torch.device, torch.Tensor] = {}
+    for (device, dtype), pieces in _groups(tensors).items():
+        # Places of counts take 8 bytes per element, so a bucket has half of what that of a table has.
+        most = DEVICE_CAPACITY // dtype.itemsize // 2 if on_device(pieces[0].elements) else HOST_CAPACITY
+        if device not in by_device:
+            whole = torch.int32 if device.type == "mps" else torch.int64
+            by_device[device] = torch.zeros(len(tensors) * (BINS + 1), dtype=whole, device=device)
+        bins = _bins_of_fields(shift, device)
+        one = torch.ones((), dtype=by_device[device].dtype, device=device)
+        for bucket, width in _buckets(pieces, most):
+            owners = np.repeat([p.owner for p in bucket], [-(-len(p.elements) // width) for p in bucket])
+            first = torch.from_numpy(owners * (BINS + 1)).to(device, non_blocking=True)  # (lines,)
+            places = bins[_fields(_matrix(bucket, width, dtype))].add_(first[:, None]).flatten()
+            by_device[device].scatter_add_(0, places, one.expand_as(places))
+
+    def finish(arrived: list[np.ndarray]) -> Rows:
+        whole = np.zeros((len(tensors), BINS))
+        for counts in arrived:
+            whole += counts.reshape(-1, BINS + 1)[:, :BINS]
+        return whole
+
+    return LateRows([Copy(counts) for counts in by_device.values()], finish)
+
+
+def _bins_of_fields(shift: int | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """`exponents.bins_of_fields` where only the device may know the shift."""
+    field = torch.arange(FIELDS, device=device)
+    exponent = field - BIAS - (shift.to(device, torch.int64) if isinstance(shift, torch.Tensor) else shift)
+    bins = (exponent - LOWEST + 2).clamp_(1, BINS - 1)
+    bins.masked_fill_((exponent < SMALLEST_NORMAL) | (field == 0), 0)
+    return bins.masked_fill_(field == FIELDS - 1, LEFT_OUT)
+
+
+def _fields(lines: torch.Tensor) -> torch.Tensor:
+    """The exponent of each element as fp32 has it, as an index; of a zero, that of NaN."""
+    if lines.is_complex():
+        finite = torch.isfinite(torch.view_as_real(lines)).all(-1)
+        lines = lines.to(torch.complex128).abs().masked_fill_(~finite, torch.nan)
+    if lines.dtype == torch.float32:
+        fields = lines.contiguous().view(torch.int32).bitwise_right_shift(23).bitwise_and_(255)
+    else:
+        fields = lines.contiguous().view(torch.int64).bitwise_right_shift(52).bitwise_and_(2047)
+        bad = fields == 2047
+        fields = fields.sub_(1023 - BIAS).clamp_(0, FIELDS - 2).masked_fill_(bad, FIELDS - 1)
+    return fields.masked_fill_(lines == 0, FIELDS - 1).long()
+
+
+def _groups(tensors: list[torch.Tensor]) -> dict[tuple[torch.device, torch.dtype], list[_Piece]]:
+    groups: dict[tuple[torch.device, torch.dtype], list[_Piece]] = {}
+    for owner, tensor in enumerate(tensors):
+        # fp32 holds all narrower numbers exactly, so one bucket takes them all.
+        common = torch.float32 if tensor.dtype in _EXACT_IN_FLOAT32 else tensor.dtype
+        groups.setdefault((tensor.device, common), []).append(_Piece(owner, tensor.detach().reshape(-1)))
+    return groups
 
 
 def _sum_dtype(device: torch.device) -> torch.dtype:

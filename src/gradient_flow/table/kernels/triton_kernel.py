@@ -243,6 +243,53 @@ def measure_chunks(table, limits, partials, chunk_count, KIND: tl.constexpr, STE
     tl.store(partials + 11 * chunk_count + chunk, downwards)
 
 
+@triton.jit(do_not_specialize=["chunk_count", "row_count"])
+def count_exponents(
+    table, shift, bins, chunk_count, row_count, KIND: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr
+):
+    """One chunk per program, added to the 64 bins of its row. `shift`: a power of two that elements are divided by.
+
+    The last part of `table` has the row of each chunk; `exponents.bins_of_fields` says what is in which bin.
+    """
+    TILE: tl.constexpr = STEPS * LANES
+    IS_COMPLEX: tl.constexpr = KIND >= COMPLEX64
+    chunk = tl.program_id(0)
+    address = tl.load(table + chunk)
+    length = tl.load(table + chunk_count + chunk).to(tl.int32)
+    row = tl.load(table + 2 * chunk_count + 2 * row_count + 1 + chunk)
+    divided_by = tl.load(shift).to(tl.int32)
+    offsets = tl.arange(0, STEPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]  # (steps, lanes)
+    found = tl.zeros((64,), tl.int32)
+    for start in range(0, length, TILE):
+        here = offsets + start
+        if KIND == FLOAT64 or IS_COMPLEX:
+            if IS_COMPLEX:
+                real, imaginary = _complex_parts(address, here, here < length, KIND)
+                finite = (tl.abs(real) < float("inf")) & (tl.abs(imaginary) < float("inf"))
+                size = _magnitude(tl.where(finite, real, 0.0), tl.where(finite, imaginary, 0.0))
+            else:
+                x = tl.load(address.to(tl.pointer_type(tl.float64)) + here, mask=here < length, other=0.0)
+                size = tl.abs(x)
+                finite = size < float("inf")
+            wanted = finite & (size > 0)
+            raw = ((size.to(tl.int64, bitcast=True) >> 52) & 2047).to(tl.int32)
+            field = tl.minimum(tl.maximum(raw - 1023 + 127, 0), 254)
+        else:
+            if start + TILE <= length:
+                x = _narrow(address, here, KIND)
+            else:
+                x = _narrow_masked(address, here, here < length, KIND)
+            bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+            field = bits >> 23
+            wanted = (field < 255) & (bits > 0)
+        exponent = field - 127 - divided_by
+        at = tl.minimum(tl.maximum(exponent + 47, 1), 63)
+        at = tl.where((exponent < -126) | (field == 0), 0, at)
+        found += tl.histogram(tl.reshape(at, (TILE,)), 64, mask=tl.reshape(wanted, (TILE,)))
+    # Whole numbers: the order in which chunks are added does not matter.
+    tl.atomic_add(bins + row * 64 + tl.arange(0, 64), found.to(tl.int64), mask=found > 0, sem="relaxed")
+
+
 @triton.jit
 def _column(partials, column: tl.constexpr, chunk_count, chunks, mask, neutral: tl.constexpr):
     return tl.load(partials + column * chunk_count + chunks, mask=mask, other=neutral)

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from gradient_flow.capture.arrivals import Copy
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds, limits_in_float32
+from gradient_flow.table.exponents import BINS
 from gradient_flow.table.kernels import triton_kernel as kernel
 from gradient_flow.table.kernels.pending import LateRows
 
 CHUNK: Final = 1 << 15
 """Elements that one program reads. Fixed, so that sums are added up in the same order on every device."""
 WARPS: Final = 4
+OPTIONS: Final[dict[str, Any]] = {"num_warps": WARPS, "enable_fp_fusion": True}
+"""Fusion is named, because without it Triton warns that its default will change."""
 _WIDTH: Final = 128
 """Chunks that are merged at once."""
 _ALIGNMENT: Final = 16
@@ -75,12 +78,9 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
 
     `scale`: a factor in all of them that is known to the device alone; thresholds are meant without it.
     """
-    groups: dict[torch.device, dict[int, list[int]]] = {}
-    for position, tensor in enumerate(tensors):
-        groups.setdefault(tensor.device, {}).setdefault(KINDS[tensor.dtype], []).append(position)
     order: list[list[int]] = []
     copies: list[Copy] = []
-    for device, by_kind in groups.items():
+    for device, by_kind in _groups(tensors).items():
         positions = [position for members in by_kind.values() for position in members]
         result = torch.empty((len(positions), len(COLUMNS)), dtype=torch.float64, device=device)
         first = 0
@@ -91,18 +91,56 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
                 _measure([tensors[position] for position in members], kind, thresholds, part, scale)
         order.append(positions)
         copies.append(Copy(result))
+    return LateRows(copies, lambda arrived: _in_order(arrived, order, len(tensors), len(COLUMNS)))
 
-    def finish(arrived: list[np.ndarray]) -> Rows:
-        matrix = np.empty((len(tensors), len(COLUMNS)))
-        for positions, values in zip(order, arrived, strict=True):
-            matrix[positions] = values
-        return matrix
 
-    return LateRows(copies, finish)
+@torch.no_grad()
+def exponents(tensors: list[torch.Tensor], shift: int | torch.Tensor) -> LateRows:
+    """Start taking histograms of flat, dense tensors, in one launch for each dtype and device."""
+    order: list[list[int]] = []
+    copies: list[Copy] = []
+    for device, by_kind in _groups(tensors).items():
+        positions = [position for members in by_kind.values() for position in members]
+        result = torch.zeros((len(positions), BINS), dtype=torch.int64, device=device)
+        if isinstance(shift, torch.Tensor):
+            divided_by = shift.to(device, torch.int64)
+        else:
+            divided_by = torch.full((), shift, dtype=torch.int64, device=device)
+        first = 0
+        for kind, members in by_kind.items():
+            part = result[first : first + len(members)]
+            first += len(members)
+            with _on(device):
+                _count([tensors[position] for position in members], kind, divided_by, part)
+        order.append(positions)
+        copies.append(Copy(result))
+    return LateRows(copies, lambda arrived: _in_order(arrived, order, len(tensors), BINS))
+
+
+def _count(tensors: list[torch.Tensor], kind: int, shift: torch.Tensor, result: torch.Tensor) -> None:
+    table, chunk_count = _table_on(result.device, *_places(tensors), tensors[0].element_size())
+    if chunk_count:
+        arguments = (table, shift, result, chunk_count, len(tensors), kind, *SHAPES[kind])
+        _launch(kernel.count_exponents, chunk_count, *arguments, **OPTIONS)
+
+
+def _groups(tensors: list[torch.Tensor]) -> dict[torch.device, dict[int, list[int]]]:
+    groups: dict[torch.device, dict[int, list[int]]] = {}
+    for position, tensor in enumerate(tensors):
+        groups.setdefault(tensor.device, {}).setdefault(KINDS[tensor.dtype], []).append(position)
+    return groups
+
+
+def _in_order(arrived: list[np.ndarray], order: list[list[int]], count: int, width: int) -> Rows:
+    matrix = np.empty((count, width))
+    for positions, values in zip(order, arrived, strict=True):
+        matrix[positions] = values
+    return matrix
 
 
 class Chunks(NamedTuple):
-    """What a launch reads: `packed` holds addresses and lengths of chunks, then bounds and counts of rows."""
+    """What a launch reads: `packed` holds addresses and lengths of chunks, bounds and counts of rows, then the row of
+    each chunk."""
 
     packed: NDArray[np.int64]
     chunk_count: int
@@ -120,30 +158,32 @@ def chunks_of(addresses: NDArray[np.int64], counts: NDArray[np.int64], item_size
     head = heads[owner]
     start = np.where(head > 0, np.where(within == 0, 0, head + (within - 1) * CHUNK), within * CHUNK)
     end = np.minimum(np.where((head > 0) & (within == 0), head, start + CHUNK), counts[owner])
-    parts = (addresses[owner] + start * item_size, end - start, bounds, counts)
+    parts = (addresses[owner] + start * item_size, end - start, bounds, counts, owner)
     return Chunks(np.concatenate(parts).astype(np.int64), chunk_count, len(counts))
 
 
 def _measure(
     tensors: list[torch.Tensor], kind: int, thresholds: Thresholds, result: torch.Tensor, scale: torch.Tensor | None
 ) -> None:
-    addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64)
-    counts = np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
     limits = _limits_on(result.device, thresholds if kind in WIDE else limits_in_float32(thresholds))
     if scale is not None:
         limits = limits * scale.to(result.device, torch.float64)
-    table, chunk_count = _table_on(result.device, addresses, counts, tensors[0].element_size())
+    table, chunk_count = _table_on(result.device, *_places(tensors), tensors[0].element_size())
     partials = torch.empty((kernel.PARTIALS, max(chunk_count, 1)), dtype=torch.float64, device=result.device)
     steps, lanes = SHAPES[kind]
-    # Named, because without it Triton warns that its default will change.
-    options: dict[str, Any] = {"num_warps": WARPS, "enable_fp_fusion": True}
     if chunk_count:
         arguments = (table, limits, partials, chunk_count, kind, steps, lanes)
-        _launch(kernel.measure_chunks, chunk_count, *arguments, **options)
+        _launch(kernel.measure_chunks, chunk_count, *arguments, **OPTIONS)
     parts = 2 if kind >= kernel.COMPLEX64.value else 1
     _launch(
-        kernel.merge_chunks, len(tensors), table, partials, result, chunk_count, len(tensors), parts, _WIDTH, **options
+        kernel.merge_chunks, len(tensors), table, partials, result, chunk_count, len(tensors), parts, _WIDTH, **OPTIONS
     )
+
+
+def _places(tensors: list[torch.Tensor]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where tensors begin, and how many elements they have."""
+    addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64)
+    return addresses, np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
 
 
 def _launch(function: Any, programs: int, *arguments: Any, **options: Any) -> None:

@@ -47,6 +47,11 @@ static totals nothing(void) {
     return t;
 }
 
+/* Not -0, which -0 alone would make of it. */
+static double largest_of(const totals *t) {
+    return t->min <= t->max ? (-t->min > t->max ? -t->min : t->max > 0 ? t->max : 0) : 0;
+}
+
 static void merge(totals *into, const totals *other) {
     into->sum += other->sum;
     into->sum_sq += other->sum_sq;
@@ -83,58 +88,122 @@ static void merge(totals *into, const totals *other) {
 CAREFUL_BLOCK(careful_block_float, float, near32, large32)
 CAREFUL_BLOCK(careful_block_double, double, near64, large64)
 
+/* A pair of 16-bit numbers is read as one word: its halves become floats by a mask or a shift, without a shuffle. */
+static inline __attribute__((always_inline)) float float_of(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+static inline __attribute__((always_inline)) float upper_half(uint32_t pair) { return float_of(pair & 0xffff0000u); }
+static inline __attribute__((always_inline)) float lower_half(uint32_t pair) { return float_of(pair << 16); }
+static inline __attribute__((always_inline)) uint32_t pair_at(const uint16_t *x, size_t i) {
+    uint32_t pair;
+    memcpy(&pair, x + 2 * i, sizeof pair);
+    return pair;
+}
+
+/* A loop over a block of numbers as they are stored, and one over bfloat16; ONE(value) takes one number. Of pairs first
+   all lower halves are taken, then the upper ones: the block is in the cache, and each loop is as simple as the other.
+   An odd number leaves one over. */
+#define EACH(CLAUSES, ONE)                                                        \
+    do {                                                                          \
+        _Pragma(CLAUSES)                                                          \
+        for (size_t i = 0; i < n; i++) ONE(x[i])                                  \
+    } while (0)
+#define EACH_OF_PAIRS(CLAUSES, ONE)                                               \
+    do {                                                                          \
+        _Pragma(CLAUSES)                                                          \
+        for (size_t i = 0; i < n / 2; i++) ONE(lower_half(pair_at(x, i)))         \
+        _Pragma(CLAUSES)                                                          \
+        for (size_t i = 0; i < n / 2; i++) ONE(upper_half(pair_at(x, i)))         \
+        if (n % 2) ONE(lower_half(x[n - 1]))                                      \
+    } while (0)
+
+#define TAKE_ALL(VALUE)                                                           \
+    {                                                                             \
+        const number value = (VALUE), size = ABS_OF(value);                       \
+        const double wide = value;                                                \
+        sum += wide;                                                              \
+        sum_sq += wide * wide;                                                    \
+        sum_abs += fabs(wide);                                                    \
+        low = value < low ? value : low;                                          \
+        high = value > high ? value : high;                                       \
+        smallest = size < smallest ? size : smallest;                             \
+        near_zero += size < near_limit;                                           \
+    }
+#define TAKE_ZERO(VALUE) zeros += (VALUE) == 0;
+#define TAKE_LARGE(VALUE) very_large += ABS_OF(VALUE) > large_limit;
+#define TAKE_SIZE(VALUE)                                                          \
+    {                                                                             \
+        const number size = ABS_OF(VALUE);                                        \
+        const double wide = size;                                                 \
+        sum_sq += wide * wide;                                                    \
+        sum_abs += wide;                                                          \
+        high = size > high ? size : high;                                         \
+    }
+
 /* The hot loop. Sums are taken in double: float lanes drift when all elements are equal. Zeros and very large
    elements are rare in most blocks, so the loop only tracks the extremes and a block that has them is counted again. */
-#define QUICK_BLOCK(NAME, TYPE, ABS, COUNTER, NEAR, LARGE, CAREFUL)                                       \
-    static inline __attribute__((always_inline)) totals NAME(const TYPE *x, size_t n, const limits *limit) { \
-        const TYPE near_limit = limit->NEAR, large_limit = limit->LARGE;                                  \
-        double sum = 0, sum_sq = 0, sum_abs = 0;                                                          \
-        TYPE low = INFINITY, high = -INFINITY, smallest = INFINITY;                                       \
-        COUNTER near_zero = 0;                                                                            \
-        _Pragma("omp simd reduction(+:sum,sum_sq,sum_abs,near_zero) reduction(min:low,smallest) reduction(max:high)") \
-        for (size_t i = 0; i < n; i++) {                                                                  \
-            const TYPE value = x[i], size = ABS(value);                                                   \
-            const double wide = value;                                                                    \
-            sum += wide;                                                                                  \
-            sum_sq += wide * wide;                                                                        \
-            sum_abs += fabs(wide);                                                                        \
-            low = value < low ? value : low;                                                              \
-            high = value > high ? value : high;                                                           \
-            smallest = size < smallest ? size : smallest;                                                 \
-            near_zero += size < near_limit;                                                               \
-        }                                                                                                 \
-        /* A NaN or an Inf shows in this sum; so does a finite overflow, which is merely counted again. */ \
-        if (!(sum_abs <= DBL_MAX)) return CAREFUL(x, n, limit);                                           \
-        totals t = nothing();                                                                             \
-        t.sum = sum;                                                                                      \
-        t.sum_sq = sum_sq;                                                                                \
-        t.sum_abs = sum_abs;                                                                              \
-        t.min = low;                                                                                      \
-        t.max = high;                                                                                     \
-        t.near_zero = near_zero;                                                                          \
-        if (smallest == 0) {                                                                              \
-            COUNTER zeros = 0;                                                                            \
-            _Pragma("omp simd reduction(+:zeros)")                                                        \
-            for (size_t i = 0; i < n; i++) zeros += x[i] == 0;                                            \
-            t.zeros = zeros;                                                                              \
-        }                                                                                                 \
-        if (high > large_limit || -low > large_limit) {                                                   \
-            COUNTER very_large = 0;                                                                       \
-            _Pragma("omp simd reduction(+:very_large)")                                                   \
-            for (size_t i = 0; i < n; i++) very_large += ABS(x[i]) > large_limit;                         \
-            t.very_large = very_large;                                                                    \
-        }                                                                                                 \
-        return t;                                                                                         \
+#define QUICK_BLOCK(NAME, STORED, TYPE, COUNTER, NEAR, LARGE, LOOP, CAREFUL)                                 \
+    static inline __attribute__((always_inline)) totals NAME(const STORED *x, size_t n, const limits *limit) { \
+        typedef TYPE number;                                                                                 \
+        const TYPE near_limit = limit->NEAR, large_limit = limit->LARGE;                                     \
+        double sum = 0, sum_sq = 0, sum_abs = 0;                                                             \
+        TYPE low = INFINITY, high = -INFINITY, smallest = INFINITY;                                          \
+        COUNTER near_zero = 0;                                                                               \
+        LOOP("omp simd reduction(+:sum,sum_sq,sum_abs,near_zero) reduction(min:low,smallest) reduction(max:high)", \
+             TAKE_ALL);                                                                                      \
+        /* A NaN or an Inf shows in this sum; so does a finite overflow, which is merely counted again. */   \
+        if (!(sum_abs <= DBL_MAX)) return CAREFUL(x, n, limit);                                              \
+        totals t = nothing();                                                                                \
+        t.sum = sum;                                                                                         \
+        t.sum_sq = sum_sq;                                                                                   \
+        t.sum_abs = sum_abs;                                                                                 \
+        t.min = low;                                                                                         \
+        t.max = high;                                                                                        \
+        t.near_zero = near_zero;                                                                             \
+        if (smallest == 0) {                                                                                 \
+            COUNTER zeros = 0;                                                                               \
+            LOOP("omp simd reduction(+:zeros)", TAKE_ZERO);                                                  \
+            t.zeros = zeros;                                                                                 \
+        }                                                                                                    \
+        if (high > large_limit || -low > large_limit) {                                                      \
+            COUNTER very_large = 0;                                                                          \
+            LOOP("omp simd reduction(+:very_large)", TAKE_LARGE);                                            \
+            t.very_large = very_large;                                                                       \
+        }                                                                                                    \
+        return t;                                                                                            \
+    }                                                                                                        \
+    /* The same for magnitudes alone: half the work. The largest is in `max`. */                             \
+    static inline __attribute__((always_inline)) totals NAME##_sizes(const STORED *x, size_t n, const limits *limit) { \
+        typedef TYPE number;                                                                                 \
+        double sum_sq = 0, sum_abs = 0;                                                                      \
+        TYPE high = 0;                                                                                       \
+        LOOP("omp simd reduction(+:sum_sq,sum_abs) reduction(max:high)", TAKE_SIZE);                         \
+        totals t = nothing();                                                                                \
+        if (!(sum_abs <= DBL_MAX)) {                                                                         \
+            t = CAREFUL(x, n, limit);                                                                        \
+            t.max = largest_of(&t);                                                                          \
+            return t;                                                                                        \
+        }                                                                                                    \
+        t.sum_sq = sum_sq;                                                                                   \
+        t.sum_abs = sum_abs;                                                                                 \
+        t.max = high;                                                                                        \
+        return t;                                                                                            \
     }
-QUICK_BLOCK(quick_block_float, float, fabsf, int32_t, near32, large32, careful_block_float)
-QUICK_BLOCK(quick_block_double, double, fabs, int64_t, near64, large64, careful_block_double)
 
-static inline __attribute__((always_inline)) void widen_bfloat16(const uint16_t *x, size_t n, float *wide) {
-    uint32_t bits[BLOCK];
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) bits[i] = (uint32_t)x[i] << 16;
-    memcpy(wide, bits, n * sizeof *wide);
+static totals careful_block_bfloat16(const uint16_t *x, size_t n, const limits *limit) {
+    float wide[BLOCK];
+    for (size_t i = 0; i < n; i++) wide[i] = lower_half(x[i]);
+    return careful_block_float(wide, n, limit);
 }
+#define ABS_OF fabsf
+QUICK_BLOCK(quick_block_float, float, float, int32_t, near32, large32, EACH, careful_block_float)
+QUICK_BLOCK(quick_block_bfloat16, uint16_t, float, int32_t, near32, large32, EACH_OF_PAIRS, careful_block_bfloat16)
+#undef ABS_OF
+#define ABS_OF fabs
+QUICK_BLOCK(quick_block_double, double, double, int64_t, near64, large64, EACH, careful_block_double)
+#undef ABS_OF
 
 /* Shifting a half's bits into a float leaves its exponent 112 too small; one exact multiplication mends normal and
    subnormal numbers alike. NaN and Inf get the float's own all-ones exponent. */
@@ -155,43 +224,142 @@ static inline __attribute__((always_inline)) void widen_float16(const uint16_t *
     memcpy(wide, bits, n * sizeof *wide);
 }
 
+#ifdef HAVE_X86
+/* The same in one instruction, where the processor has it. */
+__attribute__((target("avx2,f16c")))
+static void widen_float16_f16c(const uint16_t *x, size_t n, float *wide) {
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(wide + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(x + i))));
+    for (; i < n; i++) wide[i] = _cvtsh_ss(x[i]);
+}
+#else
+#define widen_float16_f16c widen_float16
+#endif
+
 static inline __attribute__((always_inline)) totals chunk_body(
-    const void *data, enum gf_kind kind, size_t n, const limits *limit
+    const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what, int has_f16c
 ) {
     totals t = nothing();
     float wide[BLOCK];
+    const int sizes = what == GF_SIZES;
     for (size_t start = 0; start < n; start += BLOCK) {
         const size_t length = n - start < BLOCK ? n - start : BLOCK;
         totals block;
         if (kind == GF_FLOAT64) {
-            block = quick_block_double((const double *)data + start, length, limit);
-        } else if (kind == GF_FLOAT32) {
-            block = quick_block_float((const float *)data + start, length, limit);
+            const double *x = (const double *)data + start;
+            block = sizes ? quick_block_double_sizes(x, length, limit) : quick_block_double(x, length, limit);
+        } else if (kind == GF_BFLOAT16) {
+            const uint16_t *x = (const uint16_t *)data + start;
+            block = sizes ? quick_block_bfloat16_sizes(x, length, limit) : quick_block_bfloat16(x, length, limit);
         } else {
-            if (kind == GF_BFLOAT16) widen_bfloat16((const uint16_t *)data + start, length, wide);
-            else widen_float16((const uint16_t *)data + start, length, wide);
-            block = quick_block_float(wide, length, limit);
+            const float *x = (const float *)data + start;
+            if (kind == GF_FLOAT16) {
+                const uint16_t *halves = (const uint16_t *)data + start;
+                if (has_f16c) widen_float16_f16c(halves, length, wide);
+                else widen_float16(halves, length, wide);
+                x = wide;
+            }
+            block = sizes ? quick_block_float_sizes(x, length, limit) : quick_block_float(x, length, limit);
         }
         merge(&t, &block);
     }
     return t;
 }
 
-typedef totals (*chunk_function)(const void *, enum gf_kind, size_t, const limits *);
+typedef totals (*chunk_function)(const void *, enum gf_kind, size_t, const limits *, enum gf_what);
 
-static totals chunk_baseline(const void *data, enum gf_kind kind, size_t n, const limits *limit) {
-    return chunk_body(data, kind, n, limit);
+static totals chunk_baseline(const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what) {
+    return chunk_body(data, kind, n, limit, what, 0);
 }
 #ifdef HAVE_X86
 __attribute__((target("avx2,fma")))
-static totals chunk_avx2(const void *data, enum gf_kind kind, size_t n, const limits *limit) {
-    return chunk_body(data, kind, n, limit);
+static totals chunk_avx2(const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what) {
+    return chunk_body(data, kind, n, limit, what, 1);
 }
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma")))
-static totals chunk_avx512(const void *data, enum gf_kind kind, size_t n, const limits *limit) {
-    return chunk_body(data, kind, n, limit);
+static totals chunk_avx512(const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what) {
+    return chunk_body(data, kind, n, limit, what, 1);
 }
 #endif
+
+/* ---- exponents ------------------------------------------------------------------------------------------------ */
+
+/* Counts of all exponents that a float has; several tables, because a count must not wait for the one before it. */
+#define EXPONENTS 256
+#define TABLES 4
+
+static int64_t zeros_among(const void *data, enum gf_kind kind, size_t n) {
+    int64_t zeros = 0;
+    if (kind == GF_FLOAT64) {
+        const double *x = data;
+        for (size_t i = 0; i < n; i++) zeros += x[i] == 0;
+    } else if (kind == GF_FLOAT32) {
+        const float *x = data;
+        for (size_t i = 0; i < n; i++) zeros += x[i] == 0;
+    } else {
+        const uint16_t *x = data;
+        for (size_t i = 0; i < n; i++) zeros += (x[i] & 0x7fff) == 0;
+    }
+    return zeros;
+}
+
+/* As of a float: 0 for what is smaller than any normal one, 254 for what is larger, 255 for NaN and Inf. */
+static unsigned exponent_of_double(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int field = (int)(bits >> 52 & 2047), exponent = field - 1023 + 127;
+    return field == 2047 ? 255 : exponent < 0 ? 0 : exponent > 254 ? 254 : (unsigned)exponent;
+}
+
+static unsigned exponent_of_float16(uint16_t x) {
+    const unsigned field = x >> 10 & 31, fraction = x & 0x3ff;
+    if (field == 31) return 255;
+    if (field) return field + 112;
+    return fraction ? 134 - (unsigned)__builtin_clz(fraction) : 0; /* a subnormal: fraction * 2^-24 */
+}
+
+static void count_exponents(const void *data, enum gf_kind kind, size_t n, int32_t found[EXPONENTS]) {
+    int32_t tables[TABLES][EXPONENTS];
+    memset(tables, 0, sizeof tables);
+    if (kind == GF_FLOAT32) {
+        const uint32_t *x = data;
+        for (size_t i = 0; i < n; i++) tables[i % TABLES][x[i] >> 23 & 255]++;
+    } else if (kind == GF_BFLOAT16) {
+        const uint16_t *x = data;
+        for (size_t i = 0; i < n; i++) tables[i % TABLES][x[i] >> 7 & 255]++;
+    } else if (kind == GF_FLOAT16) {
+        const uint16_t *x = data;
+        for (size_t i = 0; i < n; i++) tables[i % TABLES][exponent_of_float16(x[i])]++;
+    } else {
+        const double *x = data;
+        for (size_t i = 0; i < n; i++) tables[i % TABLES][exponent_of_double(x[i])]++;
+    }
+    for (int e = 0; e < EXPONENTS; e++) {
+        found[e] = 0;
+        for (int t = 0; t < TABLES; t++) found[e] += tables[t][e];
+    }
+    if (found[0]) found[0] -= (int32_t)zeros_among(data, kind, n);
+}
+
+/* The bins of table/exponents.py: one for what is below the normal floats, one up to 2^-45, then one for each power of
+   two, and one from 2^16 on. What is below the normal floats stays there whatever scale it is divided by. */
+static int bin_of(int field, int shift) {
+    const int exponent = field - 127 - shift;
+    if (field == 0 || exponent < -126) return 0;
+    if (exponent < -45) return 1;
+    return exponent > 15 ? GF_BINS - 1 : exponent + 47;
+}
+
+static void add_bins(const void *data, enum gf_kind kind, size_t n, int shift, int64_t *bins) {
+    int32_t found[EXPONENTS];
+    int64_t here[GF_BINS] = {0};
+    count_exponents(data, kind, n, found);
+    for (int field = 0; field < EXPONENTS - 1; field++) here[bin_of(field, shift)] += found[field];
+    /* Whole numbers: the order in which threads add them does not matter. */
+    for (int bin = 0; bin < GF_BINS; bin++)
+        if (here[bin]) __atomic_fetch_add(&bins[bin], here[bin], __ATOMIC_RELAXED);
+}
 
 typedef struct {
     const char *name;
@@ -202,9 +370,9 @@ static instruction_set best_instruction_set(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
-        && __builtin_cpu_supports("avx512vl"))
+        && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("f16c"))
         return (instruction_set){"avx512", chunk_avx512};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
         return (instruction_set){"avx2", chunk_avx2};
 #endif
     return (instruction_set){"baseline", chunk_baseline};
@@ -228,7 +396,10 @@ typedef struct {
     int64_t next; /* first chunk that nobody has taken */
     int64_t grab; /* chunks to take at once */
     limits limit;
+    enum gf_what what;
     chunk_function run;
+    int64_t *bins; /* GF_BINS per tensor, or NULL where columns are wanted */
+    int shift;
 } job;
 
 /* A caller that flushes subnormals (torch.set_flush_denormal) must not change what we count. Each thread has a mode of
@@ -262,7 +433,9 @@ static void work(void *argument) {
             const chunk *c = &j->chunks[i];
             const gf_tensor *tensor = &j->tensors[c->row];
             const char *data = (const char *)tensor->data + (size_t)c->start * element_size(tensor->kind);
-            j->results[i] = j->run(data, tensor->kind, (size_t)c->length, &j->limit);
+            const size_t n = (size_t)c->length;
+            if (j->bins) add_bins(data, tensor->kind, n, j->shift, j->bins + c->row * GF_BINS);
+            else j->results[i] = j->run(data, tensor->kind, n, &j->limit, j->what);
         }
     }
     restore_float_mode(float_mode);
@@ -315,64 +488,82 @@ static float largest_float_not_above(double limit) {
     return (double)f > limit ? nextafterf(f, -INFINITY) : f;
 }
 
-static void write_row(const totals *t, int64_t count, double *row) {
+static void write_row(const totals *t, int64_t count, enum gf_what what, double *row) {
+    const int all = what == GF_ALL;
     row[GF_COUNT] = (double)count;
     row[GF_PARTS] = (double)(count - t->nan - t->inf);
-    row[GF_SUM] = t->sum;
+    row[GF_SUM] = all ? t->sum : NAN;
     row[GF_SUM_SQ] = t->sum_sq;
     row[GF_SUM_ABS] = t->sum_abs;
-    row[GF_MIN] = t->min;
-    row[GF_MAX] = t->max;
-    row[GF_MAX_ABS] = t->min <= t->max ? (-t->min > t->max ? -t->min : t->max) : 0;
-    row[GF_ZEROS] = (double)t->zeros;
-    row[GF_NEAR_ZERO] = (double)t->near_zero;
-    row[GF_VERY_LARGE] = (double)t->very_large;
+    row[GF_MIN] = all ? t->min : NAN;
+    row[GF_MAX] = all ? t->max : NAN;
+    row[GF_MAX_ABS] = all ? largest_of(t) : t->max > 0 ? t->max : 0;
+    row[GF_ZEROS] = all ? (double)t->zeros : NAN;
+    row[GF_NEAR_ZERO] = all ? (double)t->near_zero : NAN;
+    row[GF_VERY_LARGE] = all ? (double)t->very_large : NAN;
     row[GF_NAN] = (double)t->nan;
     row[GF_INF] = (double)t->inf;
     row[GF_NEG_INF] = (double)t->neg_inf;
 }
 
-int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limit, int threads, double *rows) {
-    int64_t chunk_count = 0, elements = 0;
+static int64_t chunks_in(const gf_tensor *tensors, int64_t tensor_count, int64_t *elements) {
+    int64_t chunks = 0;
+    *elements = 0;
     for (int64_t i = 0; i < tensor_count; i++) {
-        chunk_count += (tensors[i].count + CHUNK - 1) / CHUNK;
-        elements += tensors[i].count;
+        chunks += (tensors[i].count + CHUNK - 1) / CHUNK;
+        *elements += tensors[i].count;
     }
-    chunk *chunks = malloc((size_t)(chunk_count + 1) * sizeof *chunks);
-    totals *results = malloc((size_t)(chunk_count + 1) * sizeof *results);
-    if (!chunks || !results) {
-        free(chunks);
-        free(results);
-        return -1;
-    }
+    return chunks;
+}
+
+/* Cuts the tensors of a job into chunks and works them off. -1 when memory for the chunks could not be had. */
+static int run(job *j, int64_t tensor_count, int64_t elements, int threads) {
+    chunk *chunks = malloc((size_t)(j->chunk_count + 1) * sizeof *chunks);
+    if (!chunks) return -1;
     int64_t made = 0;
     for (int64_t i = 0; i < tensor_count; i++)
-        for (int64_t start = 0; start < tensors[i].count; start += CHUNK) {
-            const int64_t left = tensors[i].count - start;
+        for (int64_t start = 0; start < j->tensors[i].count; start += CHUNK) {
+            const int64_t left = j->tensors[i].count - start;
             chunks[made++] = (chunk){i, start, left < CHUNK ? left : CHUNK};
         }
+    j->chunks = chunks;
+    const int64_t useful = elements / ELEMENTS_PER_THREAD + 1;
+    const int used = threads < useful ? threads : (int)useful;
+    const int64_t share = j->chunk_count / (8 * (used > 0 ? used : 1)) + 1;
+    j->grab = share < MOST_CHUNKS_PER_GRAB ? share : MOST_CHUNKS_PER_GRAB;
+    run_on_threads(j, used);
+    free(chunks);
+    return 0;
+}
 
+int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limit, enum gf_what what, int threads,
+               double *rows) {
+    int64_t elements;
+    const int64_t chunk_count = chunks_in(tensors, tensor_count, &elements);
+    totals *results = malloc((size_t)(chunk_count + 1) * sizeof *results);
+    if (!results) return -1;
     const unsigned float_mode = keep_subnormals();
     job j = {
-        .tensors = tensors, .chunks = chunks, .results = results, .chunk_count = chunk_count, .next = 0,
+        .tensors = tensors, .results = results, .chunk_count = chunk_count, .what = what,
         .limit = {smallest_float_not_below(limit.near_zero), largest_float_not_above(limit.very_large),
                   limit.near_zero, limit.very_large},
         .run = best_instruction_set().run,
     };
-    const int64_t useful = elements / ELEMENTS_PER_THREAD + 1;
-    const int used = threads < useful ? threads : (int)useful;
-    const int64_t share = chunk_count / (8 * (used > 0 ? used : 1)) + 1;
-    j.grab = share < MOST_CHUNKS_PER_GRAB ? share : MOST_CHUNKS_PER_GRAB;
-    run_on_threads(&j, used);
-
+    const int status = run(&j, tensor_count, elements, threads);
     int64_t at = 0;
-    for (int64_t i = 0; i < tensor_count; i++) {
+    for (int64_t i = 0; i < tensor_count && !status; i++) {
         totals t = nothing();
-        for (; at < chunk_count && chunks[at].row == i; at++) merge(&t, &results[at]);
-        write_row(&t, tensors[i].count, rows + i * GF_COLUMNS);
+        for (int64_t left = tensors[i].count; left > 0; left -= CHUNK) merge(&t, &results[at++]);
+        write_row(&t, tensors[i].count, what, rows + i * GF_COLUMNS);
     }
     restore_float_mode(float_mode);
-    free(chunks);
     free(results);
-    return 0;
+    return status;
+}
+
+int gf_exponents(const gf_tensor *tensors, int64_t tensor_count, int shift, int threads, int64_t *bins) {
+    int64_t elements;
+    memset(bins, 0, (size_t)tensor_count * GF_BINS * sizeof *bins);
+    job j = {.tensors = tensors, .chunk_count = chunks_in(tensors, tensor_count, &elements), .bins = bins, .shift = shift};
+    return run(&j, tensor_count, elements, threads);
 }

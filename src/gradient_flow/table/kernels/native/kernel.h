@@ -13,6 +13,13 @@ enum gf_column {
     GF_ZEROS, GF_NEAR_ZERO, GF_VERY_LARGE, GF_NAN, GF_INF, GF_NEG_INF, GF_COLUMNS
 };
 
+/* GF_SIZES: only what follows from magnitudes (sums of squares and magnitudes, the largest, NaN and Inf) in half the time;
+   the other columns are NaN. */
+enum gf_what { GF_ALL, GF_SIZES };
+
+/* Bins of a histogram of exponents; table/exponents.py says what each holds. */
+#define GF_BINS 64
+
 typedef struct {
     const void *data;
     int64_t count;
@@ -26,7 +33,11 @@ typedef struct {
 
 /* Fills rows[tensors][GF_COLUMNS]. The result does not depend on the number of threads.
    Returns 0, or -1 when memory for the partial results could not be had. */
-int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limits, int threads, double *rows);
+int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limits, enum gf_what what, int threads,
+               double *rows);
+
+/* Fills bins[tensors][GF_BINS] with how many elements have which exponent, divided by 2^shift. */
+int gf_exponents(const gf_tensor *tensors, int64_t tensor_count, int shift, int threads, int64_t *bins);
 
 /* The widest instruction set that this processor and this build share. */
 const char *gf_instruction_set(void);

@@ -18,7 +18,16 @@ static int check(view given, Py_ssize_t items, Py_ssize_t item_size, const char 
     return -1;
 }
 
-static int fill(view addresses, view counts, view kinds, gf_limits limits, int threads, double *rows) {
+/* What is to be done, with the tensors that it is done to: one of two calls. */
+typedef struct {
+    gf_limits limits;
+    enum gf_what what;
+    int shift, threads;
+    double *rows;
+    int64_t *bins; /* or NULL where rows are wanted */
+} task;
+
+static int fill(view addresses, view counts, view kinds, const task *asked) {
     const Py_ssize_t n = kinds.size;
     gf_tensor *tensors = PyMem_Malloc((size_t)(n + 1) * sizeof *tensors);
     if (!tensors) {
@@ -38,31 +47,51 @@ static int fill(view addresses, view counts, view kinds, gf_limits limits, int t
     }
     int status;
     Py_BEGIN_ALLOW_THREADS
-    status = gf_measure(tensors, n, limits, threads, rows);
+    status = asked->bins ? gf_exponents(tensors, n, asked->shift, asked->threads, asked->bins)
+                         : gf_measure(tensors, n, asked->limits, asked->what, asked->threads, asked->rows);
     Py_END_ALLOW_THREADS
     PyMem_Free(tensors);
     if (status) PyErr_NoMemory();
     return status;
 }
 
+/* A bytearray with the columns or bins of each tensor, filled as asked: its memory may be written to by whoever gets it. */
+static PyObject *filled(view addresses, view counts, view kinds, task *asked, int bins) {
+    const Py_ssize_t n = kinds.size;
+    if (check(addresses, n, sizeof(int64_t), "addresses") || check(counts, n, sizeof(int64_t), "counts")) return NULL;
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, n * 8 * (Py_ssize_t)(bins ? GF_BINS : GF_COLUMNS));
+    if (!made) return NULL;
+    void *memory = PyByteArray_AsString(made);
+    if (bins) asked->bins = memory;
+    else asked->rows = memory;
+    if (fill(addresses, counts, kinds, asked)) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    return made;
+}
+
 static PyObject *native_measure(PyObject *self, PyObject *args) {
     (void)self;
     view addresses, counts, kinds;
-    gf_limits limits;
-    int threads;
-    if (!PyArg_ParseTuple(args, "y#y#y#ddi", &addresses.data, &addresses.size, &counts.data, &counts.size,
-                          &kinds.data, &kinds.size, &limits.near_zero, &limits.very_large, &threads))
+    task asked = {.bins = NULL};
+    int sizes_only = 0;
+    if (!PyArg_ParseTuple(args, "y#y#y#ddi|p", &addresses.data, &addresses.size, &counts.data, &counts.size,
+                          &kinds.data, &kinds.size, &asked.limits.near_zero, &asked.limits.very_large, &asked.threads,
+                          &sizes_only))
         return NULL;
-    const Py_ssize_t n = kinds.size;
-    if (check(addresses, n, sizeof(int64_t), "addresses") || check(counts, n, sizeof(int64_t), "counts")) return NULL;
-    /* A bytearray, because its memory may be written to by whoever gets it; nobody else has it yet. */
-    PyObject *rows = PyByteArray_FromStringAndSize(NULL, n * (Py_ssize_t)(GF_COLUMNS * sizeof(double)));
-    if (!rows) return NULL;
-    if (fill(addresses, counts, kinds, limits, threads, (double *)(void *)PyByteArray_AsString(rows))) {
-        Py_DECREF(rows);
+    asked.what = sizes_only ? GF_SIZES : GF_ALL;
+    return filled(addresses, counts, kinds, &asked, 0);
+}
+
+static PyObject *native_exponents(PyObject *self, PyObject *args) {
+    (void)self;
+    view addresses, counts, kinds;
+    task asked = {.rows = NULL};
+    if (!PyArg_ParseTuple(args, "y#y#y#ii", &addresses.data, &addresses.size, &counts.data, &counts.size, &kinds.data,
+                          &kinds.size, &asked.shift, &asked.threads))
         return NULL;
-    }
-    return rows;
+    return filled(addresses, counts, kinds, &asked, 1);
 }
 
 static PyObject *native_describe(PyObject *self, PyObject *args) {
@@ -73,13 +102,19 @@ static PyObject *native_describe(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"measure", native_measure, METH_VARARGS,
-     "measure(addresses, counts, kinds, near_zero, very_large, threads) -> bytearray\n"
+     "measure(addresses, counts, kinds, near_zero, very_large, threads, sizes_only=False) -> bytearray\n"
      "Measure tensors given by address: rows of fp64. The caller keeps the tensors alive."},
+    {"exponents", native_exponents, METH_VARARGS,
+     "exponents(addresses, counts, kinds, shift, threads) -> bytearray\n"
+     "Histograms of exponents of tensors given by address: 64 integers of 64 bits each."},
     {"describe", native_describe, METH_NOARGS, "describe() -> (instruction set, thread pool)"},
     {NULL, NULL, 0, NULL},
 };
 
-static int module_exec(PyObject *module) { return PyModule_AddIntConstant(module, "COLUMN_COUNT", GF_COLUMNS); }
+static int module_exec(PyObject *module) {
+    if (PyModule_AddIntConstant(module, "COLUMN_COUNT", GF_COLUMNS)) return -1;
+    return PyModule_AddIntConstant(module, "BIN_COUNT", GF_BINS);
+}
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
 
