@@ -35,7 +35,7 @@ def flatten_and_reduce(gradients: list[torch.Tensor]) -> tuple[torch.Tensor, ...
 
 
 def seven_ops(gradients: list[torch.Tensor]) -> list[list[float]]:
-    """The seven statistics of document 003, one torch expression each."""
+    """The seven documented statistics, one torch expression each."""
     rows = []
     for g in gradients:
         shares = (g.abs() < 1e-7).float().mean(), (g.abs() > 1e3).float().mean()

@@ -12,6 +12,7 @@ from torch import nn
 
 import gradient_flow as gf
 from gradient_flow.cli.main import main
+from gradient_flow.demo import show
 from gradient_flow.demo.cases import CASES
 from gradient_flow.demo.performance import train
 from gradient_flow.report.data import page_data
@@ -131,6 +132,7 @@ def assert_every_surface_says(expected, folder):
         assert words(page["sentence"]) in text
         for issue in expected:
             assert words(issue.message) in text, kind
+            assert words(issue.followers) in text, kind
 
     with TestClient(application(LiveRuns(RunFolder(folder.parent)))) as client:
         (entry,) = [each for each in client.get("/api/runs").json()["runs"] if each["name"].endswith(folder.name)]
@@ -139,8 +141,9 @@ def assert_every_surface_says(expected, folder):
     tail = CliRunner().invoke(main, ["tail", "--once", str(folder)], env={"COLUMNS": "200"})
     assert tail.exit_code == 0, tail.output
     for issue in expected[:4]:
-        assert issue.issue_type.name in tail.output
-        assert f"`{issue.layer}`" in tail.output or issue.layer in tail.output
+        assert f"[{issue.severity}] {issue.heading}: " in " ".join(tail.output.split())
+    looks = re.search(r"inside the model, (\d+) look", tail.output)
+    assert looks is None or int(looks[1]) == expected.looks
 
     compared = gf.compare(folder, run)
     assert [plain(each) for each in compared.verdicts] == [plain(expected)] * 2
@@ -160,6 +163,9 @@ def test_a_watched_loop_gets_one_verdict_everywhere(watched):
 
 def test_the_demo_says_what_its_runs_say(demonstrated):
     assert_every_surface_says(demonstrated.diagnosis, demonstrated.folder)
+    shown = " ".join(show.verdict(demonstrated, 400).plain.split())
+    for issue in demonstrated.diagnosis if demonstrated.main is not None else ():
+        assert f"[{issue.severity}] {issue.heading}: " in shown
 
 
 def test_the_table_of_the_issue():

@@ -161,7 +161,7 @@ def _choice(*choices: str) -> Rule:
 
 
 def check_clip_limit(name: str, value: Any) -> None:
-    """Refuse what is no limit to clip at."""
+    """Raise unless it is a limit to clip at."""
     if not (isinstance(value, float) and value == math.inf):
         rule = "a number above 0 (inf for no limit; `enable_gradient_clipping=False` switches clipping off)"
         check_number(name, value, rule, 0, open_ends="l")

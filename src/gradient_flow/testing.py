@@ -37,8 +37,8 @@ def assert_healthy_gradients(
     failed = at_least(issues, fail_on)
     if failed:
         many = "1 issue" if len(failed) == 1 else f"{len(failed)} issues"
-        told = "\n\n".join(map(str, failed))
+        paragraphs = "\n\n".join(map(str, failed))
         raise AssertionError(
-            f"gradients are not healthy: {many} of severity {fail_on} or above in {steps} steps.\n\n{told}"
+            f"gradients are not healthy: {many} of severity {fail_on} or above in {steps} steps.\n\n{paragraphs}"
         )
     return [issue for issue in issues if issue not in failed]

@@ -53,7 +53,15 @@ def test_a_script_gets_json(fleet):
     result = run("fleet", fleet, "--json", "--limit", "10")
     told = json.loads(result.output)
     assert result.exit_code == 1
-    assert told["counts"] == {"runs": 25, "sick": 9, "healthy": 15, "too_short": 0, "unreadable": 1, "running": 0}
+    assert told["counts"] == {
+        "runs": 25,
+        "sick": 9,
+        "healthy": 15,
+        "silent": 0,
+        "too_short": 0,
+        "unreadable": 1,
+        "running": 0,
+    }
     assert len(told["runs"]) == 10
     first = told["runs"][0]
     assert (first["verdict"], first["state"]) == ("nan", "finished")

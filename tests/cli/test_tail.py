@@ -143,7 +143,7 @@ def test_in_a_pipe_each_new_step_is_a_line_until_the_end(unfinished):
     steps = [int(step) for step in re.findall(r"^step (\d+) ", rest, re.MULTILINE)]
     assert steps == list(range(25, 41))
     assert re.search(r"^step 30 +norm not finite", rest, re.MULTILINE)
-    assert "[CRITICAL] NUMERICAL in head.bias since step 30" in rest
+    assert "[CRITICAL] NUMERICAL in `head.bias`, since step 30" in rest
     assert "\x1b" not in rest
 
 
@@ -227,7 +227,7 @@ def test_a_view_fits_whatever_the_size(size, groups):
     lines = view_text(view(groups), width, height).plain.split("\n")
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
-    assert any("DEAD in block.0" in line for line in lines)
+    assert any("DEAD in `block.0`" in line for line in lines)
     assert any(line.startswith("norm") for line in lines)
 
 

@@ -215,7 +215,15 @@ def test_whether_a_run_goes_on_is_told_by_the_clock(tmp_path, counted):
     os.utime(tmp_path / "old" / "run.jsonl", (long_ago, long_ago))
     with gf.fleet(tmp_path) as found:
         states = {row["run"]: row["state"] for row in found}
-        assert found.counts == {"runs": 4, "sick": 1, "healthy": 2, "too_short": 1, "unreadable": 0, "running": 1}
+        assert found.counts == {
+            "runs": 4,
+            "sick": 1,
+            "healthy": 1,
+            "silent": 1,
+            "too_short": 1,
+            "unreadable": 0,
+            "running": 1,
+        }
         (cause,) = found.causes
     assert states == {"now": "running", "old": "silent", "failed": "failed", "short": "finished"}
     assert (cause.cause, cause.type, cause.examples) == ("OutOfMemoryError", "FAILED", ["failed"])
@@ -314,7 +322,15 @@ def test_names_that_are_no_text(tmp_path):
     write_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")))
     write_run(tmp_path / "new\nline")
     with gf.fleet(tmp_path, workers=2) as found:
-        assert found.counts == {"runs": 2, "sick": 0, "healthy": 2, "too_short": 0, "unreadable": 0, "running": 0}
+        assert found.counts == {
+            "runs": 2,
+            "sick": 0,
+            "healthy": 2,
+            "silent": 0,
+            "too_short": 0,
+            "unreadable": 0,
+            "running": 0,
+        }
 
 
 def test_an_empty_folder_and_none(tmp_path):

@@ -84,7 +84,7 @@ def test_a_webhook_gets_one_message_per_issue_in_slacks_format(hook, tmp_path, w
     assert body.keys() == {"text"}
     assert found[0].message in body["text"]
     assert "since step 20" in body["text"]
-    assert body["text"].startswith("exp1: CRITICAL numerical" if with_file else "training: CRITICAL numerical")
+    assert body["text"].startswith(f"{'exp1' if with_file else 'training'}: [CRITICAL] NUMERICAL in `")
 
 
 def test_the_message_comes_while_the_training_runs(hook, tmp_path):

@@ -167,7 +167,7 @@ def test_files_are_left_after_an_exception_and_an_interrupt(tmp_path, error):
     assert (tmp_path / "gradient_statistics.png").exists()
     found = gf.diagnose(tmp_path)
     if isinstance(error, RuntimeError):
-        assert found.message == "The run ended with RuntimeError: boom at step 12; nothing else was found."
+        assert found.message == "The run failed at step 12 with RuntimeError: boom. No other problem found in 12 steps."
     else:
         assert found.ending.state == "interrupted"
 

@@ -83,4 +83,4 @@ def test_the_summary_of_a_script_tells_of_looks(tmp_path):
     with gf.watch(model, optimizer, budget=1.0) as flow:
         train(model, optimizer, 30)
     (line,) = _looks(flow)
-    assert line.startswith(f"  looks inside: {flow.looks.taken}, the first 3 looks in ")
+    assert line.startswith(f"  looks inside: {flow.looks.taken} (the first 3 took ")

@@ -38,7 +38,7 @@ def test_an_exception_tells_the_state(error, state):
 def test_an_ending_survives_its_plain_form():
     ending = Ending.by(RuntimeError("CUDA error: device-side assert\n  more"), 41)
     assert Ending.from_dict(ending.to_dict()) == ending
-    assert ending.sentence == "The run ended with RuntimeError: CUDA error: device-side assert more at step 41."
+    assert ending.sentence == "The run failed at step 41 with RuntimeError: CUDA error: device-side assert more."
     assert Ending.from_dict({"state": "odd"}) is None
     assert Ending.from_dict("failed") is None
 
@@ -48,7 +48,7 @@ def test_an_exception_that_cannot_be_told_is_still_one():
         def __str__(self):
             raise RuntimeError
 
-    assert Ending.by(Mute(), 3).sentence == "The run ended with Mute at step 3."
+    assert Ending.by(Mute(), 3).sentence == "The run failed at step 3 with Mute."
 
 
 def test_a_file_without_an_end_runs_then_is_silent_and_a_writer_makes_it_run(tmp_path):
@@ -100,12 +100,12 @@ def test_healthy_is_never_the_last_word_of_a_run_that_failed():
     found.ending = Ending(state="failed", error="ValueError", message="bad batch", step=41)
     assert not found.healthy
     assert found.status == "failed"
-    said = "The run ended with ValueError: bad batch at step 41; nothing else was found."
+    said = "The run failed at step 41 with ValueError: bad batch. No other problem found in 41 steps."
     assert found.message == str(found) == said
     few = Diagnosis([], steps=1, enough=False)
     few.ending = found.ending
-    assert "ended with ValueError" in few.message
-    assert few.message.endswith("too few steps for a verdict: 1.")
+    assert "failed at step 41 with ValueError" in few.message
+    assert few.message.endswith("Too few steps for a verdict: 1.")
     assert "Healthy" not in few.message + found.message
 
 
@@ -132,7 +132,11 @@ for step in range(5):
     ("last", "state", "sentence"),
     [
         ("", "finished", ""),
-        ("raise ValueError('password=abc')", "failed", "The run ended with ValueError: password=<redacted> at step 5."),
+        (
+            "raise ValueError('password=abc')",
+            "failed",
+            "The run failed at step 5 with ValueError: password=<redacted>.",
+        ),
         ("raise KeyboardInterrupt", "interrupted", "The run was interrupted at step 5."),
         ("try:\n    1 / 0\nexcept ZeroDivisionError: pass", "finished", ""),
         ("flow.close()\nraise ValueError", "finished", ""),
@@ -169,9 +173,9 @@ def test_a_block_that_raises_has_failed_in_file_and_memory_alike(tmp_path):
         with pytest.raises(ValueError, match="boom"):
             crash(where)
         flow = flows[-1]
-        said |= {flow.diagnose().message, flow.run.ending.sentence.removesuffix(".") + "; nothing else was found."}
+        said |= {flow.diagnose().message, flow.run.ending.sentence + " No other problem found in 3 steps and 1 look."}
     said |= {gf.diagnose(tmp_path / "run").message}
-    assert said == {"The run ended with ValueError: boom at step 3; nothing else was found."}
+    assert said == {"The run failed at step 3 with ValueError: boom. No other problem found in 3 steps and 1 look."}
 
 
 def test_a_run_that_goes_on_after_a_failure_is_judged_by_its_last_process(tmp_path):

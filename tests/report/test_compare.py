@@ -68,7 +68,7 @@ def test_no_layer_is_apart_before_the_first_look_at_which_it_differs(tmp_path):
         assert part.first_unequal == 10
         assert part.first_unequal in looks
         assert part.parts is None or part.parts >= 10
-    assert "first look that differs" in said(tmp_path / "a", tmp_path / "b")
+    assert "first unequal table" in said(tmp_path / "a", tmp_path / "b")
 
 
 def test_the_state_of_each_run_is_shown(tmp_path):
@@ -87,4 +87,4 @@ def test_the_state_of_each_run_is_shown(tmp_path):
         crash()
     found = gf.compare(first, tmp_path / "b")
     assert [each["state"] for each in found.overview] == ["finished", "failed"]
-    assert "The run ended with ValueError: boom at step 5" in " ".join(said(first, tmp_path / "b").split())
+    assert "The run failed at step 5 with ValueError: boom" in " ".join(said(first, tmp_path / "b").split())

@@ -18,7 +18,7 @@ from gradient_flow.report.data import page_data
 from gradient_flow.report.serve.live_runs import LiveRuns
 from gradient_flow.report.serve.run_ids import RunFolder
 
-SENTENCE = "The run ended with ValueError: bad batch at step 12; nothing else was found."
+SENTENCE = "The run failed at step 12 with ValueError: bad batch. No other problem found in 12 steps and 2 looks."
 SCRIPT = """
 import sys, torch
 torch.manual_seed(0)
@@ -96,12 +96,12 @@ def test_reports(crashed, tmp_path, format):
 
 def test_the_page_lists_the_end_once(crashed):
     (end,) = [event for event in page_data(crashed)["events"] if event["kind"] == "end"]
-    assert end["text"] == "The run ended with ValueError: bad batch at step 12."
+    assert end["text"] == "The run failed at step 12 with ValueError: bad batch."
 
 
 def test_the_list_of_runs(crashed):
     ((entry,), _) = LiveRuns(RunFolder(crashed.parent)).facts()
-    assert (entry["status"], entry["message"]) == ("failed", "The run ended with ValueError: bad batch at step 12.")
+    assert (entry["status"], entry["message"]) == ("failed", "The run failed at step 12 with ValueError: bad batch.")
 
 
 def test_a_run_that_falls_silent_is_said_to_be_silent_without_any_news(crashed, tmp_path):
@@ -111,11 +111,12 @@ def test_a_run_that_falls_silent_is_said_to_be_silent_without_any_news(crashed, 
     (tmp_path / "run.jsonl").write_bytes(b"".join(lines[:-1]))
     live = LiveRun(tmp_path)
     assert page_data(live, live=True)["run"]["status"] == "running"
-    assert live.diagnosis(at_once=True).message == "Healthy: no issue found in 12 steps and 2 looks."
+    assert live.diagnosis(at_once=True).message == "Healthy so far: no issue found in 12 steps and 2 looks."
     os.utime(tmp_path / "run.jsonl", (1e9, 1e9))
     page = page_data(live, live=True)
     assert page["run"]["status"] == "silent"
     assert page["verdict"]["sentence"].endswith(page["run"]["message"])
+    assert "ealthy" not in page["verdict"]["sentence"] + page["verdict"]["level"]
     assert "Silent since 2001-09-09 01:46 UTC" in page["run"]["message"]
 
 
@@ -124,8 +125,8 @@ def test_a_run_that_falls_silent_is_said_to_be_silent_without_any_news(crashed, 
     [
         ("", "finished", "Healthy: no issue found in 12 steps and 2 looks."),
         ("raise ValueError('bad batch')", "failed", SENTENCE),
-        ("sys.exit(3)", "failed", "The run ended with SystemExit: 3 at step 12; nothing else was found."),
-        ("sys.exit('no data')", "failed", "The run ended with SystemExit: no data at step 12; nothing else was found."),
+        ("sys.exit(3)", "failed", SENTENCE.replace("ValueError: bad batch", "SystemExit: 3")),
+        ("sys.exit('no data')", "failed", SENTENCE.replace("ValueError: bad batch", "SystemExit: no data")),
         ("raise KeyboardInterrupt", "interrupted", "The run was interrupted at step 12."),
     ],
 )

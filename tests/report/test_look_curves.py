@@ -199,7 +199,7 @@ def test_reports_in_words_have_a_line_for_each(sigmoids):
     data = page_data(sigmoids)
     for kind in ("txt", "md"):
         text = " ".join(write_report(sigmoids, format=kind).read_text().replace("\\", "").split())
-        assert "3 looks inside the model, at step 3, 6, 12." in text
+        assert "3 looks inside the model, at steps 3, 6, 12." in text
         assert "Gain over depth, 0 → 10: " in text
         assert "Slope of activations, `0`: " in text
     gain = data["looks"]["curves"][0]["lines"][0]["values"]

@@ -112,8 +112,11 @@ def test_every_format_says_where_a_nan_was_made(replayed, kind):
 
 def test_what_other_rules_said_at_the_time_is_a_line_of_the_report(runs, tmp_path):
     data = (runs["sick"] / "run.jsonl").read_bytes()
-    (tmp_path / "run.jsonl").write_bytes(data.replace(b'"rule_set":%d' % RULE_SET, b'"rule_set":1'))
-    said = "At the time, rule set 1 said: NUMERICAL in `16.bias` since step 31"
+    data = data.replace(b'"rule_set":%d' % RULE_SET, b'"rule_set":1')
+    (tmp_path / "run.jsonl").write_bytes(data)
+    assert page_data(tmp_path)["verdict"]["then"] is None  # the rules have changed, the words have not
+    (tmp_path / "run.jsonl").write_bytes(data.replace(b"gradients became NaN", b"gradients turned NaN"))
+    said = "At the time, rule set 1 said: NUMERICAL in `16.bias`, since step 31: gradients turned NaN"
     assert page_data(runs["sick"])["verdict"]["then"] is None
     for kind in ("txt", "md", "json"):
         text = write_report(tmp_path, format=kind).read_text().replace("\\", "")

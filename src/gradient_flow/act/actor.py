@@ -45,7 +45,7 @@ class Actor:
         self._minded_steps = 0
 
     def forget_snapshots(self) -> None:
-        """Nothing to go back to any more: another run begins."""
+        """Drop what could be restored: another run begins."""
         self._forget_state_of_models()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Actor:
         self._without_harm(see)
 
     def undo_buffers(self, model: torch.nn.Module) -> None:
-        """A step failed that nobody asked us about: its buffers are put back, where the policy says so."""
+        """A `GradScaler` skipped a step without asking us: restore its buffers if the policy says so."""
         keeper = self._buffers.get(model)
         if keeper is not None and self.config.undoes_buffers:
             self._without_harm(keeper.put_back)
@@ -141,7 +141,7 @@ class Actor:
         return BufferReport(bad, "put back" if bad else "")
 
     def _without_harm(self, action: Callable[[], object]) -> None:
-        """Buffers of a kind that cannot be copied or read must not end the training."""
+        """Run `action`; buffers that cannot be copied or read must not end the training."""
         if self._buffers_failed:
             return
         try:
@@ -228,7 +228,7 @@ class Actor:
             table = GradientTable(table.names, rows, missing=table.missing, thresholds=table.thresholds)
         elif event is not None and (event.action in WITHHELD or not table.total.finite):
             return self.clipper.untouched(table.total.norm)
-        # Numbers put in the place of NaN or Inf are no norms of this run: they set no limit for later steps.
+        # Replacements for NaN or Inf are not norms of this run: they must not set the limit of later steps.
         decision = self.clipper.decide(parameters, table, optimizer, remember=event is None)
         factor, total = decision.uniform_factor, decision.total_norm
         if factor is not None and factor != 1.0 and in_step is not None and in_step.takes(factor, parameters):
@@ -241,7 +241,7 @@ class Actor:
     ) -> GuardEvent:
         snapshot = None if optimizer is None else self._snapshots.get(optimizer)
         if snapshot is None or optimizer is None:
-            return replace(event, action="skip")  # nothing to go back to yet
+            return replace(event, action="skip")  # no snapshot yet
         snapshot.restore(optimizer)
         self.see_buffers(model)  # those of the snapshot are the good ones now
         return replace(event, restored_step=snapshot.step)

@@ -125,13 +125,13 @@ class Attachment:
         )
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """The step is over: nothing of ours is left on the optimizer."""
+        """The step is over: remove everything of ours from the optimizer."""
         in_step = self._in_step.get(id(optimizer))
         if in_step is not None:
             in_step.end()
 
     def _watch_for_overflows(self) -> None:
-        """A `GradScaler` that overflows skips the optimizer without a word; the next forward is the first to tell.
+        """A `GradScaler` that overflows skips the optimizer silently; the next forward is the first sign of it.
 
         From then on the buffers would hold that forward as well.
         """
@@ -150,7 +150,7 @@ class Attachment:
         """The same for all optimizers; overflows since the last step are counted."""
         if self._forward_hook is not None:
             self._forward_hook.remove()
-        # After a last overflow no forward came to tell of it: the buffers are still those of the skipped step.
+        # No forward follows a last overflow, so the buffers are still those of the skipped step.
         self.manager.count_overflows(self.scaler, before_forward_of=self.model)
         if self._trace is not None:
             self._trace.close()

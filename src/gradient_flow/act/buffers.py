@@ -51,7 +51,7 @@ class BufferKeeper:
         self._suspects: frozenset[str] = frozenset()
         self._infinite: frozenset[str] = frozenset()
         if trusted:
-            # Attention masks hold -Inf, and observers begin with Inf: what was there before a step is meant.
+            # Attention masks hold -Inf and observers start at Inf: non-finite values from before a step are intended.
             self._infinite = frozenset(infinite_buffers(model))
 
     @property
@@ -217,7 +217,7 @@ class _Home:
             return
         for name, kept in self.kept.items():
             if name not in module._buffers:
-                continue  # the user took it away
+                continue  # the user removed it
             now = module._buffers[name]
             if kept.copy is None:
                 module._buffers[name] = None

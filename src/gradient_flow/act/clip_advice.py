@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from gradient_flow.table.text import plain
+
 GOOD_RATE: Final = 0.10
 """Share of steps that a limit against spikes touches."""
 TOO_OFTEN: Final = 0.5
@@ -55,14 +57,14 @@ def advise_on_clipping(
     values = np.percentile(norms, PERCENTILES).tolist()
     percentiles = {f"p{rank}": value for rank, value in zip(PERCENTILES, values, strict=True)}
     suggested = float(np.percentile(norms, 100 * (1 - GOOD_RATE)))
-    seen = f"{clipped:,} of {steps:,} steps ({rate:.0%}) were clipped; the median norm is {percentiles['p50']:.3g}."
+    seen = f"{clipped:,} of {steps:,} steps ({rate:.0%}) were clipped; the median norm is {plain(percentiles['p50'])}."
     if len(norms) < _LEAST_STEPS:
         return ClipAdvice(steps, rate, percentiles, None, f"{seen} Too few steps for advice.")
-    would = f"A limit of {suggested:.3g} would affect 10% of the last {len(norms):,} steps."
+    would = f"A limit of {plain(suggested)} would affect 10% of the last {len(norms):,} steps."
     if not by_norm:
         message = f"{seen} Single elements or units were clipped, not the norm."
     elif rate > TOO_OFTEN:
-        at = "" if limit is None else f" at {limit:.3g}"
+        at = "" if limit is None else f" at {plain(limit)}"
         message = (
             f"{seen} Clipping{at} acts on more than half of the steps, so it sets the step size instead of catching "
             "spikes: "

@@ -31,14 +31,14 @@ def scale_gradients_(parameters: Sequence[torch.Tensor], factor: float) -> None:
 
 
 def clamp_gradients_(parameters: Sequence[torch.Tensor], limit: float) -> None:
-    """Bring every element into [-limit, limit]; real and imaginary parts by themselves."""
+    """Clamp every element to [-limit, limit]; real and imaginary parts separately."""
     for parameter in parameters:
         if parameter.grad is not None:  # else it lies on other ranks
             _change_values_(parameter, lambda values: values.clamp_(-limit, limit))
 
 
 def replace_nonfinite_(tensor: torch.Tensor, nan: float, inf: float) -> None:
-    """Put `nan` for NaN and ±`inf` for ±Inf, as far as the dtype can hold them."""
+    """Replace NaN by `nan` and ±Inf by ±`inf`, bounded by the range of the dtype."""
     real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     largest = torch.finfo(real.dtype).max
     low, value, high = (max(-largest, min(largest, number)) for number in (-inf, nan, inf))
@@ -54,7 +54,7 @@ def replace_nonfinite_gradient_(parameter: torch.Tensor, nan: float, inf: float)
 def writable_gradient(parameter: torch.Tensor) -> torch.Tensor:
     """The gradient, first copied where its memory is not its own numbers: expanded, or a lazy conjugate.
 
-    Of a sharded gradient it is the part on this rank: each rank changes its own, as the same table told all of them.
+    Of a sharded gradient it is the part on this rank: each rank changes its own, and all of them read the same table.
     """
     gradient = parameter.grad
     assert gradient is not None
@@ -132,7 +132,7 @@ class ScaleInStep:
         self._active = True
 
     def end(self) -> None:
-        """The step is over: everything as it was."""
+        """The step is over: restore the scale that was there."""
         if not self._active:
             return
         self._active = False

@@ -10,7 +10,7 @@ from gradient_flow.errors import InputError
 
 
 class ScheduleHold:
-    """Makes the next `scheduler.step()` do nothing, once: the optimizer step it belongs to did not happen.
+    """Makes the next `scheduler.step()` a no-op, once: its optimizer step did not happen.
 
     For one schedule or several that move with every optimizer step; none is fine too. The hold of each ends with that
     call, or by `release()`. While it lasts the schedule is of a class of ours, so its attributes, and with them its
@@ -33,7 +33,7 @@ class ScheduleHold:
 
 
 def check_schedulers(schedulers: Any) -> None:
-    """Refuse now what could not be held at a bad step, where it would end the training."""
+    """Raise now for a schedule that cannot be held: at a bad step it would end the training."""
     given = _each(schedulers)
     for position, scheduler in enumerate(given):
         name = f"scheduler[{position}]" if len(given) > 1 else "scheduler"

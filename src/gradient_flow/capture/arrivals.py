@@ -1,6 +1,6 @@
 """Numbers that a device is still computing: copied behind its work into pinned memory, and read when they are there.
 
-The host asks whether they have come (`ready`), and waits only where somebody wants them now, or where more copies are
+The host asks whether they have come (`ready`), and waits only when they are wanted now, or when more copies are
 under way than the ring holds. Waits are counted.
 """
 
@@ -34,7 +34,7 @@ def on_device(value: Any) -> bool:
 
 
 def is_capturing() -> bool:
-    """Whether what is launched now becomes part of a CUDA graph, or of a compiled step: then nothing is."""
+    """Whether launches are being captured into a CUDA graph or a compiled step: then launch nothing."""
     if torch.compiler.is_compiling():
         return True
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
@@ -51,7 +51,7 @@ def copied_behind(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
 
 
 class Copy:
-    """A tensor as it is now, on its way to the host. What becomes of it on the device does not matter any more."""
+    """A snapshot of a tensor on its way to the host; later changes on the device do not affect it."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._event: Any = None

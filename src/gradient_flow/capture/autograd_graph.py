@@ -124,7 +124,7 @@ def slopes(node: Any) -> torch.Tensor | None:
     try:
         saved = getattr(node, "_raw_saved_self" if name.startswith("Hard") else "_raw_saved_result", None)
         if getattr(saved, "unpack_hook", None) is not None:
-            return None  # reading it would run code of others: a checkpoint would compute its part once more
+            return None  # reading it would run foreign code: a checkpoint would recompute its part
         if name == "SoftmaxBackward0":
             return _softmax_slopes(node._saved_result, _dimension(node)) if not is_sharded(node._saved_result) else None
         if name == "TanhBackward0":

@@ -1,7 +1,7 @@
 """What tells one batch from another: a few elements of each tensor, and a salted hash of them.
 
-Taking the elements is one small gather per tensor and waits for no device; the hash is made when somebody asks. The
-salt is drawn anew in each process, so that nobody can find out from a hash what was in a batch.
+Taking the elements is one small gather per tensor and waits for no device; the hash is computed on demand. Each process
+draws its own salt, so that a hash does not reveal what was in a batch.
 """
 
 from __future__ import annotations

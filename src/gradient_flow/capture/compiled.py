@@ -1,4 +1,4 @@
-"""Whether there is compiled code around: a hook would have it compiled anew."""
+"""Whether there is compiled code around: adding a hook would trigger a recompilation."""
 
 from __future__ import annotations
 

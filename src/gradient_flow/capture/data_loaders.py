@@ -64,7 +64,7 @@ def _wrap() -> None:
     kind._next_index, kind.__next__ = next_index, next_batch
 
     def restore() -> None:
-        # Somebody may have wrapped them again meanwhile: what is not ours stays.
+        # Another tool may have wrapped them again meanwhile: leave what is not ours.
         if kind._next_index is next_index:
             kind._next_index = draw
         if kind.__next__ is next_batch:

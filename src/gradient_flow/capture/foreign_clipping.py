@@ -29,7 +29,7 @@ class Clip(NamedTuple):
 
 
 def current_clip() -> Clip | None:
-    """The clip that listeners are being told of; None outside of one."""
+    """The clip being reported to listeners; None outside of one."""
     return _current[-1] if _current else None
 
 

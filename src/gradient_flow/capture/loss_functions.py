@@ -60,14 +60,14 @@ def _wrap(name: str, owner: Any, inside: str, reduction: int) -> None:
     def call_then_tell(*arguments: Any, **settings: Any) -> Any:
         result = original(*arguments, **settings)
         if len(arguments) > reduction and not torch.compiler.is_compiling():
-            told = {"reduction": _REDUCTIONS.get(arguments[reduction], "mean")}
+            options = {"reduction": _REDUCTIONS.get(arguments[reduction], "mean")}
             if name in ("cross_entropy", "nll_loss") and len(arguments) > _IGNORE:
-                told["ignore_index"] = arguments[_IGNORE]
-            _tell(name, arguments[0], arguments[1], told, result)
+                options["ignore_index"] = arguments[_IGNORE]
+            _tell(name, arguments[0], arguments[1], options, result)
         return result
 
     def restore() -> None:
-        if vars(owner).get(inside) is call_then_tell:  # else somebody has put something of their own there
+        if vars(owner).get(inside) is call_then_tell:  # else another tool has replaced it
             setattr(owner, inside, original)
 
     setattr(owner, inside, call_then_tell)

@@ -3,7 +3,7 @@
 `Tensor.backward`, and with it Lightning, Accelerate and the Trainer of Hugging Face, looks up `torch.autograd.backward`
 at each call. With a listener that function is wrapped, and so is `GradScaler.scale`, to know a loss without its
 scale; afterwards they are as they were. A pass inside a pass (reentrant checkpointing) is part of the outer one, and
-`torch.autograd.grad` leaves no gradient behind, so neither is told of.
+`torch.autograd.grad` leaves no gradient behind, so neither is reported.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def listen(before: Listener, unclear: UnclearListener | None = None) -> Callable
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Nobody hears of what this thread does in here: it is undone afterwards, and no loss of a training."""
+    """Report nothing that this thread does in here: it is undone afterwards and is no training."""
     before = getattr(_here, "unheard", False)
     _here.unheard = True
     try:
@@ -72,7 +72,7 @@ def is_unheard() -> bool:
 
 
 def value_of(loss: torch.Tensor) -> torch.Tensor | None:
-    """The value of the loss that is told of now, without the scale of a `GradScaler`; None where it cannot be known.
+    """The value of the loss being reported, without the scale of a `GradScaler`; None where it cannot be known.
 
     It may share memory with the loss.
     """
@@ -95,7 +95,7 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
 
 
 def scaler_of(loss: torch.Tensor) -> Any:
-    """The `GradScaler` that scaled the loss that is told of now; None where none did, or where it is not known."""
+    """The `GradScaler` that scaled the loss being reported; None where none did, or where it is not known."""
     known = _scaled.get(id(loss))
     if known is None or known.output() is not loss:  # it may contain what was scaled: `scaler.scale(loss) / 4`
         known = next((each for each in _scaled.values() if each.is_open), None)
@@ -209,7 +209,7 @@ def _nothing() -> None:
 
 
 def _close_scaled(loss: torch.Tensor | None) -> None:
-    """A pass is told of: what was scaled before its loss, or for all we know in it, is not waited for any more."""
+    """A pass was reported: forget what was scaled before its loss, or possibly in it."""
     known = None if loss is None else _scaled.get(id(loss))
     if known is not None and known.output() is not loss:
         known = None

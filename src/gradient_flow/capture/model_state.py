@@ -74,7 +74,7 @@ def _keep(tensor: torch.Tensor) -> _Contents | None:
     memory = tensor.detach()
     try:
         copy = memory.clone()
-    except RuntimeError:  # the device is full, which is a likely moment for trouble
+    except RuntimeError:  # the device is out of memory
         copy = memory.cpu()
     return _Contents(tensor, memory, copy, tensor.requires_grad)
 

@@ -61,11 +61,11 @@ class ModuleCalls:
     """Hooks on all modules of a model while `watching`: passages in the order of the forward pass.
 
     `on_forward(passage, tensor)` and `on_gradient(passage, gradient)` reduce what they see; their results are kept.
-    Hooks are there only inside `with calls.watching():`, and gone after it whatever happens.
+    Hooks exist only inside `with calls.watching():`, and are removed whatever happens.
 
-    `begins(module, args, kwargs)` is asked at each outermost call, and `ends(output)` told when that is over, also by
-    an exception (`output` is None then). What is inside a call that `begins` refuses is not seen. With `fails`, what
-    goes wrong in here is told to that, and neither forward nor backward pass hears of it.
+    `begins(module, args, kwargs)` is called at each outermost call, and `ends(output)` when that call is over, also
+    after an exception (`output` is None then). A call that `begins` refuses is not watched. With `fails`, an error in
+    here is passed to it and never reaches the forward or backward pass.
     """
 
     def __init__(
@@ -161,7 +161,9 @@ class ModuleCalls:
             return  # a copy of the module that took our hook along
         if self._begins is not None and (not self._running or self.thread != get_ident()):
             return
-        if self._accepted and output is not None and len(self.passages) < _MOST_CALLS:  # a loop may have no end
+        if (
+            self._accepted and output is not None and len(self.passages) < _MOST_CALLS
+        ):  # a loop over time may make very many calls
             with self._guarded(), aside():
                 self._see_call(path, module, args, kwargs, output)
         if self._begins is not None:
@@ -174,7 +176,7 @@ class ModuleCalls:
         except Exception as problem:
             if self._fails is None:
                 raise
-            self._accepted = False  # one problem is enough
+            self._accepted = False  # report the first problem only
             self._fails(problem)
 
     def _see_call(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -256,7 +258,7 @@ class _Watching:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Modes of the user's see nothing of what is done in here, be it counting, tracing or a device for new tensors."""
+    """Hide what is done in here from modes of the user: counters, tracers, default devices."""
     with ExitStack() as stack:
         if torch._C._len_torch_function_stack():
             stack.enter_context(torch._C.DisableTorchFunction())

@@ -71,13 +71,13 @@ def _untraced(hook: Callable[..., Any]) -> Any:
 
 
 def _once_ready(optimizer: torch.optim.Optimizer, closure: Callable[..., Any], ready: Ready) -> Callable[..., Any]:
-    told = False
+    called = False
 
     def telling(*args: Any, **kwargs: Any) -> Any:
-        nonlocal told
+        nonlocal called
         loss = closure(*args, **kwargs)
-        if not told:
-            told = True
+        if not called:
+            called = True
             ready(optimizer, loss)
         return loss
 

@@ -24,7 +24,7 @@ def any_sharded(values: Iterable[Any]) -> bool:
 
 
 def _sharded_type() -> Any:
-    """`DTensor`, if anybody has imported it."""
+    """`DTensor`, if it has been imported."""
     return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
 
 

@@ -1,6 +1,6 @@
 """Where gradients are kept elsewhere than in `.grad`: what is read there would be nothing, or one part of the whole.
 
-Told by attributes and names of classes, so that none of those packages has to be imported.
+Recognised by attributes and class names, so that none of those packages has to be imported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def why_elsewhere(parameters: Iterable[Any]) -> str | None:
 
 
 def _is_pipeline_stage(modules: Sequence[Any]) -> bool:
-    """Whether a stage of torch's own pipelines drives one of these. Nothing on the module itself tells."""
+    """Whether a stage of torch's own pipelines drives one of these. The module itself does not show it."""
     kind = getattr(sys.modules.get(_STAGES), "_PipelineStageBase", None)
     if kind is None:
         return False

@@ -58,9 +58,9 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
         )
     failed = at_least(issues, fail_on)
     if as_json:
-        told = {"target": target, "analyzer": analyzer, "steps": steps, "fail_on": fail_on, "failed": bool(failed)}
+        summary = {"target": target, "analyzer": analyzer, "steps": steps, "fail_on": fail_on, "failed": bool(failed)}
         unseen = {"not_judged": statistics} if isinstance(statistics, str) else {}
-        write_json({**told, **unseen, "issues": [issue.to_dict() for issue in issues]})
+        write_json({**summary, **unseen, "issues": [issue.to_dict() for issue in issues]})
     else:
         out = console()
         many = "1 issue" if len(issues) == 1 else f"{len(issues)} issues"

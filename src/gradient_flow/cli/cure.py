@@ -14,10 +14,16 @@ from gradient_flow.cli.terminal import console, json_option, write_json
 
 @click.command()
 @click.argument("target", metavar="MODULE:FUNCTION")
-@click.option("--steps", type=click.IntRange(min=8), help="Length of a full trial; by default what fits the budget.")
-@click.option("--budget", default=60.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="Seconds.")
+@click.option("--steps", type=click.IntRange(min=8), help="Steps of a full trial. [default: what fits the budget]")
+@click.option(
+    "--budget",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time limit in seconds.",
+)
 @click.option("--fresh", is_flag=True, help="The weights are new: also try treatments that overwrite them.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of all random numbers.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Random seed.")
 @json_option
 def cure(target: str, steps: int | None, budget: float, fresh: bool, seed: int, as_json: bool) -> None:
     """Try fixes on a model, and say which one helps beyond noise.

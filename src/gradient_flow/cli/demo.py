@@ -65,7 +65,7 @@ def demo(faults: tuple[str, ...], steps: int | None, seed: int, out: Path) -> No
     for outcome in outcomes:
         screen.print(f"  {write_report(outcome.folder)}", soft_wrap=True)
     sick = next((outcome for outcome in outcomes if outcome.main is not None), outcomes[-1])
-    screen.print(f"Look further:\n  gradient-flow tail --once {sick.folder}", soft_wrap=True)
+    screen.print(f"Next:\n  gradient-flow tail --once {sick.folder}", soft_wrap=True)
     screen.print(f"  gradient-flow diagnose {sick.folder}", soft_wrap=True)
     if {"healthy", "attention"} <= {*names}:  # the same network and data, but for the fault
         screen.print(f"  gradient-flow compare {out / 'healthy'} {out / 'attention'}", soft_wrap=True)

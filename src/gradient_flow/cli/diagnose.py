@@ -43,8 +43,8 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     notes = recorded.notes
     if as_json:
         ending = {} if found.ending is None else {"ending": found.ending.to_dict()}
-        told = {"run": readable(str(run)), "message": found.message, **ending, **found.to_dict()}
-        write_json({**told, "fail_on": fail_on, "failed": failed, "notes": notes})
+        summary = {"run": readable(str(run)), "message": found.message, **ending, **found.to_dict()}
+        write_json({**summary, "fail_on": fail_on, "failed": failed, "notes": notes})
     else:
         out = console()
         sentence, _, _ = str(found).partition("\n")

@@ -98,7 +98,9 @@ def read_fleet(
     with Progress(*columns, console=console(err=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def told(done: int, total: int) -> None:
+        def report_progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return of_folder(folder, digests=digests, workers=workers, ray=ray, shard=shard, update=update, progress=told)
+        return of_folder(
+            folder, digests=digests, workers=workers, ray=ray, shard=shard, update=update, progress=report_progress
+        )

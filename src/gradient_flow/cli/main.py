@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "tail": "Follow a run in the terminal.",
     "compare": "Say what differs between runs, and since which step.",
     "fleet": "Say which runs of a folder are sick, of what, and which settings go with it.",
-    "sql": "Ask the runs of a folder with SQL.",
+    "sql": "Query the runs of a folder with SQL.",
     "export": "Write a run as a table: CSV, Parquet or JSON.",
     "completion": "Print the completion script for a shell.",
 }

@@ -22,8 +22,8 @@ import click
 )
 @click.option(
     "--alert",
-    help="Tell of new issues while it trains: the address of a webhook (Slack's format), or a command that gets the "
-    "message as its last argument.",
+    help="Send new issues during training to a webhook (its address; Slack's format) or to a command (the message "
+    "becomes its last argument).",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary at the end.")
 @click.option("-m", "as_module", is_flag=True, help="The script is a module name, as with python -m.")
@@ -53,6 +53,8 @@ def run(
 
     from gradient_flow.flow.script import default_folder, run_script
 
+    if script.startswith("-"):
+        raise click.UsageError(f"No such option {script!r}. Options of `run` come before the script; see --help.")
     if not as_module and not Path(script).exists():
         raise click.UsageError(f"there is no script {script!r}. For a module use: gradient-flow run -m {script}")
 
@@ -78,7 +80,7 @@ def run(
 def _end_by_interrupt() -> None:
     """End as Python ends after an unhandled Ctrl-C: by the signal itself, with everything written."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # closed, or nobody reads it any more
+        with suppress(Exception):  # closed, or its reader is gone
             stream.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)

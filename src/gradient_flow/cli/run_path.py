@@ -1,4 +1,4 @@
-"""The RUN argument: checked where it is given, with what lies near where nothing does."""
+"""The RUN argument: checked at once; if there is no run, the error lists runs nearby."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunPath(click.Path):
         try:
             path.stat()
             there = {name for name in self._names() if (path / name).is_file()} if path.is_dir() else set()
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last of a name that no file can have
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # a name that no file can have
             self.fail(f"there is no {str(path)!r}.{_hint(path.parent, path.name)}", param, ctx)
         except OSError as problem:
             self.fail(f"{str(path)!r} cannot be read ({problem.strerror}).", param, ctx)

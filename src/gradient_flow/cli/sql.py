@@ -20,10 +20,10 @@ from gradient_flow.record.run_tables import csv_cell
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
-    help="How to write the answer.",
+    help="Output format.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Rows of a table.")
-@click.option("--no-update", is_flag=True, help="Ask what is known, without reading new runs.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Rows to print.")
+@click.option("--no-update", is_flag=True, help="Query the known digests; read no new runs.")
 @digests_option
 def sql(query: str, folder: str, to: str, limit: int, no_update: bool, digests: str | None) -> None:
     """Ask the runs of a folder with SQL, in the dialect of DuckDB.

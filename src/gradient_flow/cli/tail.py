@@ -90,7 +90,7 @@ def _follow_lines(monitor: LiveRun, interval: float) -> None:
     from gradient_flow.report.tail_data import view_of
     from gradient_flow.report.tail_view import step_line
 
-    shown, told = None, set[str]()
+    shown, printed = None, set[str]()
     while True:
         view = view_of(monitor, "")
         after = [at for at, step in enumerate(view.steps) if shown is None or step > shown]
@@ -102,21 +102,21 @@ def _follow_lines(monitor: LiveRun, interval: float) -> None:
             monitor.judge()
         else:
             monitor.judge_beside()
-        _tell_issues(monitor, told)
+        _tell_issues(monitor, printed)
         if ended:
             return
         time.sleep(interval)
         monitor.update()
 
 
-def _tell_issues(monitor: LiveRun, told: set[str]) -> None:
+def _tell_issues(monitor: LiveRun, printed: set[str]) -> None:
     from gradient_flow.report.terminal import short_issue
 
     diagnosis = monitor.last_diagnosis
     for issue in diagnosis.issues if diagnosis is not None else ():
         which = f"{issue.issue_type} {issue.severity} {issue.layer}"
-        if which not in told:
-            told.add(which)
+        if which not in printed:
+            printed.add(which)
             click.echo(short_issue(issue, 200)[0].plain)
     if monitor.run.end is not None and diagnosis is not None:
         click.echo(str(diagnosis).partition("\n")[0] if diagnosis.issues else diagnosis.message)

@@ -25,7 +25,7 @@ class Outcome:
     """How an arm went."""
 
     losses: dict[int, float] = field(default_factory=dict)
-    """Loss on held-out batches, after so many steps."""
+    """Loss on held-out batches, by number of steps."""
     trained: list[float] = field(default_factory=list)
     """Loss of each step."""
     steps: int = 0

@@ -21,7 +21,7 @@ _CHECKED: Final = 2
 
 
 def seed_all(seed: int) -> None:
-    """All generators that a step may draw from. Their states are kept by whoever calls this."""
+    """Seed all generators that a step may draw from. The caller keeps and restores their states."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # the global generator is the one that steps draw from
     # Not `torch.manual_seed`: on a device that nobody uses yet it leaves a note that would seed it later on.
@@ -50,7 +50,7 @@ class KeptBatches:
         return len(self._batches)
 
     def draw(self, model: nn.Module, count: int, seed: int) -> None:
-        """Call `input_fn` so many times, and make sure that a replay gives the same loss."""
+        """Call `input_fn` once per batch, and make sure that a replay gives the same loss."""
         if not self._drawn(model, count, seed, copied=False) and not self._drawn(model, count, seed, copied=True):
             raise InputError(
                 "`loss_fn` must give the same loss when a batch is replayed, and it does not: it reads something that "
@@ -120,7 +120,7 @@ def _copied(leaf: Any) -> Any:
 
 @contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Running statistics and the like are afterwards as they were: a measurement is no step."""
+    """Restore buffers such as running statistics afterwards: a measurement is no step."""
     kept = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         yield

@@ -74,7 +74,7 @@ class Patient:
             yield optimizer if treatment is None else do(treatment, self.model, optimizer)
 
     def held_out_loss(self) -> float:
-        """Mean loss on batches that nobody trained on; infinite where it is not finite."""
+        """Mean loss on held-out batches; infinite where it is not finite."""
         losses = []
         with torch.no_grad(), buffers_kept(self.model):
             for at in self.held_out:

@@ -31,7 +31,7 @@ WIDTH: Final = 79
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Loss of the model without any treatment, after so many steps, over several repeats."""
+    """Loss of the untreated model by number of steps, over several repeats."""
 
     steps: int
     losses: tuple[float, ...]
@@ -64,7 +64,7 @@ class Trial:
     untreated: Noise | None = None
     """The same without treatment."""
     issue_gone: bool | None = None
-    """Whether the gravest issue before is not found any more; None where nobody looked."""
+    """Whether the gravest issue is gone; None if that was not checked."""
     steps_taken: int = 0
     """Cost: training steps of all its arms."""
     seconds: float = 0.0
@@ -334,5 +334,5 @@ def _ranked(advice: str, trials: Sequence[Trial]) -> tuple[float, Trial | None, 
     if wanted is None or trial is None or not trial.losses:
         return 0.0, None, advice
     place = {BETTER: -1.0, SAME: 0.5, SLOWER: 0.5}.get(trial.outcome, 1.0)
-    told = f"Tried: {trial.measured}." if trial.outcome == BETTER else f"Tried, {trial.outcome}: {trial.measured}."
-    return place, trial, Advice(f"{advice} {told}", wanted)
+    outcome = f"Tried: {trial.measured}." if trial.outcome == BETTER else f"Tried, {trial.outcome}: {trial.measured}."
+    return place, trial, Advice(f"{advice} {outcome}", wanted)

@@ -1,4 +1,4 @@
-"""One case of the demo from the first step to the verdict: watched, analyzed, and replayed where it turned NaN."""
+"""One case of the demo, from first step to verdict: watched, analyzed, and replayed if it turned NaN."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Outcome:
     case: Case
     folder: Path
     diagnosis: Diagnosis
-    """As `gradient-flow diagnose` gives it, and everybody else who asks."""
+    """The same verdict as `gradient-flow diagnose` gives."""
     losses: list[float]
 
     @property
@@ -89,7 +89,7 @@ def _step_all_the_same(setup: Setup, flow: Flow) -> None:
 
 @contextmanager
 def _alone(seed: int) -> Iterator[Any]:
-    """A random state of its own, and one thread: more only get into each other's way in models this small."""
+    """A random state of its own, and one thread: more would only slow down models this small."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from gradient_flow.demo.cases import CASES, Case
 from gradient_flow.demo.performance import Outcome, train
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.errors import InputError
 from gradient_flow.record.export import write_json
 from gradient_flow.record.run_lines import FILE_NAME
-from gradient_flow.report.terminal import issue_text, sparkline, wrapped
+from gradient_flow.report.terminal import issue_text, short_issue, sparkline, wrapped
 
 MARK: Final = "demo.json"
 """Lies in the folders that the demo wrote, and may write again."""
@@ -57,6 +58,7 @@ def verdict(outcome: Outcome, width: int) -> Text:
         lines.append(Text("\n".join(wrapped(sentence, width)), style="green"))
     else:
         lines.append(issue_text(main, width))
+        lines += [line for issue in outcome.diagnosis if issue is not main for line in short_issue(issue, width, 3)]
     if not outcome.right:
         planted = "nothing" if case.expected is None else case.expected.name
         lines.append(Text(f"Planted was {planted}: this verdict is wrong.", style="bold red"))
@@ -66,7 +68,7 @@ def verdict(outcome: Outcome, width: int) -> Text:
 
 def _course(outcome: Outcome) -> str:
     losses = outcome.losses
-    return f"loss {losses[0]:.3g} {sparkline(losses, 30)} {losses[-1]:.3g}"
+    return f"loss {plain(losses[0])} {sparkline(losses, 30)} {plain(losses[-1])}"
 
 
 def _train(case: Case, folder: Path, seed: int, steps: int | None, progress: Progress, task: TaskID) -> Outcome:

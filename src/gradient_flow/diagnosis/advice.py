@@ -115,13 +115,13 @@ def by_itself(text: str, kind: str) -> str:
 
 
 def initialise(text: str, layers: Sequence[str], how: str = "he") -> str:
-    """Advice to draw the weights of layers anew."""
+    """Advice to reinitialise the weights of layers."""
     return Advice(text, Treatment("reinitialise", {"layers": list(layers), "how": how}))
 
 
 def _to_rate(text: str, rate: float, now: float) -> str:
     """Advice of a rate, rounded down to one digit as the text says it."""
-    rounded = float(_round(rate))
+    rounded = _down(rate)
     return Advice(text, Treatment("learning_rate", {"factor": rounded / now, "rate": rounded}) if now > 0 else None)
 
 
@@ -131,8 +131,16 @@ def _some(layers: Sequence[str]) -> str:
 
 
 def _round(value: float) -> str:
-    """One digit, downwards: a bound that is rounded up would not be one."""
+    return plain(_down(value), 1)
+
+
+def _down(value: float) -> float:
+    """One digit, downwards: a bound that is rounded up would not be one.
+
+    >>> _down(0.0299), _down(9.99)
+    (0.02, 9.0)
+    """
     if not 0 < value < math.inf:
-        return f"{value:g}"
+        return value
     power = math.floor(math.log10(value))
-    return f"{math.floor(value / 10**power + 1e-9) * 10.0**power:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return float(f"{math.floor(value / 10**power + 1e-9)}e{power}")

@@ -41,19 +41,19 @@ def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
         # It was fine at the first step and broke afterwards: the steps broke it.
         later = [issue for issue in left if issue is not by_rate[0] and _came_later(issue)]
         left = [issue for issue in left if issue not in later]
-        left[left.index(by_rate[0])] = _with(by_rate[0], later)
+        left[left.index(by_rate[0])] = with_consequences(by_rate[0], later)
     narrow = next((issue for issue in left if issue.issue_type is _T.BOTTLENECK), None)
     if narrow is not None:
         chance = [issue for issue in left if issue.issue_type is _T.DEAD and _dies_of(narrow, issue, record)]
         left = [issue for issue in left if issue not in chance]
-        left[left.index(narrow)] = _with(narrow, chance)
+        left[left.index(narrow)] = with_consequences(narrow, chance)
     mains: list[Issue] = []
     for issue in sorted(left, key=lambda issue: _directness(issue, record)):
         cause = next((i for i, main in enumerate(mains) if _explains(main, issue, record)), None)
         if cause is None:
             mains.append(issue)
         else:
-            mains[cause] = _with(mains[cause], [issue])
+            mains[cause] = with_consequences(mains[cause], [issue])
     return sorted(mains, key=lambda issue: (-issue.severity, _ORDER.get(issue.issue_type, len(_ORDER))))
 
 
@@ -76,7 +76,7 @@ def after_nonfinite(issues: Sequence[Issue]) -> list[Issue]:
         return list(issues)
     follows = [issue for issue in issues if issue is not bad and (issue.step is None or issue.step >= (bad.step or 0))]
     kept = [issue for issue in issues if issue is not bad and issue not in follows]
-    return [_with(bad, follows), *kept]
+    return [with_consequences(bad, follows), *kept]
 
 
 def after_raised_rate(issues: Sequence[Issue]) -> list[Issue]:
@@ -90,7 +90,7 @@ def after_raised_rate(issues: Sequence[Issue]) -> list[Issue]:
         if issue.issue_type in _THROWN and issue is not thrown and (issue.step or math.inf) >= (thrown.step or 0)
     ]
     kept = [issue for issue in issues if issue is not thrown and issue not in follows]
-    return [_with(thrown, follows), *kept]
+    return [with_consequences(thrown, follows), *kept]
 
 
 def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
@@ -145,8 +145,10 @@ def _came_later(issue: Issue) -> bool:
     )
 
 
-def _with(main: Issue, others: Iterable[Issue]) -> Issue:
-    return replace(main, consequences=(*main.consequences, *others))
+def with_consequences(main: Issue, others: Sequence[Issue]) -> Issue:
+    """The issue with its consequences. What turns a training into NaN is as grave as the NaN."""
+    worst = max((issue.severity for issue in others if issue.issue_type is _T.NUMERICAL), default=main.severity)
+    return replace(main, severity=max(main.severity, worst), consequences=(*main.consequences, *others))
 
 
 def _without_repeats(issues: Iterable[Issue]) -> list[Issue]:

@@ -9,7 +9,7 @@ from typing import Any, Final, overload
 
 from gradient_flow.diagnosis.treatment import Advice, Treatment, treatment_of
 from gradient_flow.errors import RunFileError, check_choice
-from gradient_flow.record.ending import Ending
+from gradient_flow.record.ending import RUNNING, SILENT, Ending
 from gradient_flow.record.plain import to_json
 
 
@@ -83,17 +83,32 @@ class Issue:
         """The same as `issue_type`."""
         return self.issue_type
 
+    @property
+    def heading(self) -> str:
+        """What, where, since when: ``VANISHING in `0`, since step 1``."""
+        since = "" if self.step is None else f", since step {self.step:,}"
+        return f"{self.issue_type.name} in `{self.layer}`{since}"
+
+    @property
+    def followers(self) -> str:
+        """The first few of its consequences and how many more there are; empty where there are none."""
+        seen = ", ".join(dict.fromkeys(issue._in_short for issue in self.consequences[:3]))
+        more = f" and {len(self.consequences) - 3} more" if len(self.consequences) > 3 else ""
+        return f"{seen}{more}"
+
+    @property
+    def _in_short(self) -> str:
+        what = self.code.replace("_", " ") or self.issue_type.value
+        return what if self.layer == "model" else f"{what} in `{self.layer}`"
+
     def __str__(self) -> str:
-        since = "" if self.step is None else f", since step {self.step}"
-        lines = [f"[{self.severity}] {self.issue_type.name} in `{self.layer}`{since}: {self.message}"]
+        lines = [f"[{self.severity}] {self.heading}: {self.message}"]
         if self.cause:
             lines.append(f"  Likely cause: {self.cause}")
         for number, advice in enumerate(self.advice, start=1):
             lines.append(f"  {number}. {advice}")
         if self.consequences:
-            seen = ", ".join(dict.fromkeys(f"{issue.issue_type} in `{issue.layer}`" for issue in self.consequences[:3]))
-            more = f" and {len(self.consequences) - 3} more" if len(self.consequences) > 3 else ""
-            lines.append(f"  Follows from it: {seen}{more}.")
+            lines.append(f"  Follows from it: {self.followers}.")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -223,10 +238,10 @@ class Diagnosis(Sequence[Issue]):
         first = self.issues[0] if self.issues else None
         if self.failed and (first is None or self._unsuspicious):
             assert self.ending is not None
-            rest = "nothing else was found." if self._enough else self._too_little
+            rest = f"No other problem found in {self.rests_on}." if self._enough else self._too_little
             if first is not None:
-                rest = f"a remark on `{first.layer}`: {first.message}"
-            return f"{self.ending.sentence.removesuffix('.')}; {rest[:1].lower()}{rest[1:]}"
+                rest = f"A remark on `{first.layer}`: {first.message}"
+            return f"{self.ending.sentence} {rest}"
         return self.with_ending(self._found)
 
     def with_ending(self, sentence: str) -> str:
@@ -242,7 +257,7 @@ class Diagnosis(Sequence[Issue]):
         '60 steps and 1 look'
         """
         looks = f" and {self.looks} {'look' if self.looks == 1 else 'looks'}" if self.looks else ""
-        return f"{self.steps} steps{looks}"
+        return f"{self.steps:,} step{'' if self.steps == 1 else 's'}{looks}"
 
     @property
     def _too_little(self) -> str:
@@ -254,31 +269,33 @@ class Diagnosis(Sequence[Issue]):
     def _found(self) -> str:
         if not self.issues:
             if self._enough:
-                return f"Healthy: no issue found in {self.rests_on}."
+                state = "" if self.ending is None else self.ending.state
+                # Nobody knows how a silent run ended, and one that runs may still go wrong.
+                word = {SILENT: "No", RUNNING: "Healthy so far: no"}.get(state, "Healthy: no")
+                return f"{word} issue found in {self.rests_on}."
             return self._too_little
         first, more = self.issues[0], len(self.issues) - 1
         also = f" (and {more} more)" if more else ""
         if self.healthy:
             return f"Healthy, with a remark on `{first.layer}`: {first.message}{also}"
-        since = f" since step {first.step}" if first.step is not None else ""
         # A cause that is known by its numbers belongs into the sentence.
         cause = f" Likely cause: {first.cause}" if "rate_change" in first.evidence else ""
-        return f"{first.issue_type.name} in `{first.layer}`{since}: {first.message}{cause}{also}"
+        return f"{first.heading}: {first.message}{cause}{also}"
 
     @property
     def stored_message(self) -> str | None:
-        """What the run said of itself at its end, in a sentence; None where that was by the same rules.
+        """What the run said of itself at its end, in a sentence; None if the rules or the words are the same.
 
         >>> found = Diagnosis([], steps=200)
-        >>> found.stored = {"rule_set": 1, "message": "Healthy: no issue found in 200 steps."}
+        >>> found.stored = {"rule_set": 1, "message": "DEAD in `0`: no gradient."}
         >>> found.stored_message
-        'At the time, rule set 1 said: Healthy: no issue found in 200 steps.'
+        'At the time, rule set 1 said: DEAD in `0`: no gradient.'
         """
-        if self.stored is None:
+        if self.stored is None or (then := _message_of(self.stored)) == self.message:
             return None
         which = self.stored.get("rule_set")
         rules = f"rule set {which}" if type(which) is int else "another rule set"
-        return f"At the time, {rules} said: {_message_of(self.stored)}"
+        return f"At the time, {rules} said: {then}"
 
     @property
     def step(self) -> int | None:

@@ -234,6 +234,16 @@ def percentile_of(values: Iterable[float], percentage: float) -> float:
     return high - (high - low) * (1 - share) if share >= 0.5 else low + (high - low) * share
 
 
+def level_at_end(values: NDArray[np.float64]) -> float | None:
+    """The median of the last tenth of the finite values; None where there is none.
+
+    >>> level_at_end(np.array([9.0, 5.0, np.nan, 1.0]))
+    1.0
+    """
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite[-max(1, len(finite) // 10) :])) if len(finite) else None
+
+
 def median_of(values: Iterable[float]) -> float:
     """The middle value, or the mean of the two middle ones."""
     return percentile_of(values, 50)

@@ -113,7 +113,7 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
             severity=IssueSeverity.HIGH,
             layer=layer.name,
             step=layer.steps[since],
-            message=f"its gradient is exactly zero in the last {len(layer.norms) - since:,} looks{_others(found)}.",
+            message=f"its gradient is exactly zero in the last {len(layer.norms) - since:,} tables{_others(found)}.",
             evidence={"layers": [each.name for each, _ in found], "tables": len(layer.norms)},
             cause="its units died (after a large update, if it had a gradient before), or no batch uses it.",
             advice=[

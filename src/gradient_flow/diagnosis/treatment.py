@@ -103,7 +103,9 @@ def set_words(kind: str, words: Words) -> None:
 
 def _words(kind: str) -> Words:
     return WORDS.get(kind) or Words(
-        lambda _: kind, lambda told: f"Apply `{kind}` ({dict(told)}).", lambda told: f"# {kind}: {dict(told)}"
+        lambda _: kind,
+        lambda settings: f"Apply `{kind}` ({dict(settings)}).",
+        lambda settings: f"# {kind}: {dict(settings)}",
     )
 
 
@@ -141,18 +143,18 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else repr(value)
 
 
-def _rate_advice(told: Settings) -> str:
-    verb = "Lower" if told["factor"] < 1 else "Raise"
-    to = f" to {told['rate']:.3g}" if told.get("rate") else ""
-    return f"{verb} the learning rate{to} (× {plain(told['factor'])})."
+def _rate_advice(settings: Settings) -> str:
+    verb = "Lower" if settings["factor"] < 1 else "Raise"
+    to = f" to {plain(settings['rate'])}" if settings.get("rate") else ""
+    return f"{verb} the learning rate{to} (× {plain(settings['factor'])})."
 
 
-def _rate_code(told: Settings) -> str:
-    return f"for group in optimizer.param_groups:\n    group['lr'] *= {told['factor']:.4g}"
+def _rate_code(settings: Settings) -> str:
+    return f"for group in optimizer.param_groups:\n    group['lr'] *= {settings['factor']:.4g}"
 
 
-def _warm_code(told: Settings) -> str:
-    steps = told["steps"]
+def _warm_code(settings: Settings) -> str:
+    steps = settings["steps"]
     return (
         f"schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / {steps}, total_iters={steps - 1})\n"
         "# and schedule.step() after every optimizer.step()"
@@ -160,44 +162,44 @@ def _warm_code(told: Settings) -> str:
 
 
 def _group_code(name: str) -> Callable[[Settings], str]:
-    return lambda told: f"for group in optimizer.param_groups:\n    group[{name!r}] = {told[name]:g}"
+    return lambda settings: f"for group in optimizer.param_groups:\n    group[{name!r}] = {settings[name]:g}"
 
 
-def _rescale_code(told: Settings) -> str:
+def _rescale_code(settings: Settings) -> str:
     return (
-        f"with torch.no_grad():\n    for path, factor in {_mapping(told['factors'])}.items():\n"
+        f"with torch.no_grad():\n    for path, factor in {_mapping(settings['factors'])}.items():\n"
         "        for tensor in model.get_submodule(path).parameters(recurse=False):\n            tensor.mul_(factor)"
     )
 
 
-def _init_code(told: Settings) -> str:
+def _init_code(settings: Settings) -> str:
     he, xavier = "kaiming_normal_(layer.weight, nonlinearity='relu')", "xavier_normal_(layer.weight)"
-    how = f"    torch.nn.init.{he if told['how'] == 'he' else xavier}\n"
-    if told["how"] == "he" and told.get("head") in told["layers"]:
+    how = f"    torch.nn.init.{he if settings['how'] == 'he' else xavier}\n"
+    if settings["how"] == "he" and settings.get("head") in settings["layers"]:
         how = (
-            f"    if path == {told['head']!r}:  # no activation follows\n        torch.nn.init.{xavier}\n"
+            f"    if path == {settings['head']!r}:  # no activation follows\n        torch.nn.init.{xavier}\n"
             f"    else:\n        torch.nn.init.{he}\n"
         )
     return (
-        f"for path in {_listed(told['layers'])}:\n    layer = model.get_submodule(path)\n{how}"
+        f"for path in {_listed(settings['layers'])}:\n    layer = model.get_submodule(path)\n{how}"
         "    if layer.bias is not None:\n        torch.nn.init.zeros_(layer.bias)"
     )
 
 
-def _norm_code(told: Settings) -> str:
+def _norm_code(settings: Settings) -> str:
     return _hook(
         "def norm(layer, inputs, output):\n"
         "    if output.dim() > 2 and isinstance(layer, (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)):\n"
         "        return torch.nn.functional.group_norm(output, 1)\n"
         "    return torch.nn.functional.layer_norm(output, output.shape[-1:])\n"
-        f"for path in {_listed(told['layers'])}:\n    model.get_submodule(path).register_forward_hook(norm)"
+        f"for path in {_listed(settings['layers'])}:\n    model.get_submodule(path).register_forward_hook(norm)"
     )
 
 
-def _units_code(told: Settings) -> str:
+def _units_code(settings: Settings) -> str:
     return (
         "with torch.no_grad():\n"
-        f"    for path, units in {_mapping(told['units'])}.items():\n"
+        f"    for path, units in {_mapping(settings['units'])}.items():\n"
         "        layer = model.get_submodule(path)\n"
         "        fresh = torch.empty_like(layer.weight)\n"
         "        torch.nn.init.kaiming_normal_(fresh, nonlinearity='relu')\n"
@@ -210,29 +212,29 @@ def _units_code(told: Settings) -> str:
     )
 
 
-def _swap_code(told: Settings) -> str:
+def _swap_code(settings: Settings) -> str:
     return (
-        f"for path, act in {_mapping(told['modules'])}.items():\n    parent, _, name = path.rpartition('.')\n"
+        f"for path, act in {_mapping(settings['modules'])}.items():\n    parent, _, name = path.rpartition('.')\n"
         "    setattr(model.get_submodule(parent), name, getattr(torch.nn, act)())"
     )
 
 
-def _residual_code(told: Settings) -> str:
+def _residual_code(settings: Settings) -> str:
     return _hook(
-        f"def scaled(block, inputs, output):  # the branch, which is what the block adds, × {told['scale']:.3g}\n"
-        f"    return inputs[0] + {told['scale']:.4g} * (output - inputs[0])\n"
-        f"for path in {_listed(told['blocks'])}:\n    model.get_submodule(path).register_forward_hook(scaled)"
+        f"def scaled(block, inputs, output):  # the branch, which is what the block adds, × {settings['scale']:.3g}\n"
+        f"    return inputs[0] + {settings['scale']:.4g} * (output - inputs[0])\n"
+        f"for path in {_listed(settings['blocks'])}:\n    model.get_submodule(path).register_forward_hook(scaled)"
     )
 
 
-def _skip_code(told: Settings) -> str:
+def _skip_code(settings: Settings) -> str:
     return _hook(
         "def skip(layer, inputs, output):\n    return output + inputs[0]\n"
-        f"for path in {_listed(told['blocks'])}:\n    model.get_submodule(path).register_forward_hook(skip)"
+        f"for path in {_listed(settings['blocks'])}:\n    model.get_submodule(path).register_forward_hook(skip)"
     )
 
 
-def _bypass_code(told: Settings) -> str:
+def _bypass_code(settings: Settings) -> str:
     return _hook(
         "def bypass(first, last):\n    kept = []\n"
         "    def add(layer, inputs, output):\n        x = kept.pop()\n"
@@ -242,30 +244,30 @@ def _bypass_code(told: Settings) -> str:
         "    def keep(layer, inputs):\n        kept[:] = inputs[:1]\n"
         "    first.register_forward_pre_hook(keep)\n"
         "    last.register_forward_hook(add)\n"
-        f"for first, last in {_listed(map(tuple, told['pairs']))}:\n"
+        f"for first, last in {_listed(map(tuple, settings['pairs']))}:\n"
         "    bypass(model.get_submodule(first), model.get_submodule(last))"
     )
 
 
-def _place(told: Mapping[str, Any]) -> str:
-    return f"{str(told['file']).replace(chr(92), '/').rpartition('/')[2]}, line {told['line']}"
+def _place(settings: Mapping[str, Any]) -> str:
+    return f"{str(settings['file']).replace(chr(92), '/').rpartition('/')[2]}, line {settings['line']}"
 
 
-def _places(told: Settings) -> str:
-    return " and ".join(map(_place, told["lines"]))
+def _places(settings: Settings) -> str:
+    return " and ".join(map(_place, settings["lines"]))
 
 
-def _attach_code(told: Settings) -> str:
+def _attach_code(settings: Settings) -> str:
     """A line of the user's own file: shown as it is and as it should be, as comments."""
     lines = []
-    for each in told["lines"]:
+    for each in settings["lines"]:
         lines += [f"# {_place(each)}: no `detach`, `.data` or `no_grad` here", f"# - {each['text']}"]
         if (mended := str(each["text"]).replace(".detach()", "").replace(".data", "")) != each["text"]:
             lines.append(f"# + {mended}")
     return "\n".join(lines)
 
 
-def _qk_code(told: Settings) -> str:
+def _qk_code(settings: Settings) -> str:
     return _hook(
         "def norm_heads(x, heads):\n    x = x.unflatten(-1, (heads, -1))\n"
         "    return torch.nn.functional.rms_norm(x, x.shape[-1:]).flatten(-2)\n"
@@ -275,15 +277,15 @@ def _qk_code(told: Settings) -> str:
         "        kept = [norm_heads(each, heads) for each in (first, *rest[:1])] + rest[1:]\n"
         "        return torch.cat(kept, dim=-1)\n"
         "    return hook\n"
-        f"for path, (heads, parts) in {_mapping(told['projections'])}.items():\n"
+        f"for path, (heads, parts) in {_mapping(settings['projections'])}.items():\n"
         "    model.get_submodule(path).register_forward_hook(qk_norm(heads, parts))"
     )
 
 
-def _standard_code(told: Settings) -> str:
-    count, image = len(told["mean"]), told["dim"] == 1
+def _standard_code(settings: Settings) -> str:
+    count, image = len(settings["mean"]), settings["dim"] == 1
     if count <= _SHOWN:
-        mean, std = (f"torch.tensor({[float(f'{each:.4g}') for each in told[name]]})" for name in ("mean", "std"))
+        mean, std = (f"torch.tensor({[float(f'{each:.4g}') for each in settings[name]]})" for name in ("mean", "std"))
     else:  # nobody wants so many numbers in a script
         dims = "(0, 2, 3)" if image else "tuple(range(data.dim() - 1))"
         mean, std = f"data.mean({dims})", f"data.std({dims}).clamp_min(1e-6)"
@@ -293,27 +295,27 @@ def _standard_code(told: Settings) -> str:
     return f"{note}mean = {mean}{shape}\nstd = {std}{shape}\ninputs = {changed}"
 
 
-def _forget_code(told: Settings) -> str:
+def _forget_code(settings: Settings) -> str:
     return (
-        f"for path in {_listed(told['layers'])}:\n"
+        f"for path in {_listed(settings['layers'])}:\n"
         "    for name, bias in model.get_submodule(path).named_parameters(recurse=False):\n"
         "        if name.startswith('bias'):  # torch adds two of them\n"
         "            quarter = len(bias) // 4  # input, forget, cell and output gate\n"
-        f"            value = {told['bias']:g} if name.startswith('bias_ih') else 0.0\n"
+        f"            value = {settings['bias']:g} if name.startswith('bias_ih') else 0.0\n"
         "            torch.nn.init.constant_(bias[quarter : 2 * quarter], value)"
     )
 
 
-def _scaled_tensors_code(told: Settings) -> str:
+def _scaled_tensors_code(settings: Settings) -> str:
     return (
-        f"with torch.no_grad():\n    for name, factor in {_mapping(told['factors'])}.items():\n"
+        f"with torch.no_grad():\n    for name, factor in {_mapping(settings['factors'])}.items():\n"
         "        model.get_parameter(name).mul_(factor)"
     )
 
 
-def _orthogonal_code(told: Settings) -> str:
+def _orthogonal_code(settings: Settings) -> str:
     return (
-        f"for name in {_listed(told['names'])}:\n    weight = model.get_parameter(name)\n"
+        f"for name in {_listed(settings['names'])}:\n    weight = model.get_parameter(name)\n"
         "    if 'weight_hh' in name:\n        for gate in weight.data.split(weight.shape[1]):\n"
         "            torch.nn.init.orthogonal_(gate)\n"
         "    else:\n        torch.nn.init.xavier_uniform_(weight)\n"
@@ -322,9 +324,9 @@ def _orthogonal_code(told: Settings) -> str:
     )
 
 
-def _add_code(told: Settings) -> str:
+def _add_code(settings: Settings) -> str:
     return (
-        f"optimizer.add_param_group({{'params': [model.get_parameter(n) for n in {_listed(told['names'])}],\n"
+        f"optimizer.add_param_group({{'params': [model.get_parameter(n) for n in {_listed(settings['names'])}],\n"
         "                           'lr': optimizer.param_groups[0]['lr']})"
     )
 

@@ -1,4 +1,4 @@
-"""`verdict`: the only way from a run to what is wrong with it. Live or read back, by whoever asks, it is the same.
+"""`verdict`: the only way from a run to its issues. It is the same for a live run and for its file, on every surface.
 
 A run holds steps, tables, what probes saw, and events. Rules are applied to each; where the inside of the network was
 seen, that is the closer look, and rules on steps and tables add only what it neither names nor explains.
@@ -28,6 +28,7 @@ from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
 from gradient_flow.record.event import FORENSICS, LOOKS_ENDED, UNSUPPORTED, Event
 from gradient_flow.record.evidence import ANALYSIS, RunRecord, evidence_of
+from gradient_flow.record.look import BESIDE
 from gradient_flow.record.plain import from_plain
 from gradient_flow.record.run import Run
 
@@ -35,8 +36,6 @@ NETWORK: Final = "network"
 """The name under which a look keeps what was seen inside the network: an `AnalysisRecord`."""
 LOOP: Final = "loop"
 """The name under which a look keeps what was seen of the loop: `LoopFacts`."""
-BESIDE: Final = frozenset({LOOP, OPTIMIZER})
-"""Looks that show nothing of the inside of the network."""
 NOT_SUPPORTED: Final = "Not supported: nothing is judged."
 NOT_JUDGED: Final = "bottlenecks, dead units, attention and recurrence are not judged."
 WAITS: Final = "No step has been recorded yet: without an optimizer, call flow.step() before each step of your own."
@@ -70,7 +69,7 @@ def judge(record: RunRecord) -> Diagnosis:
         loop = _loop_of(record, network)
         found = [*apply_rules(loop, OPTIMIZER_RULES, "optimizer"), *apply_rules(loop, LOOP_RULES, "loop")]
         issues = with_loop(issues, found, loop)
-        issues = sorted(issues, key=_rank)
+        issues = sorted(issues, key=_order)
     issues = with_batches(after_rate_change(issues, record), record)
     issues = _with_origin(issues, record.events)
     reason = WAITS if record.by_hand and not record.steps else ""
@@ -81,8 +80,8 @@ def judge(record: RunRecord) -> Diagnosis:
     )
 
 
-def _rank(issue: Issue) -> tuple[int, bool, bool]:
-    """Of equals that which ends a training comes first, and a first loss after what makes it high."""
+def _order(issue: Issue) -> tuple[int, bool, bool]:
+    """The gravest first. Among equals, NaN first, and a high first loss after whatever makes it high."""
     return -issue.severity, issue.issue_type is not IssueType.NUMERICAL, issue.code == "first_loss_high"
 
 
@@ -141,8 +140,8 @@ def _seen_inside(record: RunRecord, over_time: Sequence[Issue], network: Analysi
         known = {_same(issue) for issue in inside if issue.step is not None and issue.step > 1}
         inside = [_at_step(issue, steps) for issue in inside]
         # A rate that is far too high may have done its work before the first look.
-        told = [issue for main in over_time for issue in (main, *main.consequences)]
-        by_rate = [] if any(map(is_by_rate, inside)) else list(filter(is_by_rate, told))
+        found_over_time = [issue for main in over_time for issue in (main, *main.consequences)]
+        by_rate = [] if any(map(is_by_rate, inside)) else list(filter(is_by_rate, found_over_time))
         known |= set(map(_same, by_rate))
         found = without_settled(consolidate([*by_rate, *inside, *special], network), network)
         return _since_looks([issue if _same(issue) in known else replace(issue, step=None) for issue in found], record)
@@ -263,16 +262,16 @@ def _stored(run: Run) -> Mapping[str, Any] | None:
     """What the run said of itself at its end."""
     if run.end is None:
         return None
-    told, message = run.end.data.get("verdict"), run.end.data.get("message")
-    if isinstance(told, Mapping):
-        return told
+    stored, message = run.end.data.get("verdict"), run.end.data.get("message")
+    if isinstance(stored, Mapping):
+        return stored
     if run.header.get("format") == 1 and isinstance(message, str):
         return {"rule_set": 1, "message": message}  # files of that format keep the sentence alone
     return None
 
 
 def _of_rules_elsewhere(run: Run) -> list[Issue]:
-    """What rules found that the run's author registered and nobody here did."""
+    """What the author's own rules found, where they are not registered here."""
     known = {*registered("run"), *registered("analysis")}
     found = []
     issues = (_stored(run) or {}).get("issues")

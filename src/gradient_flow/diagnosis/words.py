@@ -3,27 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
-_READABLE: Final = (1e-4, 1e9)
-"""Outside of this range digits have to be counted, and a power of ten reads better."""
-
-
-def plain(value: float, digits: int = 3) -> str:
-    """A number with `digits` significant digits, commas, and an exponent only where it helps.
-
-    >>> plain(145_213.0), plain(0.7031), plain(19.0), plain(2.3e-09), plain(1e12), plain(float("inf"))
-    ('145,000', '0.703', '19', '2.3e-9', '1e12', 'Inf')
-    """
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
-    if value == 0:
-        return "0"
-    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
-    rounded, exponent = float(f"{mantissa}e{power}"), int(power)
-    if not _READABLE[0] <= abs(rounded) < _READABLE[1]:
-        return f"{_without_zeros(mantissa)}e{exponent}"
-    return _without_zeros(f"{rounded:,.{max(0, digits - 1 - exponent)}f}")
+from gradient_flow.table.text import plain as plain
 
 
 def times(factor: float, digits: int = 3) -> str:
@@ -78,7 +59,3 @@ def count(number: int, noun: str) -> str:
     ('1 layer', '1,200 steps')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _without_zeros(number: str) -> str:
-    return number.rstrip("0").rstrip(".") if "." in number else number

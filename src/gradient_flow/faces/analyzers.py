@@ -201,7 +201,7 @@ def _recurrent_probe(model: nn.Module) -> Probe:
 
 
 def say(text: str) -> None:
-    """Print, for the documented summaries."""
+    """Print to standard output, for the documented summaries."""
     sys.stdout.write(f"{text}\n")
 
 

@@ -16,6 +16,7 @@ from gradient_flow.diagnosis.trend import norm_trend
 from gradient_flow.errors import InputError, NonFiniteGradientError
 from gradient_flow.report.layer_profile import LayerProfile, layer_profile
 from gradient_flow.table import GradientTable, measure
+from gradient_flow.table.text import plain
 
 __all__ = [
     "clip_gradients",
@@ -118,7 +119,7 @@ def clip_gradients(
     if isinstance(gradients, Iterable) and not _is_single(gradients) and not isinstance(gradients, Mapping):
         gradients = gradients if isinstance(gradients, (list, tuple)) else list(gradients)
         if gradients and all(isinstance(item, tuple) and isinstance(item[0], str) for item in gradients):
-            gradients = dict(gradients)  # named_parameters() and the like
+            gradients = dict(gradients)  # an iterable of pairs, such as named_parameters()
     table = measure(gradients)
     norm = table.total.norm
     if math.isfinite(norm):
@@ -218,7 +219,7 @@ def _rebuilt(original: Mapping[Any, Any], changed: dict[Any, Any]) -> Mapping[An
 def _nonfinite_message(table: GradientTable, norm: float) -> str:
     bad = [name for name, finite in zip(table.names, table.finite, strict=True) if not finite]
     if not bad:
-        return f"The norm of `gradients` is too large for a float: the largest element is {table.total.linf:.3g}."
+        return f"The norm of `gradients` is too large for a float: the largest element is {plain(table.total.linf)}."
     first = table[bad[0]]
     more = f" and in {len(bad) - 1} more" if len(bad) > 1 else ""
     return (

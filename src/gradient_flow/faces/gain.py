@@ -32,7 +32,7 @@ __all__ = ["GainComparison", "GradientGainMonitor"]
 
 
 class LossScaler(Protocol):
-    """What is needed of a `torch.amp.GradScaler`."""
+    """The part of `torch.amp.GradScaler` that is used."""
 
     def get_scale(self) -> float:
         """The factor that the loss is multiplied by."""

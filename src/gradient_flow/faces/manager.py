@@ -353,7 +353,7 @@ class GradientManager:
         return self.config.enable_gradient_monitoring and (step - 1) % self.config.check_frequency == 0
 
     def measure_step(self, parameters: Parameters, ranks: RankNames | None = None) -> tuple[GradientTable, Parameters]:
-        """The table of the coming step, and a parameter for each of its rows; both empty where nobody needs them."""
+        """The table of the coming step and a parameter for each of its rows; both empty if not needed."""
         config = self.config
         acts = config.enable_gradient_clipping or config.enable_nan_inf_check
         needed = acts or self._is_checked(self.total_steps + 1)
@@ -467,7 +467,7 @@ class GradientManager:
         self._replays += 1
         try:
             origin = find_nonfinite(closure, model, rng_state=self._random)
-        except Exception as problem:  # the search for the cause must not become a second fault
+        except Exception as problem:  # a failed search must not end the training
             warn(f"The step could not be replayed: {problem}", stacklevel=4)
             return None
         self.origins.append(origin)

@@ -23,8 +23,8 @@ def gain_html(monitor: GradientGainMonitor) -> str:
     rows = []
     for at, (name, norm) in enumerate(zip(monitor.names, norms, strict=True)):
         gain = gains[at] if at < len(gains) else None
-        told = "" if gain is None else f", × {number(gain)} of the next: {TAGS[category(gain)].lower()}"
-        rows.append((str(name), norm, f"{'no gradient' if norm is None else number(norm)}{told}"))
+        note = "" if gain is None else f", × {number(gain)} of the next: {TAGS[category(gain)].lower()}"
+        rows.append((str(name), norm, f"{'no gradient' if norm is None else number(norm)}{note}"))
     over = monitor.gain_over_depth()
     lines = [("gain over depth", f"{number(10.0**over.total)} × over {len(norms)} blocks")]
     lines = lines if math.isfinite(over.total) else []
@@ -34,8 +34,8 @@ def gain_html(monitor: GradientGainMonitor) -> str:
 
 def manager_html(manager: GradientManager) -> str:
     """What the manager did so far: clipping, guard, health, and the norms it saw."""
-    told = manager.get_training_summary()
-    guard, health = told["nan_inf_summary"], told["health_issues"]
+    summary = manager.get_training_summary()
+    guard, health = summary["nan_inf_summary"], summary["health_issues"]
     rows = [
         ("steps", f"{manager.total_steps:,}"),
         ("clipped", f"{manager.clipped_steps:,}"),

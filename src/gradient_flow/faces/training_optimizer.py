@@ -195,7 +195,9 @@ class TrainingOptimizer:
 
     def _refuse_while_running(self) -> None:
         if self._running:
-            raise MonitorStateError("This TrainingOptimizer is training already. Wait for its end, or make another.")
+            raise MonitorStateError(
+                "This TrainingOptimizer is training already. Wait until it ends, or create another."
+            )
 
     def _begin(self, max_epochs: int) -> None:
         if not self._goes_on:

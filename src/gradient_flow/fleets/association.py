@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEWEST: Final = 3
-"""Runs on each side of a split, and sick ones, below which nothing could be told from chance."""
+"""Fewest runs on each side of a split, and fewest sick ones: below that, nothing stands out from chance."""
 MOST_SPLITS: Final = 24
 """Thresholds that are tried of a number with more values: two in three at even shares of the runs, the others where
 its values lie farthest apart. Both without a look at who is sick."""
@@ -44,7 +44,7 @@ class Association:
     cause: str
     """What the counted runs are sick of; `any` for sick of anything."""
     sick_with: int
-    """Sick runs that have the setting, of so many that have it …"""
+    """Sick runs that have the setting …"""
     runs_with: int
     sick_without: int
     """… and the same of those that have another value."""
@@ -265,7 +265,7 @@ def _association(
 ) -> Association:
     hits, drawn, others, rest = counts
     relation, value = split.relation, split.value
-    if hits * rest < others * drawn:  # sicker on the other side: told from there
+    if hits * rest < others * drawn:  # sicker on the other side: report that side
         hits, drawn, others, rest = others, rest, hits, drawn
         relation = {">": "≤", "=": "≠"}[relation]
     low, high = _interval(hits, drawn, others, rest)
@@ -313,8 +313,8 @@ def _with_layer(
 
 def _without_repetition(ordered: Sequence[Association]) -> list[Association]:
     """Without what is said of any cause where all those runs are sick of one, and that is said."""
-    told = {(each.setting, each.sick_with) for each in ordered if each.cause != SICK}
-    return [each for each in ordered if each.cause != SICK or (each.setting, each.sick_with) not in told]
+    named = {(each.setting, each.sick_with) for each in ordered if each.cause != SICK}
+    return [each for each in ordered if each.cause != SICK or (each.setting, each.sick_with) not in named]
 
 
 def _number(text: str) -> float | None:

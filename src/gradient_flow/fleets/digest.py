@@ -1,4 +1,4 @@
-"""`digest`: what is kept of a run among many. A pure function of the run's file, whoever computes it and where.
+"""`digest`: what is kept of a run among many. A pure function of the run's file, wherever it is computed.
 
 Whether a run without an end still trains depends on the clock, so the digest calls it `open`, and who shows it decides.
 A file that cannot be read has a digest too: its reason.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue
 from gradient_flow.diagnosis.registry import registered
-from gradient_flow.diagnosis.robust import median_of
+from gradient_flow.diagnosis.robust import level_at_end, median_of
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import GradientFlowError
 from gradient_flow.record.about import about_facts
@@ -151,9 +151,9 @@ def _figures(run: Run, record: RunRecord) -> dict[str, Any]:
         "seconds": _plain(run.seconds),
         "started": None if run.started is None else shorten(run.started, _LONGEST),
         "loss_first": _plain(loss[0]) if len(loss) else None,
-        "loss": _recent(loss),
+        "loss": level_at_end(loss),
         "loss_best": _plain(loss.min()) if len(loss) else None,
-        "norm": _recent(norm),
+        "norm": level_at_end(norm),
         "norm_max": _plain(norm.max()) if len(norm) else None,
         "lr": last_finite(steps.get("lr")),
         "lr_max": _plain(rate.max()) if len(rate) else None,
@@ -206,11 +206,6 @@ def _layer(place: int, layer: LayerSeries) -> dict[str, Any]:
 
 def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values[np.isfinite(values)]
-
-
-def _recent(values: NDArray[np.float64]) -> float | None:
-    """The median of the last tenth."""
-    return _plain(np.median(values[-max(1, len(values) // 10) :])) if len(values) else None
 
 
 def _plain(value: Any) -> float | None:

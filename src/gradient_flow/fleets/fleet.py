@@ -135,21 +135,27 @@ class Fleet:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many runs there are, and how many of them are sick, healthy, too short to judge, unreadable, running."""
+        """How many runs: sick, healthy, silent (no issue, no end), too short to judge, unreadable, running."""
         row = self._tables.rows("""
-            SELECT count(*), count(*) FILTER (NOT healthy), count(*) FILTER (healthy),
+            SELECT count(*), count(*) FILTER (NOT healthy), count(*) FILTER (healthy AND state != 'silent'),
+                count(*) FILTER (healthy AND state = 'silent'),
                 count(*) FILTER (healthy IS NULL AND problem IS NULL), count(*) FILTER (problem IS NOT NULL),
                 count(*) FILTER (state = 'running')
             FROM runs
         """)[0]
-        return dict(zip(("runs", "sick", "healthy", "too_short", "unreadable", "running"), row, strict=True))
+        return dict(zip(("runs", "sick", "healthy", "silent", "too_short", "unreadable", "running"), row, strict=True))
 
     @property
     def sentence(self) -> str:
         """How many runs are sick, in a line."""
         counts = self.counts
         parts = [f"{counts['sick']:,} sick", f"{counts['healthy']:,} healthy"]
-        more = {"too_short": "too short to judge", "unreadable": "unreadable", "running": "still running"}
+        more = {
+            "silent": "silent (killed or stalled)",
+            "too_short": "too short to judge",
+            "unreadable": "unreadable",
+            "running": "still running",
+        }
         parts += [f"{counts[name]:,} {words}" for name, words in more.items() if counts[name]]
         return f"{counts['runs']:,} {'run' if counts['runs'] == 1 else 'runs'}: {', '.join(parts)}."
 

@@ -29,7 +29,7 @@ PART_RUNS: Final = 256
 PART_ROWS: Final = 50_000
 """Rows of layers after which it is written, however few runs they are: what waits takes memory."""
 MANY_PARTS: Final = 64
-"""From so many parts on they are put together to one."""
+"""With this many parts they are merged into one."""
 _LOCK: Final = "lock"
 _NUMBERS: Final = count()
 
@@ -115,7 +115,7 @@ def arrow() -> Any:
 
 
 def home_of(folder: str | Path) -> Path:
-    """Where the digests of a folder are kept unless told otherwise: in it, or of what cannot be written to, in a cache.
+    """Where the digests of a folder are kept by default: in it, or, if it cannot be written to, in a cache.
 
     The cache is `XDG_CACHE_HOME` or `~/.cache`.
     """

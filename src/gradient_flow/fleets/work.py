@@ -20,7 +20,7 @@ from gradient_flow.fleets.sources import digest_of
 from gradient_flow.fleets.worker import decode, receive, send
 
 FEW: Final = 24
-"""So many runs are read before other processes would have started."""
+"""Fewer runs than this are read here: other processes would start too late."""
 _PER_TASK: Final = 16
 """Runs per task of Ray: a task costs about a millisecond by itself."""
 _COMMAND: Final = "from gradient_flow.fleets.worker import main; main()"

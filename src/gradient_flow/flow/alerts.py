@@ -78,7 +78,7 @@ def _hidden(alert: Any) -> str:
 
 
 class Alerts:
-    """Judges a run beside its training and tells of each issue once: one message for each type and cause."""
+    """Judges a run in the background and sends one message per type and cause of issue."""
 
     def __init__(self, alert: Any, name: str, *, interval: float = INTERVAL) -> None:
         self._send, self._name, self._interval = checked_target(alert), name, interval
@@ -106,7 +106,7 @@ class Alerts:
             self._arrived.set()
 
     def close(self, found: Diagnosis | None, ending: Ending) -> None:
-        """Tell what the last verdict says and how the run ended, if it did not end well; waits a little for that."""
+        """Send what the last verdict says and, unless the run ended well, how it ended; waits briefly for delivery."""
         self._stop.set()
         self._arrived.set()
         last = threading.Thread(target=self._last_words, args=(found, ending), daemon=True)
@@ -134,7 +134,7 @@ class Alerts:
             start = time.monotonic()
             try:
                 self._tell(self._judged())
-            except Exception as problem:  # a thread has nobody to raise it to, and no verdict is worth the training
+            except Exception as problem:  # a thread has no caller to raise to
                 self._complain(problem)
             self._stop.wait(max(self._interval, PATIENCE * (time.monotonic() - start)))
             self._wanted.set()
@@ -155,8 +155,7 @@ class Alerts:
             self._try(self._message(issue), issue)
 
     def _message(self, issue: Issue) -> str:
-        since = "" if issue.step is None else f" since step {issue.step:,}"
-        lines = [f"{self._name}: {issue.severity} {issue.issue_type} in `{issue.layer}`{since}: {issue.message}"]
+        lines = [f"{self._name}: [{issue.severity}] {issue.heading}: {issue.message}"]
         lines += [f"Likely cause: {issue.cause}"] if issue.cause else []
         return "\n".join([*lines, *(f"What to do: {advice}" for advice in issue.advice[:1])])
 
@@ -164,7 +163,7 @@ class Alerts:
         try:
             self._send(text, issue)
             self.sent += 1
-        except Exception as problem:  # a host that is away, a command that fails: never the training's business
+        except Exception as problem:  # host unreachable, command failed: training must not notice
             self._complain(problem)
 
     def _complain(self, problem: Exception) -> None:

@@ -71,7 +71,7 @@ class BackwardStep:
 
     @property
     def measured(self) -> bool:
-        """Whether there is a gradient to tell of."""
+        """Whether any gradient was measured."""
         return bool(self._parts)
 
     @property

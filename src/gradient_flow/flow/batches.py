@@ -1,4 +1,4 @@
-"""Which batch a step was made of: remembered of every step in a few elements, told where the step spikes or turns NaN.
+"""Which batch a step was made of: every step keeps a few elements of it; a spike or a NaN has it written down.
 
 One hook on the model's own forward takes the elements. It comes with the third step, when a model that is compiled has
 been, and not at all where there is compiled code.
@@ -92,7 +92,7 @@ class Batches:
             with aside():
                 self._parts.append(sample_of(tensors_in((args, kwargs))))
         except Exception:
-            self.close()  # a batch without a name is no reason to trouble anybody
+            self.close()  # a batch that cannot be identified is not worth a warning
 
     def _loader_gave(self, indices: Any, batch: Any) -> None:
         if self._off or threading.get_ident() != (self._thread or threading.get_ident()):
@@ -112,7 +112,7 @@ class Batches:
             self._losses.append(None if value is None else value.clone())
 
     def of_step(self, norm: float) -> dict[str, Any] | None:
-        """What is known of the batch of this step, if its norm stands out; None otherwise. Waits for a device then."""
+        """The batch of this step, if its norm stands out; None otherwise. Only then does it wait for the device."""
         usual = median(self._norms) if len(self._norms) >= _LEAST else math.inf
         high = not math.isfinite(norm) or norm > _HIGH * usual
         if math.isfinite(norm):
@@ -162,7 +162,7 @@ class Batches:
         return None
 
     def close(self) -> None:
-        """No hook stays, nothing is held."""
+        """Remove the hooks and release everything."""
         self._off = True
         for remove in self._remove:
             remove()

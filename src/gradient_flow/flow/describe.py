@@ -28,7 +28,7 @@ from gradient_flow.record.step import number_of
 SWITCH: Final = "GRADIENT_FLOW_DESCRIBE"
 """Set to 0, no run is described."""
 _DEFAULT_SEED: Final = 67280421310721
-"""What `torch.initial_seed()` gives where nobody set one."""
+"""What `torch.initial_seed()` returns unless a seed was set."""
 _PATIENCE: Final = 0.3
 """Seconds that git may take to say whether files were changed; beyond that it is not known."""
 _NO_SETTINGS: Final = ("params", "param_names")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gradient_flow.flow.flow import Flow
 
 _OPEN: Final[weakref.WeakSet[Flow]] = weakref.WeakSet()
-"""Flows that nobody has closed yet."""
+"""Flows that are still open."""
 _registered: list[bool] = []
 
 
@@ -37,7 +37,7 @@ def end_run(recorder: Recorder, steps: int, ending: Ending) -> Diagnosis | None:
 
 
 def close_at_exit(flow: Flow, recorder: Recorder) -> Any:
-    """Close a flow that nobody closes: when the interpreter ends, or when it is dropped. Returns what calls that off.
+    """Close a flow when the interpreter exits or the flow is dropped. Returns a function that cancels this.
 
     An exception that ends the interpreter has been reported by then; where it was, the run failed.
     """
@@ -76,7 +76,7 @@ def _end_dropped(recorder: Recorder, process: int) -> None:
     """A flow went out of use without `close()`: its records are complete as far as it knows."""
     if os.getpid() != process:
         return
-    with suppress(Exception):  # within the garbage collector there is nobody to raise it to
+    with suppress(Exception):  # exceptions in a finalizer reach no caller
         if not len(recorder.history):
             warn(
                 "A watch was dropped before its first step, so nothing was recorded. Keep what gf.watch returns: "

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
 
 _CURE: Final = "gradient_flow.cures.cure"
-"""Loaded when it is asked for: a room further down."""
+"""Imported on demand: `cures/` is a room below this one."""
 _MOST_LAYERS: Final = 20
 """Layers with NaN or Inf that a record names."""
 
@@ -195,7 +195,7 @@ class Flow:
                 foreign_clipping.listen(_weakly(self, "_on_clip")),
                 losses.listen(_weakly(self, "_on_loss"), _weakly(self, "_on_unclear_loss")),
             ]
-        for stop in self._stop_listening:  # one that is dropped without `close()` leaves torch as it was, too
+        for stop in self._stop_listening:  # also if the flow is dropped without `close()`
             weakref.finalize(self, stop).atexit = False
         self._guarded(self._count_skipped)  # the scale to begin with: steps may be skipped before the first is taken
 
@@ -282,7 +282,7 @@ class Flow:
         return verdict(self.run)
 
     def show(self, every: float = 1.0) -> None:
-        """In a notebook: show the run in this cell's output, drawn anew at most every so many seconds as it trains."""
+        """In a notebook: show the run in this cell's output, redrawn at most once per `every` seconds."""
         view = LiveView(every, self._recorder)
         view.draw("Training")
         self._views.append(view)
@@ -298,7 +298,7 @@ class Flow:
         """
         model, optimizers = self._model(), self._living()
         if model is None:
-            raise MonitorStateError("`flow.cure` needs the model that is watched, and nobody holds it any more.")
+            raise MonitorStateError("`flow.cure` needs the watched model, which no longer exists.")
         if len(optimizers) != 1:
             raise MonitorStateError(
                 f"`flow.cure` needs one optimizer, and {len(optimizers)} are watched. Call gf.cure(model, input_fn, "
@@ -426,7 +426,7 @@ class Flow:
     def _act(
         self, attachment: Attachment, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None
     ) -> None:
-        """Let the manager act. What it raises is meant: it is the user's policy."""
+        """Let the manager act. What it raises is passed on: the user chose that policy."""
         steps = self._measure.rank_steps.get(id(optimizer))
         ranks = None if steps is None or table is None else steps.ranks
         bad_ranks = None if self._trace is None else tuple(bad.rank for bad in self._bad_ranks)
@@ -465,9 +465,9 @@ class Flow:
             return
         found = inside.after_update(self.steps)
         if found is not None:
-            seen, told = found
+            seen, why = found
             self._recorder.add_look(LookRecord(step=self.steps, seen=seen))
-            self._recorder.add_event(Event(kind=LOOKED, step=self.steps, data=told))
+            self._recorder.add_event(Event(kind=LOOKED, step=self.steps, data=why))
         loop = inside.after_round(optimizer)
         if loop is not None:
             self._recorder.add_look(LookRecord(step=self.steps, seen={LOOP: loop}))
@@ -512,7 +512,7 @@ class Flow:
             self._losses.forget()
             return _nothing
         if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
-            return _nothing  # another model's: to ask our gradients now, while their thread writes them, would crash
+            return _nothing  # another model's loss: reading our gradients while their thread writes them would crash
         if self._inside is not None and (batches := self._inside.batches) is not None:
             self._guarded(lambda: batches.backward_begins(loss))
         if loss is not None:
@@ -540,7 +540,7 @@ class Flow:
         logged, self._logged = self._losses.of_step(optimizer) | self._logged, {}
         self._count_skipped()
         recorded = self._is_recorded(own)
-        # The manager needs it with every step.
+        # A manager acts on every step, recorded or not.
         self._ask_ranks(asked=recorded or self._attachment is not None)
         if not recorded:
             return None
@@ -575,7 +575,7 @@ class Flow:
         return measured
 
     def _arrival(self, record: StepRecord, measured: StepTables, *, looks: bool) -> Arrival:
-        """What the tables of a step make of its record: at once where they are here, else when they have come."""
+        """Fills the record from the tables of its step, as soon as they have arrived."""
 
         def apply(opened: OpenStep) -> None:
             total = measured.table.total
@@ -595,10 +595,10 @@ class Flow:
         return Arrival(lambda: measured.ready, apply)
 
     def _name_batch(self, record: StepRecord) -> None:
-        """A step that spikes or is not finite tells of its batch."""
+        """Record the batch of a step that spikes or is not finite."""
         batches = None if self._inside is None else self._inside.batches
         if batches is None or record.step != self.steps:
-            return  # numbers that come after their step from a device: its batch is gone
+            return  # the numbers came late from a device, and the batch is gone
         named = batches.of_step(record.norm)
         if named is not None:
             record.values |= {"batch": named["batch"]}
@@ -631,7 +631,7 @@ class Flow:
             )
 
     def _is_elsewhere(self, parameters: Named) -> bool:
-        """Whether no gradient has come because it is kept elsewhere: Megatron says so after the watch has begun."""
+        """Whether gradients are kept elsewhere than in `.grad`; of Megatron that is known only after the first step."""
         if any(parameter.grad is not None for _, parameter in parameters):
             return False
         reason = why_elsewhere(parameter for _, parameter in parameters)
@@ -725,7 +725,7 @@ class Flow:
 
     @contextmanager
     def _or_end(self) -> Iterator[None]:
-        """What fails in here fails on every rank: nobody is left waiting, and nothing further is recorded."""
+        """A failure in here happens on every rank alike: no rank is left waiting, and recording ends."""
         try:
             yield
         except BaseException:
@@ -733,7 +733,7 @@ class Flow:
             raise
 
     def _finish(self) -> None:
-        """The step is over: what was open is complete, as far as it is here already."""
+        """The step is over: complete its record with what has arrived so far."""
         opened, self._open = self._open, None
         sample, self._sample = self._sample, None
         if opened is None:
@@ -761,7 +761,7 @@ class Flow:
         self.describer.tell_news()
 
     def _end(self, error: BaseException | Ending | None) -> None:
-        """Write the end with the verdict, also where recording failed before: it is the last that can be known."""
+        """Write the end line with the verdict, even if recording failed earlier."""
         if self._off:
             return
         ending = replace(error, step=self.steps) if isinstance(error, Ending) else Ending.by(error, self.steps)
@@ -830,9 +830,9 @@ class Flow:
             self._noted = self._scale.note(self._scaler)
 
     def _number_of(self, optimizer: torch.optim.Optimizer) -> int:
-        """Which of the optimizers it is, in the order in which they became known."""
+        """The number of an optimizer, in order of first appearance."""
         number = self._numbers.get(id(optimizer))
-        if number is None or self._optimizers[number]() is not optimizer:  # the id may be that of one that is gone
+        if number is None or self._optimizers[number]() is not optimizer:  # ids are reused after garbage collection
             number = self._numbers[id(optimizer)] = len(self._optimizers)
             self._optimizers.append(weakref.ref(optimizer))
         return number
@@ -860,7 +860,7 @@ class Flow:
         }
 
     def _guarded(self, action: Callable[[], object], *, together: bool = False) -> None:
-        """Whatever fails in here must not stop the training that is being watched.
+        """Run `action`; if it fails, stop recording with one warning. Training must never notice.
 
         What ranks do `together` goes on after a failure on one of them, which the others do not know of.
         """
@@ -880,7 +880,7 @@ class Flow:
 
 
 def _nothing() -> None:
-    """For a clip that is none of ours."""
+    """What to call after a clip of other parameters: nothing."""
 
 
 def _name_of(writer: RunWriter | None) -> str:
@@ -889,13 +889,13 @@ def _name_of(writer: RunWriter | None) -> str:
 
 
 def _noting(alerts: Alerts, recorder: Recorder) -> Sink:
-    """Without the flow in it: one that is dropped must not be kept by what it is ended with."""
+    """A sink that holds no reference to the flow, so that a dropped flow can be collected."""
     path = None if recorder.writer is None else recorder.writer.path
     return lambda _record, _look: alerts.note(path, recorder.kept_lines)
 
 
 def _no_model() -> None:
-    """Of a flow that knows parameters only."""
+    """The model of a flow that was given parameters only."""
 
 
 def _weakly(flow: Flow, method: str) -> Callable[..., Any]:

@@ -176,7 +176,7 @@ class Inside:
         return None if facts is None else to_plain(facts)
 
     def news_of_end(self) -> str | None:
-        """Why there are no looks any more, told once; None otherwise."""
+        """Why looks have ended, the first time this is asked; None otherwise."""
         reason = "" if self._looks is None else self._looks.reason
         if not reason or self._told_of_end:
             return None
@@ -184,7 +184,7 @@ class Inside:
         return reason
 
     def close(self) -> None:
-        """No hook stays."""
+        """Remove the hooks."""
         if self._batches is not None:
             self._batches.close()
         if self._loop is not None:

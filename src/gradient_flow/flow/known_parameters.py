@@ -40,7 +40,7 @@ class KnownParameters:
         return [name for name in names if name not in self.places]
 
     def add_from(self, optimizer: torch.optim.Optimizer, number: int, names: Mapping[int, str]) -> list[dict[str, Any]]:
-        """Know what an optimizer has and nobody knew; `names` by the id of the parameter."""
+        """Add the parameters of an optimizer that are new; `names` maps ids of parameters to names."""
         new = []
         for name, parameter in optimizer_parameters(optimizer):
             if self.name_of(parameter) is not None:

@@ -121,12 +121,12 @@ def _mlflow(_folder: Path | None) -> SafeLogger:
     def log(metrics: Mapping[str, float], step: int) -> None:
         mlflow.log_metrics(without_nesting(metrics) if in_files else dict(metrics), step=step)
 
-    told: set[str] = set()
+    logged: set[str] = set()
 
     def describe(about: Mapping[str, Any]) -> None:
         # A parameter of MLflow can be set once: of what changes later the first value stays.
         names = {_UNFIT.sub("_", f"gradient_flow/{name}"): shown(value) for name, value in about_facts(about).items()}
-        mlflow.log_params({name: value for name, value in names.items() if name not in told})
-        told.update(names)
+        mlflow.log_params({name: value for name, value in names.items() if name not in logged})
+        logged.update(names)
 
     return SafeLogger("mlflow", log, mlflow.end_run if started is not None else lambda: None, describe)

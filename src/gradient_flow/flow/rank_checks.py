@@ -64,11 +64,11 @@ class RankTrace:
             bad = int(rows[0, INDEX["nan"]] + rows[0, INDEX["inf"]])
             first = position if bad and first < 0 else first
             count += bad
-        told = gathered([count, first])
-        return tuple(BadRank(rank, int(n), self._names[int(at)]) for rank, (n, at) in enumerate(told) if n)
+        by_rank = gathered([count, first])
+        return tuple(BadRank(rank, int(n), self._names[int(at)]) for rank, (n, at) in enumerate(by_rank) if n)
 
     def forget(self) -> tuple[BadRank, ...]:
-        """Leave the gradients since the last call out of account, without asking anybody."""
+        """Ignore the gradients since the last call, without communication."""
         self._seen = []
         return ()
 
@@ -130,8 +130,8 @@ class RankCheck:
         total = table.total
         taken, self._times = self._times, []
         own = [total.finite_part.norm, total.finite_part.l1, total.nan_count + total.inf_count]
-        told = gathered([*own, float(np.average(taken)) if taken else np.nan])
-        return RankReport(tuple(told[:, 0].tolist()), _outliers(told[:, :3]), *_slowest(told[:, 3]))
+        by_rank = gathered([*own, float(np.average(taken)) if taken else np.nan])
+        return RankReport(tuple(by_rank[:, 0].tolist()), _outliers(by_rank[:, :3]), *_slowest(by_rank[:, 3]))
 
     def close(self) -> None:
         """Take the hook away."""
@@ -163,7 +163,7 @@ def _outliers(values: NDArray[np.float64]) -> tuple[int, ...]:
     same: NDArray[np.bool_] = np.logical_and.reduce(near, axis=2)  # (ranks, ranks)
     followers = same.sum(axis=1)
     if followers.max() * 2 <= len(values):
-        return tuple(range(len(values)))  # nobody can tell who is right
+        return tuple(range(len(values)))  # there is no majority
     return tuple(np.flatnonzero(~same[followers.argmax()]).tolist())
 
 

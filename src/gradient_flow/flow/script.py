@@ -291,10 +291,10 @@ def _looks(flow: Flow) -> list[str]:
     looks = flow.looks
     if looks is None:
         return []
-    many = f"{min(looks.taken, FREE)} look{'s' if looks.taken > 1 else ''}"
-    cost = f", the first {many} in {1000 * looks.first_seconds:,.0f} ms" if looks.taken else ""
-    told = [f"  looks inside: {looks.taken}{cost}"] if looks.taken or not looks.reason else []
-    return told + ([f"  no further look inside: {looks.reason}"] if looks.reason else [])
+    first = f"the first {FREE} took " if looks.taken > FREE else ""
+    cost = f" ({first}{1000 * looks.first_seconds:,.0f} ms)" if looks.taken else ""
+    lines = [f"  looks inside: {looks.taken}{cost}"] if looks.taken or not looks.reason else []
+    return lines + ([f"  no further look inside: {looks.reason}"] if looks.reason else [])
 
 
 def _losses(flow: Flow) -> list[str]:

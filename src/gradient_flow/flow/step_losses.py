@@ -90,14 +90,14 @@ class _Pass:
         self.ours = ours
         """Whether it is known to be of a parameter of ours; else its end will tell."""
         self.replaced = self.changed = False
-        """What had become of the gradients of the passes before it."""
+        """State of the gradients that earlier passes left."""
         self.asked: dict[int, list[_Mark]] = {}
         """Optimizer → some parameters of it."""
         self.others: list[_Mark] = []
 
 
 class StepLosses:
-    """Hears of each backward pass, and tells a step its loss."""
+    """Follows each backward pass and gives a step its loss."""
 
     def __init__(self, known: KnownParameters) -> None:
         self._known = known
@@ -124,7 +124,7 @@ class StepLosses:
         hit = None if root is None else reached(root, self._is_known)
         value = None if root is None else value_of(root)
         this = _Pass(None if value is None else _kept(value), clear=clear, ours=hit is not None)
-        failed, self._running = self._running is not None, None  # nobody told of the end of the pass before this one
+        failed, self._running = self._running is not None, None  # the pass before this one never reported its end
         if self._marks and not self._stepped:
             this.replaced = any(mark.was_replaced for mark in self._marks.values())
             this.changed = bool(self._sums) and (failed or any(mark.has_changed for mark in self._marks.values()))
@@ -168,7 +168,7 @@ class StepLosses:
 
     def _total(self, optimizer: torch.optim.Optimizer | None, *, inside: bool) -> _Sum | None:
         if id(optimizer) in self._stepped:
-            return None  # its gradients are not from these passes any more
+            return None  # its gradients no longer come from these passes
         if self._restarted and any(mark.was_replaced for mark in self._marks.values()):
             return None  # passes whose gradients were put together by hand, such as those of several tasks
         everything = inside or id(optimizer) not in self._asked

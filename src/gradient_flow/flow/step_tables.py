@@ -142,7 +142,7 @@ class StepMeasure:
         return StepTables(table, now, owed, tuple(scales.values()))
 
     def owed_here(self) -> list[LookRecord]:
-        """Looks that are still owed, from this rank's part alone: at the end nobody is left to ask."""
+        """Looks that are still incomplete, from this rank's part alone: at the end no further exchange takes place."""
         return [look for steps in self.rank_steps.values() if (look := steps.owed_here()) is not None]
 
     def _measured(

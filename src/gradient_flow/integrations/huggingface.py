@@ -76,7 +76,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
         unknown = sorted(settings.keys() - COUNTS - FURTHER)
         if unknown:
             known = ", ".join(sorted(COUNTS | FURTHER))
-            raise InputError(f"`{unknown[0]}` is no setting of GradientFlowCallback. Further ones are: {known}.")
+            raise InputError(f"`{unknown[0]}` is not a setting of GradientFlowCallback. Known settings: {known}.")
         if manager is not None and not isinstance(manager, GradientManager):
             raise InputError(f"`manager` must be a GradientManager, got {type(manager).__name__}.")
         self.run, self.log, self.manager, self.say = run, log, manager, say
@@ -100,8 +100,8 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
             return
         if self.left_out:
             _warn(
-                f"This callback was made anew from the checkpoint, without its {', '.join(self.left_out)}. Leave "
-                "`restore_callback_states_from_checkpoint` off: it goes on from a checkpoint without that."
+                f"The Trainer rebuilt this callback from the checkpoint, without its {', '.join(self.left_out)}. "
+                "Leave `restore_callback_states_from_checkpoint` off: resuming does not need it."
             )
         try:
             self.flow = self._watch(state, parts["model"], parts["optimizer"])
@@ -109,7 +109,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
         except Exception as problem:
             if self.manager is not None:
                 raise  # a policy was asked for; training without it is no choice of ours
-            _warn(f"This training cannot be watched ({type(problem).__name__}: {problem}). It goes on without.")
+            _warn(f"This training cannot be watched ({type(problem).__name__}: {problem}); training continues.")
             return
         # The state lives as long as the Trainer or its next training; with it goes what an error has left behind.
         weakref.finalize(state, self.flow.close, STOPPED_EARLY)
@@ -160,7 +160,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
     def run_so_far(self) -> Run:
         """What was recorded of the current training, or of the last one."""
         if self.flow is None:
-            raise MonitorStateError("Nothing was watched yet: train first.")
+            raise MonitorStateError("Nothing was watched yet. Train first.")
         return self.flow.run
 
     def diagnose(self) -> Diagnosis:
@@ -197,7 +197,7 @@ class GradientFlowCallback(TrainerCallback, ExportableState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A flow that is still open here was left by the Trainer on its way, whoever caught the exception.
+        # A flow that is still open here belongs to a training that failed; someone else caught the exception.
         self.close(error if error is not None else STOPPED_EARLY)
 
     # ---- parts ----------------------------------------------------------------------------------------------------

@@ -122,8 +122,8 @@ class GradientStatisticsCallback(Callback):
         (step, optimizer), self._stepped = self._stepped, None
         found = self._inside.after_update(step)
         if found is not None:
-            seen, told = found
-            self.looks.append({"step": step, "because": told["because"], "seen": seen})
+            seen, why = found
+            self.looks.append({"step": step, "because": why["because"], "seen": seen})
             del self.looks[1 : len(self.looks) - _MOST_LOOKS]
         self._inside.plan(step + 1, self._parameters_of(optimizer, pl_module))
 

@@ -125,7 +125,7 @@ class Looks:
         return self._observer.reads_saved
 
     def is_compiled(self) -> bool:
-        """Whether there is compiled code around that a hook, or a wrapped function, would have compiled anew."""
+        """Whether there is compiled code that a hook or a wrapped function would make compile again."""
         model = self._model()
         return compiled_graphs() != self._graphs or (model is not None and bool(why_not(model)))
 
@@ -194,7 +194,7 @@ class Looks:
             self._observer.begin(step)
             modes = compiled_graphs() == self._graphs
             for name, probe in self._probes.items():
-                if modes or name != "attention":  # a mode makes compiled code compile anew
+                if modes or name != "attention":  # a mode makes compiled code recompile
                     probe.__enter__()
                     self._entered.append(probe)
             self._stop_listening = losses.listen(self._backward_begins, self._unclear_begins)
@@ -308,11 +308,11 @@ class Looks:
             self.seconds += self._cost
             if self.taken <= FREE:
                 self.first_seconds += self._cost
-            told: dict[str, Any] = {"because": self._because, "seconds": round(self._cost, 6)}
+            why: dict[str, Any] = {"because": self._because, "seconds": round(self._cost, 6)}
             if self._dropped_since:
-                told["dropped"] = self._dropped_since
+                why["dropped"] = self._dropped_since
             self._cost, self._dropped_since = 0.0, 0
-            found.append((seen, told))
+            found.append((seen, why))
         self._release()
         return found[0] if found else None
 
@@ -378,7 +378,7 @@ class Looks:
 
 
 def _nothing() -> None:
-    """For a backward pass that is none of ours."""
+    """What to call after a backward pass of another model: nothing."""
 
 
 def why_not(model: nn.Module) -> str:

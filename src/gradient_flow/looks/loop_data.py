@@ -189,7 +189,7 @@ def column_spread(tensors: Iterable[torch.Tensor]) -> float | None:
 
 
 def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> list[torch.Tensor]:
-    """What operations next to the loss tell: a sum that nobody divides, a difference that spreads, a factor of zero.
+    """What the operations next to the loss show: an undivided sum, a broadcast difference, a factor of zero.
 
     Returns the parameters among them.
     """

@@ -76,7 +76,7 @@ class LoopWatch:
         self.reason = ""
         """Why there are no looks any more, where there are none."""
         self.failed = False
-        """Whether that is a failure of ours, of which the user is told."""
+        """Whether that is a failure of ours, which the user is warned about."""
         self.seconds = 0.0
         self._started = time.perf_counter()
         self._last_planned, self._next = 0, -1
@@ -131,7 +131,7 @@ class LoopWatch:
         with self._guarded():
             if self._look is not None:
                 if self._owner() is optimizer or self._others > _MOST_STEPS:
-                    self._end()  # nobody told of its step
+                    self._end()  # the step never reported its end
                 else:
                     self._others += 1
                     return
@@ -250,7 +250,7 @@ class LoopWatch:
             self._look.order += event
 
     def _compare_with_step_before(self) -> None:
-        """Whether somebody has changed the weights since the last step, and whether that takes the step back."""
+        """Whether the weights were changed since the last step, and whether that reverts the step."""
         assert self._look is not None
         before = self._step_before
         if before is None:
@@ -373,7 +373,7 @@ class LoopWatch:
         facts.switching = sum(map(_switches, model.modules()))
 
     def _rests(self, stray: torch.Tensor) -> bool:
-        """Whether a parameter that nobody knows is as it was when it was seen first, some steps ago."""
+        """Whether an unregistered parameter is unchanged since it was first seen, some steps ago."""
         now = _values([("", stray)]).get("")
         known = self._strays.get(id(stray))
         if now is None or known is None or known[0]() is not stray:
@@ -494,7 +494,7 @@ def adapters(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[s
 
 
 def _get_gradients(weights: Sequence[torch.Tensor], ours: set[int], held: Mapping[int, str]) -> bool:
-    """Whether weights that nobody knows get gradients, and no optimizer moves them."""
+    """Whether unregistered weights get gradients and no optimizer moves them."""
     own = [p for p in weights if id(p) not in ours and id(p) not in held and p.requires_grad and p.grad is not None]
     return any(bool(p.grad.detach().any()) for p in own if p.grad is not None)
 

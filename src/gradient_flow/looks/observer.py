@@ -78,7 +78,7 @@ class Observer:
         self._close = self._looking = False
         self._held = 0
         self.seconds = 0.0
-        """What hooks have taken."""
+        """Seconds that hooks have taken."""
         self._record = AnalysisRecord(steps=0, trained=optimizer is not None)
         if optimizer is not None:
             self.note_optimizer(optimizer)
@@ -91,7 +91,7 @@ class Observer:
         self.parameters = module_parameters(model)
 
     def release(self) -> None:
-        """Hold on to nothing of the model: its user may drop it between two looks."""
+        """Release the model: its user may drop it between two looks."""
         self._model, self._weighted, self.parameters = None, {}, []
         self._calls = ModuleCalls(_NOTHING, self._on_forward, self._on_gradient)
 
@@ -160,7 +160,7 @@ class Observer:
         self._held = 0
 
     def give_up(self) -> None:
-        """End a look that saw nothing, as if it had not been."""
+        """Cancel a look that saw nothing."""
         if self._looking:
             self._record.watched.pop()
             self.end()
@@ -323,7 +323,7 @@ class Observer:
         self._places.note_bends(found.bends, calls.passages, self._weighted)
 
     def _note_idle(self, table: GradientTable, gradients: Mapping[str, torch.Tensor | None]) -> None:
-        """Which units got nothing, of tensors most of whose gradient is zero: of others nobody will ask."""
+        """Units without a gradient, for tensors whose gradient is mostly zero; no rule asks about the others."""
         mostly = {name for name, share in zip(table.names, table.zero_fraction, strict=True) if share > _MOSTLY_ZERO}
         for name in table.names:
             gradient = gradients[name]

@@ -215,7 +215,7 @@ class _Row:
         self.decaying = self.weight_decay * self.before
         self.moving = self.direction if self.decoupled else self.gradient
 
-    # ---- what is told of it ---------------------------------------------------------------------------------------
+    # ---- what it reports ------------------------------------------------------------------------------------------
 
     @cached_property
     def ratio_squares(self) -> Floats:

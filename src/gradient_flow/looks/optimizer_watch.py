@@ -117,7 +117,7 @@ class OptimizerWatch:
         with aside():
             large = squared_norm(parameters)
         if math.isfinite(small + large) and large > 0:
-            # The sum over parts, each of them divided by their number or not: a part alone is so many times shorter.
+            # The whole is the sum of its parts, divided by their number or not: one part alone is that much shorter.
             look = NoiseLook(step=step, small=small * count**2, large=large, few=samples, many=samples * count)
             self.facts.noise.append(look)
             del self.facts.noise[:-MOST_NOISE]
@@ -159,5 +159,5 @@ class OptimizerWatch:
         return self.seconds * (taken + 1) / taken <= self._budget * (time.perf_counter() - self._started)
 
     def _fail(self, problem: Exception) -> None:
-        """Training goes on; the looks end, with the reason."""
+        """End the looks and keep the reason; training continues."""
         self.failed, self.reason = True, f"{type(problem).__name__}: {problem}"

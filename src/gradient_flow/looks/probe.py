@@ -16,7 +16,7 @@ class Probe(Protocol):
         """Take up the model, until `release`."""
 
     def release(self) -> None:
-        """Hold on to nothing of it."""
+        """Release the model."""
 
     def listen(self, listening: bool) -> None:
         """Whether the forwards that come are of interest."""

@@ -18,7 +18,7 @@ _RATE: Final = 3.0
 _STALL: Final = 200
 """Losses without progress, half against half."""
 _APART: Final = 20
-"""Steps between two looks that were asked for; a change of the rate is somebody's deed and does not wait."""
+"""Steps between two looks that were asked for; a change of the rate is deliberate and does not wait."""
 RATE_CHANGED: Final = "the learning rate changed"
 
 

@@ -41,11 +41,11 @@ def merged(about: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _with_optimizers(known: Any, told: Any) -> list[Mapping[str, Any]]:
-    if isinstance(told, list):
-        return [each for each in told if isinstance(each, Mapping)]
+def _with_optimizers(known: Any, described_now: Any) -> list[Mapping[str, Any]]:
+    if isinstance(described_now, list):
+        return [each for each in described_now if isinstance(each, Mapping)]
     optimizers = list(known) if isinstance(known, list) else []
-    for number, described in told.items() if isinstance(told, Mapping) else ():
+    for number, described in described_now.items() if isinstance(described_now, Mapping) else ():
         if not isinstance(described, Mapping) or not str(number).isdigit() or int(number) > len(optimizers):
             continue  # damaged
         optimizers[int(number) : int(number) + 1] = [described]
@@ -149,8 +149,8 @@ def shown(value: Any) -> str:
 
 def _settings(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of an optimizer by name; where its parameter groups differ, one value for each."""
-    told = optimizer.get("groups")
-    groups = [group for group in told if isinstance(group, Mapping)] if isinstance(told, list) else []
+    listed = optimizer.get("groups")
+    groups = [group for group in listed if isinstance(group, Mapping)] if isinstance(listed, list) else []
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for group in groups for name in group):
         values = [group.get(name) for group in groups]

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 _ENDING: Final = "unfinished"
 _NUMBERS: Final = count()
-"""Two threads may write the same file."""
+"""Makes names unique: two threads may write the same file."""
 _EARLIER_NAME: Final = re.compile(r"[a-z0-9_]{8}")
 """How earlier versions named some of these files: as `tempfile` does."""
 
@@ -66,6 +66,6 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it is another user's
+    except OSError:  # it belongs to another user
         return True
     return True

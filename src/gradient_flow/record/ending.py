@@ -24,7 +24,7 @@ INTERRUPTED: Final = "interrupted"
 SILENT: Final = "silent"
 RUNNING: Final = "running"
 _TOLD: Final = (FINISHED, FAILED, INTERRUPTED)
-"""States that an end line can tell."""
+"""States that an end line can have."""
 STILL_RUNNING: Final = 60.0
 """Seconds since the last change of the file within which a run without an end is taken to be running."""
 BY_SIGNAL: Final = (130, 143)
@@ -50,7 +50,7 @@ class Ending:
 
     @classmethod
     def by(cls, error: BaseException | None, step: int | None = None) -> Ending:
-        """What an exception makes of a run; none finishes it."""
+        """The ending that an exception stands for; without one the run finished."""
         state = _state_by(error)
         if error is None or state == FINISHED:
             return cls(state=FINISHED, step=step)
@@ -75,18 +75,18 @@ class Ending:
         """What ended it, in a few words: `ValueError: bad batch`."""
         said = shorten(" ".join(self.message.split()), _LONGEST).rstrip(".")
         words = [text for text in (self.error, said) if text]
-        return ": ".join(words) or "an error that is not known"
+        return ": ".join(words) or "an unknown error"
 
     @property
     def sentence(self) -> str:
-        """How it ended, where that is worth a sentence; else nothing.
+        """How it ended, in a sentence; empty for a run that finished or still runs.
 
         >>> Ending(state="failed", error="ValueError", message="bad batch", step=41).sentence
-        'The run ended with ValueError: bad batch at step 41.'
+        'The run failed at step 41 with ValueError: bad batch.'
         """
         if self.state == FAILED:
-            how = "ended with" if self.error or not self.message else "failed:"
-            return f"The run {how} {self.what}{_at(self.step)}."
+            how = " with" if self.error or not self.message else ":"
+            return f"The run failed{_at(self.step)}{how} {self.what}."
         if self.state == INTERRUPTED:
             return f"The run was interrupted{_at(self.step)}."
         if self.state == SILENT:
@@ -112,7 +112,7 @@ class Ending:
 
 
 def ending_of(run: Run) -> Ending | None:
-    """How a run ended, or whether it goes on; None for what is no training: an analysis, lists of statistics."""
+    """How a run ended, or whether it goes on; None for an analysis or lists of statistics, which are no training."""
     if run.end is None and (run.in_memory and run.started is None):
         return None
     return ending(run.end, None if run.in_memory else run.path, run.last_step)
@@ -136,7 +136,7 @@ def ending(end: Event | None, path: Path | None, last_step: int | None) -> Endin
 
 
 def has_writer(path: Path) -> bool:
-    """Whether a process holds the lock of a run file: it is alive, however long it has said nothing."""
+    """Whether a process holds the lock of the run file: it is alive, even if it has long been silent."""
     try:
         import fcntl
     except ImportError:  # Windows has no such lock
@@ -163,7 +163,7 @@ def _told_by(end: Event, last_step: int | None) -> Ending:
     step = steps if is_step(steps) else last_step
     if known is not None:
         return known if known.step is not None else replace(known, step=step)
-    return Ending(state=FINISHED, step=step)  # of a file written earlier
+    return Ending(state=FINISHED, step=step)  # written by an earlier version
 
 
 def _state_by(error: BaseException | None) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.record.event import LOOKED, Event
+from gradient_flow.record.event import Event
 from gradient_flow.record.look import stacked
 from gradient_flow.record.run import Run, TableSpan
 from gradient_flow.record.signals import NAMES
@@ -24,7 +24,7 @@ from gradient_flow.table.columns import INDEX, STATISTICS
 
 MOST_TABLES: Final = 64
 MOST_LOOKS: Final = 8
-"""Earlier looks that are judged, to tell since when something is so."""
+"""Earlier looks that are judged, to find out since when an issue holds."""
 _LAST_TABLES: Final = 3
 """Always among them: whether a layer is silent now is seen in the last ones."""
 MOST_STEPS: Final = 1 << 17
@@ -139,9 +139,9 @@ class RunRecord:
     """`training`, or `analysis`: there norms are partly estimates, and rules on steps do not apply."""
     recorded_steps: int | None = None
     looks: int = 0
-    """How often a training was looked at from inside."""
+    """How many looks inside the model there were."""
     looks_wanted: bool = False
-    """Whether it was to be."""
+    """Whether looks were switched on."""
     by_hand: bool = False
     """Whether the watch has no optimizer, so that steps are recorded with `flow.step()`."""
     signals: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
@@ -188,7 +188,7 @@ def evidence_of(run: Run) -> RunRecord:
     source = ANALYSIS if run.header.get("source") == ANALYSIS else "training"
     by_hand = run.header.get("by_hand") is True
     record = RunRecord(recorded_steps=len(steps), events=list(run.events), source=source, by_hand=by_hand)
-    record.looks = sum(event.kind == LOOKED for event in run.events)
+    record.looks = 0 if source == ANALYSIS else len(run.look_steps)
     record.looks_wanted = run.header.get("looks") is True
     record.totals = [_total(steps, name, at) for name, at in zip(owners.names, kept, strict=True) if len(at)]
     if "loss" in steps.names:

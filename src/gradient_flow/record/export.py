@@ -31,7 +31,7 @@ LOOKS_FILE: Final = "gradient_looks.json"
 
 
 def logged_metrics(record: StepRecord | GradientStats, groups: GradientTable | None) -> dict[str, float]:
-    """What a logger gets: `train/grad_norm` and, with groups, `train/grad_norm/W_in` and the like."""
+    """What a logger gets: `train/grad_norm` and, with groups, `train/grad_norm/W_in` and so on."""
     metrics: dict[str, float] = {f"train/{key}": getattr(record, statistic) for key, statistic in GLOBAL.items()}
     for statistic in PER_MATRIX if groups is not None else ():
         assert groups is not None

@@ -23,6 +23,8 @@ FLOAT_COLUMNS: Final = ("norm", "sum", "sum_abs", "min", "max")
 leave the range of fp32 first."""
 COUNT_COLUMNS: Final = ("zeros", "near_zero", "very_large", "nan", "inf", "neg_inf")
 """Whole numbers per tensor. One that is 0 for all tensors, as most are, stands as a single 0."""
+BESIDE: Final = frozenset({"loop", "optimizer"})
+"""Probes that show nothing of the inside of a network: what they saw is not counted as a look."""
 _COUNTS: Final = [INDEX[name] for name in COUNT_COLUMNS]
 _SQUARES: Final = INDEX["sum_sq"]
 _FLOATS: Final = [_SQUARES, *(INDEX[name] for name in FLOAT_COLUMNS[1:])]

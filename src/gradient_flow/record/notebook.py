@@ -152,7 +152,7 @@ def run_html(run: Run) -> str:
     elements = sum(math.prod(parameter["shape"] or []) for parameter in run.parameters)
     rows = [("steps", span), ("tensors", f"{len(run.parameters):,}, {elements:,} parameters")]
     rows += [] if ending is None else [("state", f"{ending.state}. {ending.sentence}".rstrip(". ") + ".")]
-    looks = sorted({each.step for spans in run.seen.values() for each in spans})
+    looks = run.look_steps
     rows += [
         ("looks inside", f"{len(looks)}, at steps {', '.join(map(str, looks[:8]))}{' …' * (len(looks) > 8)}")
     ] * bool(looks)

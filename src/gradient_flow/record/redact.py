@@ -50,7 +50,7 @@ _RUN: Final = re.compile(r"[A-Za-z0-9]{20,}")
 _HEX: Final = re.compile(r"[0-9a-fA-F]{32,}")
 _HOMES: Final = re.compile(r"(?:/home|/Users|/export/home|[A-Za-z]:[\\/]Users)[\\/][^\\/\s:'\",;]+")
 _NOBODY: Final = frozenset(("root", "user", "users", "admin", "ubuntu", "runner", "localhost", "home", "data", "train"))
-"""Names that tell nobody, and that a text may well hold as ordinary words."""
+"""User names that identify no one and may well be ordinary words in a text."""
 
 
 def clean_text(text: str) -> str:

@@ -20,8 +20,8 @@ from gradient_flow.errors import RunFileError
 from gradient_flow.record import run_lines
 from gradient_flow.record.about import ABOUT, merged
 from gradient_flow.record.ending import Ending, ending_of
-from gradient_flow.record.event import END, RESUMED, Event
-from gradient_flow.record.look import COUNT_COLUMNS, ReadTable, Tensors
+from gradient_flow.record.event import END, LOOKED, RESUMED, Event
+from gradient_flow.record.look import BESIDE, COUNT_COLUMNS, ReadTable, Tensors
 from gradient_flow.record.run_lines import FileLines, Lines, Span
 from gradient_flow.record.step import as_float
 from gradient_flow.record.step_columns import StepColumns
@@ -110,6 +110,13 @@ class Run:
     def ending(self) -> Ending | None:
         """How the run ended, or that it goes on, or has been silent; None of what is no training."""
         return ending_of(self)
+
+    @property
+    def look_steps(self) -> list[int]:
+        """Steps at which the model was looked at from inside, by a watch or by an analysis that was added."""
+        taken = {event.step for event in self.events if event.kind == LOOKED and event.step is not None}
+        added = {each.step for probe, spans in self.seen.items() if probe not in BESIDE for each in spans}
+        return sorted(taken | added)
 
     @property
     def size(self) -> int:

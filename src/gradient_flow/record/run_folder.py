@@ -42,7 +42,7 @@ def _below(folder: str, before: str, depth: int) -> Iterator[RunFile]:
             inner = sorted(
                 entry.name for entry in entries if entry.name[0] != "." and entry.is_dir(follow_symlinks=False)
             )
-    except OSError:  # not ours to read, or gone meanwhile
+    except OSError:  # no permission, or deleted meanwhile
         return
     for name in inner:
         path = f"{folder}{os.sep}{name}{os.sep}{FILE_NAME}"

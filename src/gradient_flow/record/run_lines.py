@@ -419,21 +419,21 @@ def torn_notes(bytes_at_end: int, lines_within: int) -> list[str]:
 
 
 def not_a_run_file(file: Path | None) -> RunFileError:
-    """For a file of another kind."""
+    """The error for a file that is no run file."""
     return RunFileError(
         f"{str(file)!r} is not a run file: it does not begin with a header. Pass the folder given to `watch(run=...)`."
     )
 
 
 def cannot_be_read(file: Path, problem: OSError) -> RunFileError:
-    """For a file that the system does not give."""
+    """The error for a file that cannot be opened."""
     return RunFileError(
         f"`path` must be a run folder or a {FILE_NAME}; {str(file)!r} cannot be read ({problem.strerror})."
     )
 
 
 def no_record_yet(file: Path | None) -> RunFileError:
-    """For a file without a single whole line."""
+    """The error for a file without a complete line."""
     return RunFileError(
         f"{str(file)!r} holds no complete record yet: the run has just begun or was cut off at its very start, or "
         "this is not a run file."

@@ -23,7 +23,7 @@ _BATCH: Final = 10_000
 """Rows per row group of a Parquet file."""
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""With these a cell begins that a spreadsheet would work out: the name of a layer could run a command."""
+"""First letters that make a spreadsheet evaluate a cell: the name of a layer could run a command."""
 
 Row = dict[str, Any]
 

@@ -148,7 +148,7 @@ class RunWriter:
         except (OSError, ValueError, TypeError) as problem:
             file, self._file = self._file, None
             if file is not None:
-                with suppress(OSError):  # a full network disk may say so once more
+                with suppress(OSError):  # closing a file on a full network disk may raise again
                     os.close(file)
             warn(f"gradient_flow cannot write {self.path} any more ({problem}); training continues.", stacklevel=5)
 
@@ -173,7 +173,7 @@ class _Behind:
         self._queue.put(line)
 
     def wait(self) -> None:
-        """Until nothing is waiting."""
+        """Wait until the queue is empty."""
         with self._changed:
             while self._waiting:
                 self._changed.wait()

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from gradient_flow.diagnosis.issue import Diagnosis
+from gradient_flow.diagnosis.robust import level_at_end
 from gradient_flow.diagnosis.sources import Live, as_run
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError
@@ -63,8 +64,8 @@ class Comparison:
             {"run": name, **over, "verdict": verdict.to_dict()}
             for name, over, verdict in zip(self.names, self.overview, self.verdicts, strict=True)
         ]
-        told = {"facts": self.facts, "undescribed": self.undescribed}
-        return {"runs": runs, **told, "compared_with_the_first": others}
+        described = {"facts": self.facts, "undescribed": self.undescribed}
+        return {"runs": runs, **described, "compared_with_the_first": others}
 
 
 def compare(*sources: Live | Run | str | Path) -> Comparison:
@@ -89,10 +90,10 @@ def compare_runs(runs: Mapping[str, Run]) -> Comparison:
     names, first, *others = list(runs), *runs.values()
     facts = [_facts(run) for run in runs.values()]
     keys = list(dict.fromkeys(key for each in facts for key in each))
-    told = {key: [each.get(key) for each in facts] for key in keys}
+    by_fact = {key: [each.get(key) for each in facts] for key in keys}
     return Comparison(
         names=names,
-        facts={key: values for key, values in told.items() if any(value != values[0] for value in values)},
+        facts={key: values for key, values in by_fact.items() if any(value != values[0] for value in values)},
         overview=[_overview(run) for run in runs.values()],
         differs=[differences(first.about, other.about) if first.about and other.about else [] for other in others],
         undescribed=[name for name, run in runs.items() if not run.about],
@@ -105,20 +106,18 @@ def compare_runs(runs: Mapping[str, Run]) -> Comparison:
 
 def _facts(run: Run) -> dict[str, Any]:
     header = run.header
-    told = {name: header.get(name) for name in ("version", "torch", "python") if name in header}
+    versions = {name: header.get(name) for name in ("version", "torch", "python") if name in header}
     known = {f"version of {name}" for name in ("gradient_flow", "torch", "python")}  # of the header already
     about = {name: value for name, value in about_facts(run.about).items() if name not in known}
     settings = header.get("settings") or {}
     elements = sum(math.prod(parameter["shape"] or []) for parameter in run.parameters)
-    return {**about, **told, **settings, "parameter tensors": len(run.parameters), "parameters": elements}
+    return {**about, **versions, **settings, "parameter tensors": len(run.parameters), "parameters": elements}
 
 
 def _overview(run: Run) -> dict[str, Any]:
     last: dict[str, Any] = {"steps": run.last_step or 0, "state": None if run.ending is None else run.ending.state}
     for name in SERIES:
-        values = run.series(name) if name in run.names else np.empty(0)
-        finite = values[np.isfinite(values)]
-        last[name] = float(np.median(finite[-max(1, len(finite) // 10) :])) if len(finite) else None
+        last[name] = level_at_end(run.series(name)) if name in run.names else None
     return last
 
 

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.about import shown
 from gradient_flow.report.parting import Parting
 from gradient_flow.report.terminal import COLOURS, harmless, listed, one_line, wrapped
@@ -48,7 +49,7 @@ def comparison_tables(found: Any, width: int, layers: int) -> Iterator[Renderabl
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The paths without what all begin with.
+    """The paths without their common prefix.
 
     >>> short_names(["runs/a", "runs/b"]), short_names(["a/x", "b/x"])
     (['a', 'b'], ['a/x', 'b/x'])
@@ -97,8 +98,8 @@ def _others(parameters: dict[str, list[str]], width: int) -> Iterator[Text]:
     for kind, words in _KINDS.items():
         if parameters[kind]:
             many = len(parameters[kind])
-            told = f"{many} parameter{'s' * (many > 1)} {words}: {listed(parameters[kind])}"
-            yield Text("\n".join(wrapped(told, width, later="  ")))
+            sentence = f"{many} parameter{'s' * (many > 1)} {words}: {listed(parameters[kind])}"
+            yield Text("\n".join(wrapped(sentence, width, later="  ")))
 
 
 def _partings(series: dict[str, Parting]) -> RenderableType:
@@ -117,8 +118,8 @@ def _layers(parts: dict[str, Parting], most: int) -> Iterator[RenderableType]:
         return
     shown = different[:most]
     yield _title(f"\nLayers that differ most ({len(shown)} of {len(parts)})")
-    # Of a layer only looks are known: what came between two of them nobody saw.
-    table = _table("layer", "first look that differs", "apart since", "at the end")
+    # Tables are recorded every few steps: a layer may have parted at any step since the table before.
+    table = _table("layer", "first unequal table", "apart since", "at the end")
     for name, part in shown:
         table.add_row(Text(one_line(name)), *_cells(part))
     yield table
@@ -137,8 +138,8 @@ def _verdicts(names: Sequence[str], verdicts: Sequence[Any]) -> Table:
 def _cells(part: Parting) -> tuple[str, str, str]:
     if part.first_unequal is None:
         return "-", "-", "the same"
-    apart = "not lastingly" if part.parts is None else f"step {part.parts}"
-    return f"step {part.first_unequal}", apart, f"×{part.ratio:.3g}" if math.isfinite(part.ratio) else "not finite"
+    apart = "only briefly" if part.parts is None else f"step {part.parts}"
+    return f"step {part.first_unequal}", apart, f"×{plain(part.ratio)}" if math.isfinite(part.ratio) else "not finite"
 
 
 def _value(value: float | None) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradient_flow.diagnosis.verdict import origin_sentence
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import BATCH, CLIP_BEFORE_UNSCALE, CURE, END, FORENSICS, LOOKED, LOOKS_ENDED, RESUMED
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
@@ -43,8 +44,8 @@ Mask = NDArray[np.bool_]
 
 def skipped_steps(steps: StepColumns) -> NDArray[np.int64]:
     """Steps that did not happen, by the recorded step at which that is known: by the guard, or by the GradScaler."""
-    told = np.maximum.accumulate(np.nan_to_num(steps.get("skipped_steps")))
-    by_scaler = np.diff(told, prepend=0.0).astype(np.int64)
+    skipped = np.maximum.accumulate(np.nan_to_num(steps.get("skipped_steps")))
+    by_scaler = np.diff(skipped, prepend=0.0).astype(np.int64)
     withheld = [step for step, (guard, _) in steps.remarks.items() if guard in ("skip", "rollback")]
     return by_scaler + np.isin(steps["step"], withheld)
 
@@ -60,8 +61,8 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
     ]
     found.sort(key=lambda event: event["step"])
     if run.end is not None:
-        told = run.end.data.get("steps")
-        step = told if is_step(told) else run.last_step or 0
+        last = run.end.data.get("steps")
+        step = last if is_step(last) else run.last_step or 0
         how = run.ending
         text = "" if how is None else how.sentence
         found.append(_event(step, "end", text or f"Finished after {step:,} steps. {_verdict(run.end.data)}".rstrip()))
@@ -106,7 +107,7 @@ def _clips(steps: StepColumns) -> Iterator[dict[str, Any]]:
     for low, high in stretches(mask, _GAP):
         many, all_here = int(mask[low:high].sum()), high - low
         peak = low + int(np.nanargmax(np.where(mask[low:high], norms[low:high], np.nan)))
-        what = f"norm {norms[peak]:.3g} cut to {after[peak]:.3g}"
+        what = f"norm {plain(norms[peak])} cut to {plain(after[peak])}"
         first, last = int(numbers[low]), int(numbers[high - 1])
         if many == 1:
             yield _event(first, "clip", f"Clipped: {what}.", last)
@@ -141,9 +142,9 @@ def _guarded(steps: StepColumns) -> Iterator[dict[str, Any]]:
 
 
 def _scaler_skips(steps: StepColumns) -> Iterator[dict[str, Any]]:
-    told, scale = np.nan_to_num(steps.get("skipped_steps")), steps.get("amp_scale")
-    for at in np.flatnonzero(np.diff(np.maximum.accumulate(told), prepend=0.0) > 0).tolist():
-        many = int(told[at] - (told[at - 1] if at else 0.0))
+    skipped, scale = np.nan_to_num(steps.get("skipped_steps")), steps.get("amp_scale")
+    for at in np.flatnonzero(np.diff(np.maximum.accumulate(skipped), prepend=0.0) > 0).tolist():
+        many = int(skipped[at] - (skipped[at - 1] if at else 0.0))
         before = f"The GradScaler skipped {'a step' if many == 1 else f'{many:,} steps'} before this one"
         now = f"; its scale is {scale[at]:g}" if np.isfinite(scale[at]) else ""
         yield _event(int(steps["step"][at]), "skip", f"{before}{now}.")

@@ -29,7 +29,7 @@ MARKERS: Final = ("o", "s", "^", "D", "v", "P")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that belongs to nobody: it can be saved from any thread and needs no display."""
+    """A figure outside of pyplot's global state: it can be saved from any thread and needs no display."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from gradient_flow.report.terminal import COLOURS, one_line, wrapped
 from gradient_flow.table.text import number, shorten
 
 _SETTINGS: Final = 8
-"""Most settings that are told; `--json` has more."""
+"""Settings that are listed at most; `--json` has more."""
 _PROBLEMS: Final = 10
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueType
 from gradient_flow.diagnosis.titles import title_of
+from gradient_flow.record.ending import SILENT
 from gradient_flow.report.evidence_words import evidence_data
 
 _CURVES: Final = {
@@ -33,7 +34,7 @@ IN_WORK: Final[dict[str, Any]] = {
     "issues": [],
     "then": None,
 }
-"""What stands in place of a verdict that takes longer than a page may."""
+"""Shown while a verdict takes longer than a page may wait."""
 
 
 def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
@@ -41,9 +42,10 @@ def verdict_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
     if diagnosis is None:
         return IN_WORK
     level = str(diagnosis[0].severity).lower() if diagnosis else "healthy"
-    if not diagnosis and diagnosis.status == "insufficient_data":
-        level = "unknown"
-    if diagnosis.status == "failed":  # nothing was found, and it did not end well all the same
+    silent = diagnosis.ending is not None and diagnosis.ending.state == SILENT
+    if not diagnosis and (silent or diagnosis.status == "insufficient_data"):
+        level = "unknown"  # nobody knows how a silent run ended: no green badge
+    if diagnosis.status == "failed":  # no issue, but an error ended the run
         level = "failed"
     issues = [_issue(place, issue) for place, issue in enumerate(diagnosis.issues)]
     sentence, then = verdict_sentence(diagnosis), diagnosis.stored_message
@@ -55,7 +57,7 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     if not diagnosis or diagnosis.status == "failed":
         return diagnosis.message
     first, more = diagnosis[0], len(diagnosis) - 1
-    since = "" if first.step is None else f" since step {first.step:,}"
+    since = "" if first.step is None else f", since step {first.step:,}"
     also = f" ({more} more {'issue' if more == 1 else 'issues'} below.)" if more else ""
     if diagnosis.healthy:
         return diagnosis.with_ending(f"Healthy, with a remark: {first.message}{also}")
@@ -85,5 +87,6 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
         "curve": _CURVES.get(issue.issue_type, "norm"),
         "advice": [{"text": text, "reason": None} for text in issue.advice],
         "consequences": [f"{title_of(each)}: {each.message}" for each in issue.consequences],
+        "followers": issue.followers,
         "rule_url": None,
     }

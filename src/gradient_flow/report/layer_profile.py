@@ -43,7 +43,7 @@ class LayerBar:
 
 @dataclass(frozen=True)
 class LayerProfile(Sequence[LayerBar]):
-    """Layers from output to input. `str()` draws them; `show.plots.plot_profile` makes a figure of them."""
+    """Layers from output to input. `str()` draws them; `report.figures.plot_profile` makes a figure of them."""
 
     layers: tuple[LayerBar, ...]
     status: str

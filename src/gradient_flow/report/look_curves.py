@@ -15,12 +15,12 @@ from gradient_flow.diagnosis.network.depth import EXPLODED, VANISHED
 from gradient_flow.diagnosis.network.in_training import is_of_training
 from gradient_flow.diagnosis.network.profile import depth_profiles
 from gradient_flow.diagnosis.network.record import AnalysisRecord
+from gradient_flow.diagnosis.words import percent, plain
 from gradient_flow.errors import RunFileError
 from gradient_flow.probes.recurrent.stats import CRITICAL_BAND, OPTIMAL_RADIUS
 from gradient_flow.record.event import LOOKED
 from gradient_flow.record.plain import from_plain
 from gradient_flow.record.run import Run, SeenSpan
-from gradient_flow.table.text import number
 
 MOST_LOOKS: Final = 200
 """Looks that are drawn; of more, those at even distances, the first and the last."""
@@ -75,8 +75,8 @@ QUANTITIES: Final = (
         title="Slope of activations",
         axis="share of the steepest",
         short="activation slope",
-        hint="Mean slope of a sigmoid, tanh or the like, as a share of its steepest. Near 0 % it is saturated and "
-        "passes no gradient.",
+        hint="Mean slope of a bounded activation (sigmoid, tanh), as a share of its steepest. Near 0% it is saturated "
+        "and passes no gradient.",
         percent=True,
         span=(0.0, 1.0),
         worst=lambda slope: -slope,
@@ -125,7 +125,7 @@ class LookCurves:
         """`steps` that were looked at and why, and the `curves` with their lines; plain values."""
         taken = {event.step: event.data for event in run.events if event.kind == LOOKED and event.step is not None}
         points = list(self._points(run))
-        steps = sorted({*taken, *(each.step for spans in _spans(run).values() for each in spans)})
+        steps = run.look_steps
         curves = [curve for quantity in QUANTITIES if (curve := _curve(quantity, points)) is not None]
         return {
             "steps": steps,
@@ -160,9 +160,9 @@ def value_text(curve: Mapping[str, Any], value: float) -> str:
     """A value of a curve as a person writes it.
 
     >>> value_text({"percent": True}, 0.125)
-    '12 %'
+    '12%'
     """
-    return f"{100 * value:.2g} %" if curve["percent"] else number(value)
+    return percent(value) if curve["percent"] else plain(value)
 
 
 def look_sentences(looks: Mapping[str, Any]) -> list[str]:

@@ -138,8 +138,8 @@ def _inside(view: Any, width: int, ascii_only: bool) -> list[Text]:
     for step in view.looks["steps"]:
         dots[column(step)] = "o" if ascii_only else "•"
     many = len(view.looks["steps"])
-    told = f"inside the model, {many} look{'' if many == 1 else 's'}; of several layers the one that stands out"
-    lines = [Text(""), Text(told, style="dim"), Text(f"{'looks':<{_NAME}}{''.join(dots)}", style="dim")]
+    heading = f"inside the model, {many} look{'' if many == 1 else 's'}; the layer that stands out most"
+    lines = [Text(""), Text(heading, style="dim"), Text(f"{'looks':<{_NAME}}{''.join(dots)}", style="dim")]
     for curve in curves:
         end = newest(curve)
         if end is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rich.text import Text
@@ -56,12 +57,12 @@ def issue_text(issue: Issue, width: int) -> Text:
     mark = f"[{issue.severity}]"
     lines = wrapped(heading, width, later="  ")
     for line in rest:
-        told = line.strip()
-        number, dot, advice = told.partition(". ")
+        words = line.strip()
+        number, dot, advice = words.partition(". ")
         if dot and number.isdigit():
             lines += wrapped(advice, width, first=f"  {number}. ")
         else:
-            lines += wrapped(told, width, first="  ")
+            lines += wrapped(words, width, first="  ")
     text = Text("\n".join(lines))
     text.stylize(COLOURS[issue.severity], 0, len(mark))
     return text
@@ -80,12 +81,11 @@ def issues_text(issues: Iterable[Issue], width: int) -> Text:
 
 def short_issue(issue: Issue, width: int, most: int = 1) -> list[Text]:
     """An issue in at most `most` lines: severity, type, layer, since when, and as much of the message as fits."""
-    since = f" since step {issue.step}" if issue.step is not None else ""
     layer = shorten(one_line(issue.layer), max(20, width // 2))  # a long name leaves room for what is wrong
-    told = f"[{issue.severity}] {issue.issue_type.name} in {layer}{since}: {issue.message}"
+    sentence = f"[{issue.severity}] {replace(issue, layer=layer).heading}: {issue.message}"
     width = max(width, _NARROWEST)
     lines = textwrap.wrap(
-        harmless(told), width, subsequent_indent="  ", max_lines=most, placeholder=" …", break_on_hyphens=False
+        harmless(sentence), width, subsequent_indent="  ", max_lines=most, placeholder=" …", break_on_hyphens=False
     )
     texts = [Text(line) for line in lines]
     texts[0].stylize(COLOURS[issue.severity], 0, len(f"[{issue.severity}]"))

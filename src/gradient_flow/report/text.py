@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import cycle
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.report.data import matrix_of
 from gradient_flow.report.look_curves import look_sentences
 from gradient_flow.report.terminal import harmless, one_line, wrapped
 from gradient_flow.table.text import shorten
 
 WIDTH: Final = 80
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&])")
 _HEADINGS: Final = ("layer", "last norm", "smallest", "largest", "update", "NaN/Inf")
 
 
@@ -32,10 +35,11 @@ def plain_report(data: Mapping[str, Any]) -> str:
         lines += ["", *wrapped(f"[{issue['severity']}] {issue['title']}{_since(issue)}", WIDTH, later="  ")]
         lines += wrapped(_sentence(issue["text"]), WIDTH, first="  ") if issue["text"] else []
         lines += wrapped(f"Likely cause: {issue['cause']}", WIDTH, first="  ") if issue["cause"] else []
-        for rank, advice in enumerate(issue["advice"], start=1):
-            lines += wrapped(_advice(advice), WIDTH, first=f"  {rank}. ")
+        for number, advice in enumerate(issue["advice"], start=1):
+            lines += wrapped(_advice(advice), WIDTH, first=f"  {number}. ")
         for name, value in issue["evidence"]:
             lines += wrapped(f"{name}: {value}", WIDTH, first="  - ")
+        lines += wrapped(f"Follows from it: {issue['followers']}.", WIDTH, first="  ") if issue["followers"] else []
     seen = look_sentences(data["looks"])
     if seen:
         lines += ["", *wrapped(_looked(data["looks"]), WIDTH)]
@@ -60,10 +64,11 @@ def markdown_report(data: Mapping[str, Any]) -> str:
         lines += [f"## {issue['severity']}: {_escaped(issue['title'] + _since(issue))}", ""]
         lines += [_escaped(_sentence(issue["text"])), ""] if issue["text"] else []
         lines += [f"Likely cause: {_escaped(issue['cause'])}", ""] if issue["cause"] else []
-        lines += [f"{rank}. {_escaped(_advice(one))}" for rank, one in enumerate(issue["advice"], start=1)]
+        lines += [f"{number}. {_escaped(_advice(one))}" for number, one in enumerate(issue["advice"], start=1)]
         lines += [""] if issue["advice"] else []
         lines += [f"- {_escaped(str(name))}: {_escaped(value)}" for name, value in issue["evidence"]]
         lines += [""] if issue["evidence"] else []
+        lines += [f"Follows from it: {_escaped(issue['followers'])}.", ""] if issue["followers"] else []
     if run["about"]:
         lines += ["## What this run was", ""]
         lines += [f"- {_escaped(name)}: {_escaped(value)}" for name, value in run["about"]]
@@ -98,8 +103,8 @@ def _layer_rows(data: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def _looked(looks: Mapping[str, Any]) -> str:
     steps = [f"{step:,}" for step in looks["steps"]]
     shown = ", ".join(steps if len(steps) <= 12 else [*steps[:6], "…", *steps[-3:]])
-    many = "look" if len(steps) == 1 else "looks"
-    return f"{len(steps)} {many} inside the model, at step {shown}. Of several layers the one that stands out:"
+    word, where = ("look", "step") if len(steps) == 1 else ("looks", "steps")
+    return f"{len(steps)} {word} inside the model, at {where} {shown}. The layer that stands out most:"
 
 
 def _last(values: NDArray[np.float32]) -> Any:
@@ -108,16 +113,16 @@ def _last(values: NDArray[np.float32]) -> Any:
 
 
 def _short(value: Any) -> str:
-    return "-" if value is None else f"{float(value):.1e}" if value else "0"
+    return "-" if value is None else plain(float(value), 2)
 
 
 def _facts(run: Mapping[str, Any]) -> str:
-    steps = "no steps" if run["last_step"] is None else f"steps {run['first_step']} to {run['last_step']}"
+    steps = "no steps" if run["last_step"] is None else f"steps {run['first_step']:,} to {run['last_step']:,}"
     return f"{run['status']}, {steps}, {run['tensors']} tensors, {run['parameters']:,} parameters"
 
 
 def _since(issue: Mapping[str, Any]) -> str:
-    return "" if issue["first_step"] is None else f", since step {issue['first_step']}"
+    return "" if issue["first_step"] is None else f", since step {issue['first_step']:,}"
 
 
 def _sentence(text: str) -> str:
@@ -129,5 +134,6 @@ def _advice(advice: Mapping[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    words: Sequence[str] = harmless(text).split()
-    return re.sub(r"([\\`*_{}\[\]<>|#&])", r"\\\1", " ".join(words))
+    """What Markdown would obey is escaped; names in backticks stay code, which obeys nothing."""
+    parts = re.split(r"(`[^`]+`)", " ".join(harmless(text).split()))
+    return "".join(part if odd else _SPECIAL.sub(r"\\\1", part) for part, odd in zip(parts, cycle((False, True))))

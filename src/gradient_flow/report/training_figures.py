@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.report.figures import COLOURS, LINES, clean, log_axis, new_figure
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _norm_distribution(axes: Axes, norms: Any) -> None:
         axes.hist(positive, bins=bins.tolist(), color=LINES[2], alpha=0.85)
         for share, style in ((50, "-"), (90, "--")):
             value = float(np.percentile(positive, share))
-            axes.axvline(value, color=LINES[0], linestyle=style, linewidth=1.2, label=f"{share} %: {value:.3g}")
+            axes.axvline(value, color=LINES[0], linestyle=style, linewidth=1.2, label=f"{share} %: {plain(value)}")
         if wide:
             axes.set_xscale("log")
     axes.set_xlabel("gradient norm")

@@ -1,11 +1,11 @@
-"""A table as text of at most 80 columns and as HTML for notebooks."""
+"""Numbers and names as a person reads them; a table as text of at most 80 columns and as HTML for notebooks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gradient_flow.table.table import GradientTable
@@ -29,16 +29,41 @@ def shorten_list(names: Sequence[str], shown: int = 5) -> str:
     return (", ".join(map(repr, names[:shown])) or "no rows") + more
 
 
+_READABLE: Final = (1e-4, 1e9)
+"""Outside of this range digits have to be counted, and a power of ten reads better."""
+
+
+def plain(value: float, digits: int = 3, below: float = _READABLE[1]) -> str:
+    """A number with `digits` significant digits, commas, and an exponent only where it helps: from `below` on.
+
+    >>> plain(145_213.0), plain(0.7031), plain(19.0), plain(2.3e-09), plain(1e12), plain(float("inf"))
+    ('145,000', '0.703', '19', '2.3e-9', '1e12', 'Inf')
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
+    if value == 0:
+        return "0"
+    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+    rounded, exponent = float(f"{mantissa}e{power}"), int(power)
+    if not _READABLE[0] <= abs(rounded) < below:
+        return f"{_without_zeros(mantissa)}e{exponent}"
+    return _without_zeros(f"{rounded:,.{max(0, digits - 1 - exponent)}f}")
+
+
 def number(value: float) -> str:
-    """Four significant digits at most, never wider than ten columns."""
-    return f"{value:.3g}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
+    """The same for a cell of a table: never wider than ten columns."""
+    return plain(value, below=1e6)
 
 
 def known_number(value: float | None, absent: str = "–") -> str:
     """Three significant digits, or what stands for a number that is not known."""
     if value is None:
         return absent
-    return "infinite" if math.isinf(value) else f"{value:.3g}"
+    return "infinite" if math.isinf(value) else plain(value)
+
+
+def _without_zeros(number: str) -> str:
+    return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def _line(name: str, stats: Any) -> tuple[str, ...]:

@@ -112,14 +112,16 @@ class LRSchedulerConfig:
         if self.max_lr is not None and self.max_lr < self.min_lr:
             raise ConfigError(f"`max_lr` must not be below `min_lr`, got {self.max_lr!r} and {self.min_lr!r}.")
         if self.kind == "one_cycle" and (self.warmup_epochs or self.warmup_steps):
-            raise ConfigError("`one_cycle` warms up by itself: leave the warm-up away and set `pct_start` instead.")
+            raise ConfigError(
+                "`one_cycle` includes a warm-up: drop `warmup_epochs` and `warmup_steps`, and set `pct_start`."
+            )
         by_step = self.interval == "step"
         if by_step and self.warmup_epochs is not None:
             raise ConfigError('`warmup_epochs` goes with interval="epoch". Here use `warmup_steps`.')
         if not by_step and (self.warmup_steps is not None or self.total_steps is not None):
             raise ConfigError('`warmup_steps` and `total_steps` go with interval="step". Here use `warmup_epochs`.')
         if by_step and self.kind == "plateau":
-            raise ConfigError('`plateau` looks at a value of each epoch. Use it with interval="epoch".')
+            raise ConfigError('`plateau` needs one value per epoch. Use it with interval="epoch".')
         if by_step and self.total_steps is None and (self.kind == "one_cycle" or self._cosine_needs_an_end):
             raise ConfigError(f'`total_steps` is needed for {self.kind!r} with interval="step".')
 

@@ -169,7 +169,7 @@ class ScheduledRates:
         if saved is not None:
             rates = saved["base_rates"]  # the optimizer's own are those of the epoch it was saved after
         elif self._schedule is not None and same_rates(rates, self._schedule.rates):
-            rates = self._schedule.base_rates  # nobody set others since the last run left them where they are
+            rates = self._schedule.base_rates  # unchanged since the last run left them
         self._schedule = LearningRateSchedule(self._config, rates, length, mode)
         if saved is not None:
             self._schedule.load_state_dict(saved)

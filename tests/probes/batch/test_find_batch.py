@@ -72,7 +72,7 @@ def test_a_sound_batch_has_no_culprit():
     model, batch = dense(), batch_of(64)
     cause = gf.find_batch(squares(model), batch, model)
     assert not cause.found
-    assert "all 64 have their part" in cause.message
+    assert "all 64 contribute" in cause.message
     cause = gf.find_batch(squares(model), batch, model, usual=cause.norm)
     assert (cause.kind, cause.replays) == ("nothing", 1)
 

@@ -50,7 +50,7 @@ def _warm_up(patient: Patient) -> Iterator[Treatment]:
 
 @register_treatment("warm_up", proposed_by=_warm_up, against=("UNSTABLE", "EXPLODING"))
 def warm_up(_model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
-    """The rate rises linearly over so many steps; then the optimizer is left alone."""
+    """The rate rises linearly over `steps`; then the optimizer is left alone."""
     taken = [0]
 
     def before(stepping: torch.optim.Optimizer, *_: Any) -> None:

@@ -69,9 +69,9 @@ def _lsuv(patient: Patient) -> Iterator[Treatment]:
                 module.register_forward_hook(scale)
         seed_all(patient.seed)
         patient.batches.loss(patient.model, patient.held_out[0])
-    told = {path: factor for path, factor in factors.items() if not 1 / _NEAR_ONE < factor < _NEAR_ONE}
-    if told:
-        yield Treatment("rescale", {"factors": told})
+    worth_it = {path: factor for path, factor in factors.items() if not 1 / _NEAR_ONE < factor < _NEAR_ONE}
+    if worth_it:
+        yield Treatment("rescale", {"factors": worth_it})
 
 
 @register_treatment("rescale", proposed_by=_lsuv, fresh=True, against=("VANISHING", "EXPLODING", "SATURATION"))

@@ -12,6 +12,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import LARGE, Loop, issue
 from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
+from gradient_flow.diagnosis.words import plain
 
 _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _CLASSES: Final = ("cross_entropy", "nll_loss")
@@ -24,12 +25,12 @@ _PADDED: Final = 0.3
 _SPREAD: Final = 1e3
 """Largest column over the median one."""
 LEAST_STUCK: Final = 60
-"""Losses without which nobody can say that one does not fall."""
+"""Fewest losses from which to say that the loss does not fall."""
 _NOT_FALLEN: Final = 0.97
 _NEAR: Final = 0.08
 _GROWN: Final = 3.0
 _LARGE_INPUT: Final = 30.0
-"""Root mean square of inputs that nobody has standardised, such as pixels from 0 to 255."""
+"""Root mean square of inputs that were not standardised, such as pixels from 0 to 255."""
 _LEAST_LABELS: Final = 8
 
 
@@ -103,12 +104,11 @@ def spread(loop: Loop) -> Iterator[Issue]:
     if own or (shapes is not None and {look.step for look, _ in calls} == {look.step for look in looks}):
         n = looks[-1].spread[0] if own else shapes[0][0] if shapes is not None else 0
         left, right = shapes or [[n, 1], [1, n]]
-        told = f"shapes {tuple(left)} and {tuple(right)}"
         yield issue(
             "broadcast",
             IssueSeverity.HIGH,
-            f"predictions and targets have {told}: each prediction is compared with the targets of all samples, and "
-            "the model learns their mean.",
+            f"predictions and targets have shapes {tuple(left)} and {tuple(right)}: each prediction is compared with "
+            "the targets of all samples, and the model learns their mean.",
             "broadcasting spreads one over the other.",
             ["Bring both to one shape: `output.squeeze(-1)` or `target.unsqueeze(-1)`."],
             step=1,
@@ -212,11 +212,12 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
-            f"the first loss is {first:.3g}; a guess among {classes} classes has {guess:.3g}: the model starts out "
-            "sure of wrong answers.",
+            f"the first loss is {plain(first)}; a guess among {classes} classes has {plain(guess)}: the model starts "
+            "out sure of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
-                f"Scale the initial weights of `{output}` by {guess / first:.2g} or less; embeddings start at 0.02.",
+                f"Scale the initial weights of `{output}` by {plain(guess / first, 2)} or less; embeddings "
+                "start at 0.02.",
                 by_itself("Standardise the inputs.", "standardise"),
             ],
             layer=output,
@@ -236,8 +237,8 @@ def _far_targets(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
-            f"the first loss is {losses[0]:.3g}, and after {len(losses)} steps it is {now:.3g}; always giving the mean "
-            f"of the targets would cost {known:.3g}.",
+            f"the first loss is {plain(losses[0])}, and after {len(losses)} steps it is {plain(now)}; always giving "
+            f"the mean of the targets would cost {plain(known)}.",
             "targets far from zero that were not standardised: the model spends its steps on reaching their mean.",
             [
                 "Subtract the mean of the targets and divide by their deviation; undo both when you predict.",
@@ -264,12 +265,12 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
     if network.input_spread > _SPREAD or spread > 10 * _SPREAD:
         times = max(spread, network.input_spread) if network.input_spread > _SPREAD else spread
         message = (
-            f"columns of the input differ in size by a factor of {times:,.3g}: the largest alone sets the gradient"
+            f"columns of the input differ in size by a factor of {plain(times)}: the largest alone sets the gradient"
         )
         message += " of the first layer."
     elif network.input_rms > _LARGE_INPUT and wild:
         message = (
-            f"the input has a size of {network.input_rms:,.3g} (1 is good), and the first loss is {losses[0]:.3g}."
+            f"the input has a size of {plain(network.input_rms)} (1 is good), and the first loss is {plain(losses[0])}."
         )
     else:
         return
@@ -303,7 +304,7 @@ def grows(loop: Loop) -> Iterator[Issue]:
         return
     upwards = losses[0] > 0 and change > _GROWN and losses[0] < half < median(losses[-5:])
     if upwards and (loop.facts.maximize or supervised or change > 10 * _GROWN):
-        yield _climbs(loop, f"the loss rises from {losses[0]:.3g} to {median(losses[-5:]):.3g}, step by step.")
+        yield _climbs(loop, f"the loss rises from {plain(losses[0])} to {plain(median(losses[-5:]))}, step by step.")
 
 
 def _climbs(loop: Loop, message: str) -> Issue:
@@ -335,7 +336,7 @@ def _is_turned_around(loop: Loop) -> bool:
 
 
 def stuck(loop: Loop) -> Iterator[Issue]:
-    """A loss that stays at that of somebody who knows how frequent each answer is and nothing else."""
+    """A loss that stays at the level of a model that knows only how frequent each answer is."""
     losses = loop.losses
     # At first a model learns how frequent each answer is.
     later = losses[len(losses) // 3 :]
@@ -350,8 +351,8 @@ def stuck(loop: Loop) -> Iterator[Issue]:
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,
-        f"after {len(losses)} steps the loss is {level:.3g}, that of a model that knows nothing of its input "
-        f"({known:.3g}), and it does not fall.",
+        f"after {len(losses)} steps the loss is {plain(level)}, that of a model that knows nothing of its input "
+        f"({plain(known)}), and it does not fall.",
         "inputs and targets that do not belong together (shuffled apart, off by one), inputs without information, or "
         "a model that ignores them.",
         [

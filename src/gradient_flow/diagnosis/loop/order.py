@@ -10,6 +10,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 from gradient_flow.diagnosis.robust import is_solved, loss_change
+from gradient_flow.diagnosis.words import plain
 
 _USUALLY: Final = 0.6
 """Share of looks: gradients that are cleared once per epoch are seen cleared now and then."""
@@ -67,7 +68,7 @@ def not_cleared(loop: Loop) -> Iterator[Issue]:
     if not looks or not names or len(stale) < max(3, _USUALLY * len(looks) // loop.facts.optimizers):
         return
     share = median(look.stale / look.used for look in stale)
-    told = {"share": share, "parameters": names, "looks": len(looks)}
+    evidence = {"share": share, "parameters": names, "looks": len(looks)}
     if share >= _MOST_STALE and (loop.facts.optimizers == 1 or len(stale) == len(looks)):
         yield issue(
             "missing_zero_grad",
@@ -76,7 +77,7 @@ def not_cleared(loop: Loop) -> Iterator[Issue]:
             "`zero_grad()` is missing.",
             ["Call `optimizer.zero_grad()` after each `step()`, or before each `backward()`."],
             step=1,
-            evidence=told,
+            evidence=evidence,
         )
     else:
         yield issue(
@@ -87,7 +88,7 @@ def not_cleared(loop: Loop) -> Iterator[Issue]:
             ["Call `zero_grad()` of the optimizer that steps, or of the whole model."],
             step=1,
             layer=module_of(names[0]),
-            evidence=told,
+            evidence=evidence,
         )
 
 
@@ -111,7 +112,7 @@ def evaluation_mode(loop: Loop) -> Iterator[Issue]:
 
 
 def overwritten(loop: Loop) -> Iterator[Issue]:
-    """Somebody takes steps back."""
+    """Steps are reverted by something in the loop."""
     undone = [look.undone for look in loop.looks if look.undone is not None]
     taken_back = [share for share in undone if share > UNDONE - 0.2]
     # A target that is copied back every other step leaves the steps between as they are.
@@ -182,7 +183,7 @@ def rates(loop: Loop) -> Iterator[Issue]:
             yield issue(
                 "schedule_ended",
                 IssueSeverity.HIGH,
-                f"the learning rate has fallen from {peak:g} to {known[-1][1]:.2g}; for the last {over} of "
+                f"the learning rate has fallen from {peak:g} to {plain(known[-1][1], 2)}; for the last {over} of "
                 f"{len(known)} steps it moves nothing.",
                 "the schedule is shorter than the training: it steps per batch where its length is in epochs, or "
                 "twice per step.",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data, order, signals, sizes, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
@@ -98,11 +99,13 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
 }
 """Code → types of issues that this cause brings about."""
 _NAMED_BY: Final = frozenset({"first_loss_high", "input_scales", "double_softmax", "schedule_ended", "zero_rate"})
-"""Causes that are told as such of an issue of the network that shows them: that one has the place."""
+"""Causes that are merged into the issue of the network that shows them: that issue knows the layer."""
 _SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
 _SHRINKS_OR_BREAKS: Final = frozenset({"decay_dominates", "second_moment_underflow", "momentum_too_long"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
+_CUTS_OFF: Final = frozenset({_T.VANISHING, _T.DISCONNECTED, _T.SYMMETRY})
+"""Faults that, where they are critical, keep a network from learning anything of its input."""
 _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_differ", "padding_labels"})
 """Causes beside which another is possible: they do not stop a loss from falling."""
 
@@ -141,7 +144,12 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     if causes:  # another issue names the cause: how the loss behaves follows from it
         follows = [issue for issue in mains if issue.code in _FOLLOWS]
         mains = [issue for issue in mains if issue not in follows]
-        left[left.index(causes[0])] = replace(causes[0], consequences=(*causes[0].consequences, *follows))
+        left[left.index(causes[0])] = with_consequences(causes[0], follows)
+    cut = next((i for i in left if i.issue_type in _CUTS_OFF and i.severity is IssueSeverity.CRITICAL), None)
+    if cut is not None:
+        stuck = [issue for issue in mains if issue.code == "loss_stuck"]
+        mains = [issue for issue in mains if issue not in stuck]
+        left[left.index(cut)] = with_consequences(cut, stuck)
     return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
 
 
@@ -201,4 +209,4 @@ def _explains(main: Issue, other: Issue) -> bool:
 
 
 def _with(main: Issue, other: Issue) -> Issue:
-    return replace(main, consequences=(*main.consequences, other))
+    return with_consequences(main, [other])

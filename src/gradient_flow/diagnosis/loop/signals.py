@@ -8,6 +8,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue
+from gradient_flow.diagnosis.words import plain
 
 LEAST: Final = 20
 """Logged values without which nothing is said."""
@@ -33,7 +34,7 @@ def entropy(loop: Loop) -> Iterator[Issue]:
     yield issue(
         "policy_entropy_collapse",
         IssueSeverity.MEDIUM,
-        f"the entropy of the policy fell from {start:.3g} to {end:.3g}"
+        f"the entropy of the policy fell from {plain(start)} to {plain(end)}"
         + (", and the reward is below what it was" if _signal(loop, "reward")[1] else "")
         + ": it has stopped exploring.",
         "steps that make what was rewarded once ever more likely.",
@@ -60,7 +61,8 @@ def kl(loop: Loop) -> Iterator[Issue]:
     yield issue(
         "kl_runaway",
         IssueSeverity.MEDIUM,
-        f"the KL divergence from the reference rose from {early:.2g} to {end:.2g}: the policy runs away from it.",
+        f"the KL divergence from the reference rose from {plain(early, 2)} to {plain(end, 2)}: the policy runs "
+        "away from it.",
         "a learning rate that is too high, a KL penalty that is too small, or a reward that can be cheated.",
         [
             "Lower the learning rate to a third, or end an update when KL exceeds 0.02.",

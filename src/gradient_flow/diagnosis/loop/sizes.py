@@ -14,6 +14,7 @@ from gradient_flow.diagnosis.loop import context
 from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop
 from gradient_flow.diagnosis.loop.record import LoopLook
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
 from gradient_flow.record.evidence import Series
 
@@ -45,8 +46,8 @@ def too_large(loop: Loop) -> Iterator[Issue]:
             issue_type=IssueType.EXPLODING,
             severity=IssueSeverity.HIGH,
             layer="model",
-            message=f"at its peak, a step moved the typical weight matrix by {ratio:.2g} times its own size (1e-3 is "
-            "usual), and the loss has not fallen since.",
+            message=f"at its peak, a step moved the typical weight matrix by {plain(ratio, 2)} times its own size "
+            "(0.1% is usual), and the loss has not fallen since.",
             evidence={"update_ratio": ratio, "learning_rate": rate},
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(rate, ratio)],
@@ -66,7 +67,8 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
             "clip_sets_step",
             IssueSeverity.HIGH,
             f"clipping makes nearly every gradient over {1 / max(factor, 1e-300):,.0f} times smaller, a step moves the "
-            f"typical matrix by {loop.typical_update:.2g} of its size (1e-3 is usual), and the loss does not fall.",
+            f"typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the loss does not "
+            "fall.",
             advice.CLIPPED_SCALED
             if _clipped_scaled(loop)
             else "a clip limit far below the usual norm: it sets the size of the step.",
@@ -180,7 +182,7 @@ def _summed(loop: Loop) -> bool:
 
 
 def _is_sum(look: LoopLook) -> bool:
-    """Whether a loss function sums, and nobody divides what it returns."""
+    """Whether a loss function sums and its result is never divided."""
     sums = [call.value for call in look.calls if call.reduction == "sum" and call.value is not None]
     return any(look.loss is None or not abs(look.loss) < 0.5 * abs(value) for value in sums)
 

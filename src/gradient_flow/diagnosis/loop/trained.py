@@ -32,7 +32,7 @@ def unheld(loop: Loop) -> Iterator[Issue]:
         )
     if not facts.unheld or facts.taken < 2:
         return
-    layer, told = module_of(facts.unheld[0]), {"parameters": facts.unheld, "strangers": facts.strangers}
+    layer, evidence = module_of(facts.unheld[0]), {"parameters": facts.unheld, "strangers": facts.strangers}
     if facts.held == 0 and facts.strangers:
         yield issue(
             "foreign_optimizer",
@@ -40,7 +40,7 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             "the optimizer holds no parameter of this model: its gradients move nothing.",
             "the optimizer was made of another model: before a copy (`deepcopy`), or from another instance.",
             ["Make the optimizer after the model is in its final form, from `model.parameters()`."],
-            evidence=told,
+            evidence=evidence,
             step=1,
         )
     elif facts.strangers:
@@ -51,7 +51,7 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             "the model does not have any more.",
             "these parameters were replaced after the optimizer was made: a new head, an own initialisation.",
             ["Make the optimizer after the last change to the model, or add a group with the new parameters."],
-            evidence=told,
+            evidence=evidence,
             layer=layer,
             step=1,
         )
@@ -70,7 +70,7 @@ def unheld(loop: Loop) -> Iterator[Issue]:
                 "If they are meant to stay as they are, freeze them (`requires_grad_(False)`): that saves their "
                 "gradients.",
             ],
-            evidence=told,
+            evidence=evidence,
             layer=layer,
             step=1,
         )
@@ -94,7 +94,7 @@ def hidden(loop: Loop) -> Iterator[Issue]:
 
 
 def frozen(loop: Loop) -> Iterator[Issue]:
-    """Parameters that somebody meant to unfreeze."""
+    """Parameters that were meant to be unfrozen."""
     names = loop.facts.frozen
     if names:
         yield issue(

@@ -2,7 +2,7 @@
 
 Norms cannot see it: the gradient keeps its size and loses its directions. The effective rank tells: of the gradient
 that comes back through the place, against that of the gradient at the output, and of the values. Places inside residual
-branches, adapters and the like are not on the main path and cannot be bottlenecks.
+branches and adapters are not on the main path and cannot be bottlenecks.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Layer:
     """Share of gradient elements that are exactly zero."""
     idle_units: float | None = None
     """Share of units (rows of its matrix) whose gradient was exactly zero in every watched step; None where few
-    elements were zero, so that nobody counted."""
+    elements were zero and none were counted."""
     masked: bool = False
     """Whether a mask of its own, or weights that are mostly zero, make its gradient sparse by design."""
     update_ratio: list[float] = field(default_factory=list)

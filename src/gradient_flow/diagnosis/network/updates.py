@@ -11,7 +11,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
-from gradient_flow.diagnosis.words import plain, portion
+from gradient_flow.diagnosis.words import plain, portion, times
 
 TOO_LARGE: Final = 1.0
 """Update-to-weight ratio; healthy runs stay below 0.05, every diverging one is above 3."""
@@ -43,13 +43,12 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     if is_solved(record.losses):
         return
     rate = record.learning_rate
-    course = "no longer finite" if not math.isfinite(change) else f"{portion(change)} the first"
     severity = IssueSeverity.CRITICAL if diverged else IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM
     yield Issue(
         issue_type=IssueType.EXPLODING,
         severity=severity,
         layer=where,
-        message=f"one step moves its weights by {portion(ratio)} their size (0.1% is usual), and the loss is {course}.",
+        message=f"one step moves its weights by {portion(ratio)} their size (0.1% is usual){_course(record, change)}.",
         evidence={"update_ratio": ratio, "update_ratios": ratios, "learning_rate": rate, "loss_change": change},
         cause=f"the learning rate{f' ({plain(rate)})' if rate is not None else ''} is too large for this optimizer.",
         advice=[
@@ -58,6 +57,19 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
         ],
         step=_first_step(record, where),
     )
+
+
+def _course(record: AnalysisRecord, change: float) -> str:
+    """What became of the loss, as a clause; nothing where it fell all the same."""
+    if not record.losses:
+        return ""
+    if not math.isfinite(change):
+        return ", and the loss is no longer finite"
+    if change > 1.1:
+        return f", and the loss is {times(change)} what it was"
+    # A rate that is far too high throws the loss up at once: against that peak it falls, against its start it does not.
+    end = median(record.losses[-max(1, len(record.losses) // 5) :])
+    return ", and the loss has not fallen" if change > 0.9 or end > 0.9 * record.losses[0] > 0 else ""
 
 
 def _first_step(record: AnalysisRecord, layer: str) -> int:
@@ -91,8 +103,7 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
         severity=IssueSeverity.HIGH if ratio < 0.1 * TOO_SMALL else IssueSeverity.MEDIUM,
         layer=where,
         message=f"no step moves any weight matrix by more than {plain(ratio, 2)} of its size (0.001 is usual), "
-        "although "
-        f"successive gradients agree (cosine {median(agree):.2f}).",
+        f"although successive gradients agree (cosine {median(agree):.2f}).",
         evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "cosine": median(agree)},
         cause="the learning rate is far too small, or the loss is scaled down, which matters with plain SGD.",
         advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],

@@ -12,7 +12,7 @@ MOST_STATES: Final = 16
 MOST_NOISE: Final = 64
 """Measurements of the noise that are kept, the last ones: a single one says little."""
 MOST_TENSORS: Final = 24
-"""Tensors that are told of by name: those that stand out, and the largest."""
+"""Tensors that are named at most: those that stand out, and the largest."""
 
 
 @dataclass(kw_only=True)

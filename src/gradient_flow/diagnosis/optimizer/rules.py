@@ -11,6 +11,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.optimizer.record import StateLook, TensorState
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
+from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import RESUMED
 
 ENOUGH: Final = 3
@@ -54,7 +55,8 @@ def eps_rules(loop: Loop) -> Iterator[Issue]:
             "eps_rules",
             _if_idle(loop),
             f"eps ({last.eps:g}) is {median(shares):.0%} of what {last.name} divides by, for gradients are of the size "
-            f"{last.root_second:.2g}: its steps are {slower:,.3g} times smaller than the learning rate says.",
+            f"{plain(last.root_second or 0.0, 2)}: its steps are {plain(slower)} times smaller than the learning rate "
+            "says.",
             "an eps that is too large for these gradients, or a loss that was scaled down.",
             [
                 f"Set eps={better:g}, which is a thousandth of the usual gradient.",
@@ -85,15 +87,16 @@ def stale(loop: Loop) -> Iterator[Issue]:
         yield _issue(
             "stale_second_moment",
             severity,
-            f"at step {worst.step} gradients were {worst.stale:.2g} times the root of their second moment (1 is usual)"
+            f"at step {worst.step} gradients were {plain(worst.stale or 0.0, 2)} times the root of their "
+            "second moment (1 is usual)"
             + (", and the loss rose after it." if rose else ".")
             + f" With betas ending in {worst.beta2:g}, {worst.name} remembers about {memory:,.0f} steps.",
             "the second moment is older than the gradients: steps are too large until it has caught up.",
             [
                 f"Lower beta2 to {_faster(worst.beta2):g}.",
                 "Clip gradients by their norm, a little above the usual one.",
-                f"Or divide the learning rate of such a step by this ratio ({rate:g} → {rate / (worst.stale or 1):.2g}"
-                " here), as StableAdamW does.",
+                f"Or divide the learning rate of such a step by this ratio "
+                f"({rate:g} → {plain(rate / (worst.stale or 1), 2)} here), as StableAdamW does.",
             ],
             loop,
             step=high[0].step,
@@ -151,7 +154,9 @@ def lost(loop: Loop) -> Iterator[Issue]:
             "Or round at random (stochastic rounding, as in torchao's optimizers): then nothing is lost on average.",
         ]
         if needed > 1 and rate:
-            advice.append(f"Half of the elements would move at a learning rate of {rate * needed:.2g} (now {rate:g}).")
+            advice.append(
+                f"Half of the elements would move at a learning rate of {plain(rate * needed, 2)} (now {rate:g})."
+            )
         yield _issue(
             "lost_updates",
             severity,
@@ -179,8 +184,8 @@ def decays(loop: Loop) -> Iterator[Issue]:
         yield _issue(
             "decay_dominates",
             _if_idle(loop, idle=IssueSeverity.HIGH),
-            f"what a weight decay of {last.weight_decay:g} {how} is {ratio:.2g} times what the loss asks for: weights "
-            f"shrink by {-shrinks:.1%} per step.",
+            f"what a weight decay of {last.weight_decay:g} {how} is {plain(ratio, 2)} times what the loss asks for: "
+            f"weights shrink by {-shrinks:.1%} per step.",
             "the weight decay is too large for these gradients.",
             [f"Lower the weight decay to {_round(better):g} or less (usual: 0.01 to 0.1, decoupled)."],
             loop,
@@ -226,7 +231,7 @@ def long_momentum(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.MEDIUM,
             f"the momentum ({momentum:g}) adds up {memory:,.0f} gradients, has a cosine of {median(later):.2f} with "
             "the present one, and the loss does not fall.",
-            f"with so long a memory a learning rate of {rate:g} acts like one of {rate * memory:.3g}.",
+            f"with so long a memory a learning rate of {rate:g} acts like one of {plain(rate * memory)}.",
             [
                 "Use a momentum of 0.9.",
                 f"Or lower the learning rate to {_round(rate * 10 / memory):g}, which gives it the effect it has at "
@@ -291,7 +296,7 @@ def _rose_after(loop: Loop, step: int) -> bool:
     before, after = earlier[-10:], [loss for at, loss in pairs if at > step][:10]
     if len(before) < 5 or len(after) < 3 or not median(after) > 1.2 * median(before) > 0:
         return False
-    # A loss that was rising already takes its gradients along: it is no work of this step.
+    # A loss that was already rising raises its gradients too: then this step is not the cause.
     half = len(earlier) // 2
     return median(earlier[half:]) <= 1.1 * median(earlier[:half])
 

@@ -112,7 +112,7 @@ def _dot_product_inputs(
 
 
 def _copy_of(function: Any, **replaced: Any) -> Callable[..., Any] | None:
-    """The same function, which finds other functions under some names; nobody else sees a difference.
+    """The same function, which finds other functions under some names; no other caller sees a difference.
 
     `F.multi_head_attention_forward` calls on inside torch, where no mode is asked. Replacing what it calls in
     `torch.nn.functional` itself would reach every other thread.

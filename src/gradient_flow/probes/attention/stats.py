@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from gradient_flow.table.text import plain
+
 COLLAPSED_ENTROPY: Final = 0.1
 """A head below this share of ln(keys) looks at little more than one position."""
 FEW_KEYS_ENTROPY: Final = 0.25
@@ -119,7 +121,7 @@ class AttentionStats:
             f"  sparsity        {_number(self.attention_sparsity)}  of the weights are near zero",
             f"  head diversity  {_number(self.head_diversity)}  0 for equal heads, 1 for independent ones",
             f"  rank collapse   {self.rank_collapse_risk} risk, token spread {spread} at its smallest",
-            f"  largest logit   {self.max_logit:.3g}",
+            f"  largest logit   {plain(self.max_logit)}",
         ]
         width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
         lines.append(f"  {'layer':{width}}  entropy    min  sparsity  diversity  max logit  token spread")

@@ -18,6 +18,7 @@ from gradient_flow.probes.batch.cause import NONFINITE, NOTHING, SPIKE, BatchCau
 from gradient_flow.probes.batch.cut import samples_in, take
 from gradient_flow.probes.batch.search import Outcome, OutOfReplays, Samples, Search
 from gradient_flow.table import measure
+from gradient_flow.table.text import plain
 
 __all__ = ["BatchCause", "find_batch"]
 
@@ -49,7 +50,7 @@ def find_batch(
             named without which the step is back at twice that; without it, those that make up half of the size.
         of: `"gradient"` searches by the norm of the gradients, `"loss"` by the loss.
         rng_state: taken before the step went wrong, repeats its random numbers.
-        most_replays: after so many the search ends with what it has.
+        most_replays: after this many the search ends with what it has.
 
     >>> model = nn.Linear(3, 1)
     >>> batch = torch.ones(64, 3)
@@ -185,12 +186,12 @@ def _message(kind: str, indices: Samples, search: Search, whole: Outcome, withou
     size = whole.loss if search.by_loss else whole.norm
     if not indices:
         return (
-            f"No few samples make the {name} of {size:.4g}: all {search.samples} have their part in it. Look at the "
-            "learning rate and the weights rather than at the batch."
+            f"No small group of samples makes the {name} of {plain(size or 0.0, 4)}: all {search.samples} "
+            "contribute. Look at the learning rate and the weights rather than at the batch."
         )
     left = None if without is None else without.loss if search.by_loss else without.norm
-    after = f", {left:.4g} without {it}" if left is not None else ""
-    return f"{who} {'makes' if one else 'make'} the spike: {name} {size:.4g} with {it}{after}."
+    after = f", {plain(left, 4)} without {it}" if left is not None else ""
+    return f"{who} {'makes' if one else 'make'} the spike: {name} {plain(size or 0.0, 4)} with {it}{after}."
 
 
 def _word(value: float | None) -> str:

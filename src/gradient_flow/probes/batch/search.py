@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from gradient_flow.table.text import plain
+
 Samples = tuple[int, ...]
 
 CLEARLY: Final = 0.75
@@ -198,8 +200,9 @@ class Search:
         mean |= min(first, second) - room <= whole.loss <= max(first, second) + room
         if not mean and not self.summed:
             self.mismatch = (
-                f"The loss of the batch ({whole.loss:.4g}) is neither mean nor sum of those of its halves "
-                f"({first:.4g}, {second:.4g}): samples are compared with each other, as in a contrastive loss."
+                f"The loss of the batch ({plain(whole.loss, 4)}) is neither mean nor sum of those of its halves "
+                f"({plain(first, 4)}, {plain(second, 4)}): samples are compared with each other, "
+                "as in a contrastive loss."
             )
 
     def _largest(self, left: Samples) -> int | None:
@@ -266,7 +269,7 @@ def halves(which: Samples) -> tuple[Samples, Samples]:
 
 
 def pieces(which: Samples, parts: int) -> Sequence[Samples]:
-    """So many pieces of about the same length.
+    """That many pieces of about the same length.
 
     >>> pieces((0, 1, 2, 3, 4), 2)
     [(0, 1), (2, 3, 4)]

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradient_flow.capture.random_state import probe_generator
 from gradient_flow.errors import InputError
 from gradient_flow.probes.field.linearization import Linearization, mean_and_error, random_direction
+from gradient_flow.table.text import plain
 
 EXACT_SIDE: Final = 256
 """A Jacobian whose shorter side is no longer than this is built and decomposed."""
@@ -50,15 +51,15 @@ class JacobianStats:
 
     def __str__(self) -> str:
         least = "at least " if not self.exact else ""
-        error = "" if self.exact else f" ± {self.mean_squared_error:.2g}"
+        error = "" if self.exact else f" ± {plain(self.mean_squared_error, 2)}"
         lines = [
             f"Jacobian {self.outputs} x {self.inputs} ({'exact' if self.exact else 'by probes'}, {self.method})",
-            f"  largest singular value {least}{self.largest_singular_value:.4g}, "
-            f"mean square {self.mean_squared_singular_value:.4g}{error}",
-            f"  effective rank {self.effective_rank:.3g}, conditioning {least}{self.conditioning:.3g}",
+            f"  largest singular value {least}{plain(self.largest_singular_value, 4)}, "
+            f"mean square {plain(self.mean_squared_singular_value, 4)}{error}",
+            f"  effective rank {plain(self.effective_rank)}, conditioning {least}{plain(self.conditioning)}",
         ]
         if self.spectral_radius is not None:
-            lines.append(f"  spectral radius {self.spectral_radius:.4g}")
+            lines.append(f"  spectral radius {plain(self.spectral_radius, 4)}")
         return "\n".join(lines)
 
 

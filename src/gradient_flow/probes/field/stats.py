@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gradient_flow.table.text import plain
+
 
 @dataclass(frozen=True, kw_only=True)
 class FieldStats:
@@ -48,12 +50,12 @@ class FieldStats:
         losses = "1 loss" if self.players == 1 else f"{self.players} losses"
         lines = [
             f"Gradient field of {losses}, {self.parameters} parameters ({how})",
-            f"  rotation {self.rotation:.3f} ± {self.rotation_error:.2g} (0 descent, 1 pure rotation)",
-            f"  divergence {self.divergence:.4g} ± {self.divergence_error:.2g}, "
-            f"symmetric part {self.symmetric_norm:.4g}, antisymmetric part {self.antisymmetric_norm:.4g}",
+            f"  rotation {self.rotation:.3f} ± {plain(self.rotation_error, 2)} (0 descent, 1 pure rotation)",
+            f"  divergence {plain(self.divergence, 4)} ± {plain(self.divergence_error, 2)}, "
+            f"symmetric part {plain(self.symmetric_norm, 4)}, antisymmetric part {plain(self.antisymmetric_norm, 4)}",
         ]
         if self.coherence is not None:
             lines.append(f"  flow coherence {self.coherence:.3f}")
         if self.largest_stable_step is not None:
-            lines.append(f"  largest stable step {self.largest_stable_step:.3g}")
+            lines.append(f"  largest stable step {plain(self.largest_stable_step)}")
         return "\n".join([*lines, f"  {self.note}"] if self.note else lines)

@@ -19,7 +19,7 @@ from gradient_flow.probes.policy.exploration import (
     worse,
 )
 from gradient_flow.probes.policy.step import PolicyStep
-from gradient_flow.table.text import known_number
+from gradient_flow.table.text import known_number, plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +105,10 @@ class PolicyStats:
                 f"              by factor: {', '.join(known_number(value) for value in self.factor_entropies)}"
             )
         if self.continuous_std_mean is not None:
-            relative = "" if self.std_relative is None else f", {self.std_relative:.3g} of half the action range"
+            relative = "" if self.std_relative is None else f", {plain(self.std_relative)} of half the action range"
             bound = "" if self.mean_saturation is None else f", mean at a bound {_percent(self.mean_saturation)}"
             least = known_number(self.continuous_std_min)
-            lines.append(f"  continuous  std {self.continuous_std_mean:.3g} (least {least}){relative}{bound}")
+            lines.append(f"  continuous  std {plain(self.continuous_std_mean)} (least {least}){relative}{bound}")
         if self.nonfinite_states:
             lines.append(f"  not finite  in {self.nonfinite_states} states")
         lines.append(f"  entropy collapse risk {self.entropy_collapse_risk}, exploration {self.exploration_adequacy}")

@@ -85,10 +85,10 @@ class Access:
     def _has_token(self, scope: Scope, headers: dict[bytes, str]) -> bool:
         assert self._token is not None
         scheme, _, credential = headers.get(b"authorization", "").partition(" ")
-        told = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+        tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if scheme.lower() == "bearer":
-            told.append(credential.strip())
-        return any(hmac.compare_digest(each.encode(), self._token.encode()) for each in told)
+            tokens.append(credential.strip())
+        return any(hmac.compare_digest(each.encode(), self._token.encode()) for each in tokens)
 
 
 def _host_name(host: str) -> str:

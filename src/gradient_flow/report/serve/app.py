@@ -92,19 +92,19 @@ def _page() -> str:
 async def _news(request: Request, live: LiveRuns, run_id: str, digest: LiveRun) -> AsyncIterator[bytes]:
     """A line whenever there is more to show; ends when the reader has gone, or the server stops."""
     yield b": listening\n\n"
-    told: tuple[int, bool, str] | None = None
+    sent: tuple[int, bool, str] | None = None
     told_end = False
     quiet = 0.0
     while not live.stopping.is_set() and not await request.is_disconnected():
         problem = await run_in_threadpool(_take_in, digest)
         state = digest.run.size, digest.complete, problem
         news = []
-        if problem and (told is None or told[2] != problem):
+        if problem and (sent is None or sent[2] != problem):
             news.append(_event("problem", {"error": problem}))  # it may pass: a run that has just begun
-        elif told is not None and (state[0] != told[0] or state[1] > told[1]):
+        elif sent is not None and (state[0] != sent[0] or state[1] > sent[1]):
             last = {"size": state[0], "last_step": digest.run.last_step, "complete": state[1]}
             news.append(_event("changed", last))
-        told = state
+        sent = state
         if not problem:
             live.refine(run_id)
         if (digest.run.end is not None and digest.complete) != told_end:  # also to say it again of a resumed run

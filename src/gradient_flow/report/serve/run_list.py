@@ -12,7 +12,7 @@ from gradient_flow.errors import RunFileError
 from gradient_flow.fleets.digest import FAILED_TYPE, OPEN
 from gradient_flow.fleets.known import known_digests
 from gradient_flow.record import run_lines
-from gradient_flow.record.ending import FAILED, ending
+from gradient_flow.record.ending import FAILED, SILENT, ending
 from gradient_flow.record.event import Event
 from gradient_flow.record.run_folder import ITSELF, RunFile
 from gradient_flow.record.run_lines import newest_part
@@ -57,6 +57,9 @@ class RunList:
             {"id": run_id, "name": self._name(run_id), **_public(facts), **_verdict(judged.get(run_id))}
             for run_id, (_, facts) in found.items()
         ]
+        for entry in entries:
+            if entry["status"] == SILENT and entry["level"] == "healthy":
+                entry["level"] = "unknown"  # as its page has it
         return sorted(entries, key=lambda entry: str(entry["started"] or ""), reverse=True)
 
     def _digest_on_file(

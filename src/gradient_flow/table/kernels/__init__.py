@@ -162,7 +162,7 @@ def _done(arrays: list[Any], task: _Task) -> Rows | LateRows:
 
 
 def _from_triton(tensors: list[torch.Tensor], task: _Task, name: str | None) -> LateRows:
-    """Done by Triton; by torch ops from the first time on that it fails, where nobody asked for it by name."""
+    """With Triton; after its first failure with torch ops, unless Triton was asked for by name."""
     from gradient_flow.table.kernels import torch_ops
 
     if not _failed:

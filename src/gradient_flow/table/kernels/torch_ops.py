@@ -24,7 +24,7 @@ SHORT: Final = 256
 LONG: Final = 1 << 14
 """Elements of a line of large tensors."""
 _LARGE: Final = 1 << 16
-"""From so many elements on a tensor is large. Its last elements, which fill no line, go with the small ones."""
+"""Elements from which on a tensor is large. Its last elements, which fill no line, go with the small ones."""
 HOST_CAPACITY: Final = 1 << 18
 """Elements of a bucket. On the CPU its temporaries stay in the cache."""
 DEVICE_CAPACITY: Final = 12 << 20
