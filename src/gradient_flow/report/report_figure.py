@@ -49,7 +49,8 @@ def report_figure(data: Mapping[str, Any]) -> Figure:
     # `$` would begin a formula: names are data.
     title = "\n".join(textwrap.wrap(harmless(verdict["sentence"]).replace("`", ""), 110))
     figure.suptitle(f"{title}\n".replace("$", r"\$"), fontsize=15, fontweight="bold", x=0.02, ha="left")
-    figure.set_constrained_layout_pads(w_pad=0.12, h_pad=0.08)  # type: ignore[attr-defined]  # not in the stubs
+    engine: Any = figure.get_layout_engine()  # its stubs lack `set` of the constrained layout
+    engine.set(w_pad=0.12, h_pad=0.08)
     # Six narrow columns: two panels of three, or three of two, and their edges meet.
     grid = figure.add_gridspec(3 if curves else 2, 6)
     _curves(figure.add_subplot(grid[0, :3]), data["series"], harmless(run["name"]).replace("$", r"\$"))
