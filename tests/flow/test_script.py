@@ -352,3 +352,4 @@ for _ in range(3):
     for at in "01":
         told = [line.split()[2] for line in ours.stdout.splitlines() if line.startswith(f"loss {at}")]
         assert f"  loss of optimizer {at}: first {told[0]}, last {told[-1]}" in ours.stderr.splitlines()
+        assert f"  gradient norm of optimizer {at}: first " in ours.stderr

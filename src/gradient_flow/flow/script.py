@@ -39,8 +39,8 @@ from gradient_flow.record.redact import clean_text
 _MOST_WAITING: Final = 4
 """Optimizers that are looked for behind a loss before their first step. Of more (one per parameter) the first steps are
 taken inside the pass."""
-_MOST_LOSSES: Final = 4
-"""Optimizers whose losses a summary names."""
+_MOST_SHOWN: Final = 4
+"""Optimizers whose norms and losses a summary names."""
 
 
 class ScriptWatch:
@@ -265,15 +265,13 @@ def summary(watched: ScriptWatch, ending: Ending) -> str:
     if flow is None or not flow.steps:
         return _no_step(watched, ending)
     verdict = flow.diagnose()
-    norms = flow.history["norm"].tolist() if len(flow.history) else []
     sentence = textwrap.fill(f"verdict: {verdict.message}", 78, initial_indent="  ", subsequent_indent="    ")
     lines = [f"gradient-flow: {count(flow.steps, 'step')} watched", sentence]
     if verdict.layer is not None and not verdict.healthy:
         since = "" if verdict.step is None else f", at step {verdict.step:,}"
         lines.append(f"  first bad layer: {verdict.layer}{since}")
-    if len(norms):
-        lines.append(f"  gradient norm: first {plain(norms[0])}, last {plain(norms[-1])}")
-    lines += _losses(flow) + _looks(flow)
+    lines += _first_and_last(flow, "norm", "gradient norm")
+    lines += _first_and_last(flow, "loss", "loss") + _looks(flow)
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
         folder = flow.path.parent
         shown = shlex.quote(str(watched.shown_folder if folder == watched.folder else folder))
@@ -297,16 +295,16 @@ def _looks(flow: Flow) -> list[str]:
     return lines + ([f"  no further look inside: {looks.reason}"] if looks.reason else [])
 
 
-def _losses(flow: Flow) -> list[str]:
-    """The first loss and the last; players of a game have one each."""
+def _first_and_last(flow: Flow, series: str, title: str) -> list[str]:
+    """The first value and the last; players of a game have one each."""
     seen: dict[Any, list[float]] = {}
     for line in flow.history.lines:
-        if isinstance(line.get("loss"), (int, float)):
-            seen.setdefault(line.get("optimizer"), []).append(line["loss"])
-    ends = [f"first {plain(losses[0])}, last {plain(losses[-1])}" for losses in seen.values()]
+        if isinstance(line.get(series), (int, float)):
+            seen.setdefault(line.get("optimizer"), []).append(line[series])
+    ends = [f"first {plain(values[0])}, last {plain(values[-1])}" for values in seen.values()]
     if len(ends) == 1:
-        return [f"  loss: {ends[0]}"]
-    return [f"  loss of optimizer {which}: {both}" for which, both in zip(seen, ends, strict=True)][:_MOST_LOSSES]
+        return [f"  {title}: {ends[0]}"]
+    return [f"  {title} of optimizer {which}: {both}" for which, both in zip(seen, ends, strict=True)][:_MOST_SHOWN]
 
 
 _NOTHING = "gradient-flow: no optimizer took a step, so there is nothing to report."
