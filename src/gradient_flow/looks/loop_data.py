@@ -31,10 +31,14 @@ _SHAPING: Final = (
     "ToCopy",
     "UnsafeView",
     "Slice",
+    "Select",
+    "Clone",
 )
 _LEAST_ROWS: Final = 4
 _LEAST_ENTRIES: Final = 16
 _NUMBER: Final = 1
+_SLICED: Final = 4
+"""Times a batch that the data has at least of which it is a slice."""
 
 
 def loss_call(
@@ -47,7 +51,7 @@ def loss_call(
 ) -> LossCall:
     """A call of a loss function as plain numbers. `outputs` are the operations that made the model's outputs."""
     call = LossCall(function=function, reduction=str(settings.get("reduction", "mean")))
-    call.of_output = _made_by(predicted.grad_fn, outputs)
+    call.of_output = made_by(predicted.grad_fn, outputs)
     if isinstance(result, torch.Tensor) and result.numel() == _NUMBER:
         call.value = float(result.detach())
     with torch.no_grad():
@@ -61,7 +65,7 @@ def loss_call(
     return call
 
 
-def _made_by(node: Any, outputs: set[Any]) -> bool:
+def made_by(node: Any, outputs: set[Any]) -> bool:
     """Whether a tensor is an output of the model, but for its shape."""
     for _ in range(_LEAST_ROWS):
         if node is None or node in outputs:
@@ -140,6 +144,13 @@ def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[i
     return given if all(each != both for each in given) else []
 
 
+def is_slice(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a small part of another one, as `data[:32]` is."""
+    if tensor._base is None or tensor.layout is not torch.strided:
+        return False
+    return tensor._base.numel() >= _SLICED * max(1, tensor.numel())
+
+
 def fingerprint(tensors: Iterable[torch.Tensor]) -> tuple[int | None, int]:
     """A number that tells batches apart, and how many samples the batch has. None for a batch without tensors."""
     value, samples, known = 0, 0, False
@@ -209,23 +220,35 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
             small = [c for c in children if _shape(c) in ((shape[0], 1), (shape[0],))]
             # Pairs on purpose, as of a contrastive loss, are made by `unsqueeze` or by a sum that keeps its dimension.
             given = [c for c in small if not c.name().startswith(("Unsqueeze", "View", "Expand", "Unsafe", "Reshape"))]
-            if any(c in outputs or (name.startswith("Sub") and not c.name().startswith("Sum")) for c in given):
+            whole = len(children) == 1 and any(c in outputs for c in small)  # the output itself, against a constant
+            if whole or any(c in outputs or (name.startswith("Sub") and not c.name().startswith("Sum")) for c in given):
                 look.spread = list(shape)
+        if name.startswith("LogSoftmax") and _comes_from(node, "SoftmaxBackward0"):
+            look.squashed = True
         if len(nodes) < _NEAREST:
             for child, _ in node.next_functions:
                 if child is not None and child not in seen:
                     seen.add(child)
                     nodes.append(child)
-    if read_saved and look.loss is not None and (look.loss == 0 or look.loss != look.loss):
-        look.zero_factor = _zero_factor(nodes)
+    if read_saved and look.loss is not None:
+        look.zero_factor = _zero_factor(nodes, alone=look.loss == 0 or look.loss != look.loss)
     leaves = [node.variable for node in nodes if node.name() == "torch::autograd::AccumulateGrad"]
     return [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
 
 
-def _zero_factor(nodes: list[Any]) -> str:
-    """What is multiplied by a tensor of zeros. Asked only where the loss is exactly zero."""
+def _comes_from(node: Any, wanted: str) -> bool:
+    """Whether what an operation was given is, but for its shape, the result of another."""
+    for _ in range(_LEAST_ROWS):
+        node = node.next_functions[0][0] if node.next_functions else None
+        if node is None or not node.name().startswith(_SHAPING):
+            break
+    return node is not None and bool(node.name() == wanted)
+
+
+def _zero_factor(nodes: list[Any], *, alone: bool) -> str:
+    """What is multiplied by a tensor of zeros. Beside other terms (not `alone`) only a log-probability or a ratio."""
     for node in nodes:
-        if node.name() != "MulBackward0":
+        if node.name() != "MulBackward0" or not (alone or _is_likelihood(node)):
             continue
         for which in ("_saved_other", "_saved_self"):
             try:
@@ -234,8 +257,20 @@ def _zero_factor(nodes: list[Any]) -> str:
                 continue  # freed
             constant = isinstance(factor, torch.Tensor) and not factor.requires_grad and factor.numel() > 1
             if constant and not bool(factor.detach().any()):
-                return "labels" if any(n.name().startswith(("NllLoss", "BinaryCross")) for n in nodes) else "policy"
+                of_labels = alone and any(n.name().startswith(("NllLoss", "BinaryCross")) for n in nodes)
+                return "labels" if of_labels else "policy"
     return ""
+
+
+def _is_likelihood(node: Any) -> bool:
+    """Whether an operation is given the logarithm of a probability that was chosen, or a ratio of such."""
+    for _ in range(_LEAST_ROWS):
+        node = next((child for child, _ in node.next_functions if child is not None), None)
+        if node is None:
+            return False
+        if node.name().startswith(("Gather", "Exp")):
+            return True
+    return False
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:

@@ -25,8 +25,8 @@ from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.loop.context import ENOUGH
-from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook
-from gradient_flow.looks.loop_data import column_spread, fingerprint, loss_call, note_graph, padding
+from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook, LossCall
+from gradient_flow.looks.loop_data import column_spread, fingerprint, is_slice, loss_call, made_by, note_graph, padding
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.table import GradientTable
 
@@ -157,6 +157,7 @@ class LoopWatch:
         self._others = self._depth = 0
         self._uncleared: set[str] | None = None
         self._outputs: set[Any] = set()
+        self._inner: list[tuple[LossCall, Any, Any]] = []
         self._brought: set[str] = set()
         self._near: list[torch.Tensor] = []
         self._named = _some([(name, p) for name, p in self._model.named_parameters() if p.layout is torch.strided])
@@ -202,7 +203,8 @@ class LoopWatch:
             self._eval = {name: self._eval.get(name, 0) + 1 for name in resting}
             tensors = list(tensors_in((args, kwargs)))
             look.batch, look.samples = fingerprint(tensors)
-            look.kept_batch = bool(tensors) and [id(t) for t in tensors] == [id(each()) for each in self._batch]
+            same = bool(tensors) and [id(t) for t in tensors] == [id(each()) for each in self._batch]
+            look.kept_batch = same and not any(map(is_slice, tensors))
             self._batch = [weakref.ref(tensor) for tensor in tensors]
             look.pad, look.pad_share = padding(tensors)
             look.columns = column_spread(tensors)
@@ -212,12 +214,18 @@ class LoopWatch:
         if self._depth == 0 and self._look is not None and torch.is_grad_enabled():
             with self._guarded():
                 self._outputs |= {tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None}
+                for call, predicted, result in self._inner:
+                    call.of_output = result in self._outputs or made_by(predicted, self._outputs)
+                self._inner = []
 
     def _loss_called(self, function: str, predicted: Any, target: Any, settings: dict[str, Any], result: Any) -> None:
         if self._look is None or len(self._look.calls) >= _MOST_CALLS or not predicted.requires_grad:
             return
         with self._guarded():
-            self._look.calls.append(loss_call(function, predicted, target, settings, result, self._outputs))
+            call = loss_call(function, predicted, target, settings, result, self._outputs)
+            self._look.calls.append(call)
+            if self._depth:  # a model that computes its own loss: what it returns is known when its call has ended
+                self._inner.append((call, predicted.grad_fn, getattr(result, "grad_fn", None)))
 
     def _unclear_backward(self, loss: torch.Tensor | None) -> Callable[[], None]:
         return self._backward_begins(loss)
@@ -281,17 +289,15 @@ class LoopWatch:
             self.facts.maximize |= any(bool(group.get("maximize")) for group in optimizer.param_groups)
             norms = dict(zip(table.names, table.norm.tolist(), strict=True))
             look.used = sum(norm != 0 for norm in norms.values())
-            look.brought = len(self._brought)
             # Where a gradient cancels, as that of the bias of keys does in a softmax, rounding is left of it.
             sizes = table.norm / np.sqrt(np.maximum(table.count, 1))
             usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0
             felt = {name for name, size in zip(table.names, sizes, strict=True) if size > _FELT * usual}
             mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
             names = [name for name, p in self._named if id(p) in mine and p.requires_grad]
-            uncleared = (self._uncleared or set()).intersection(names)
-            look.stale = len(uncleared)
-            for name in uncleared:
-                self._kept[name] = self._kept.get(name, 0) + 1
+            # Of weights that no optimizer holds nobody expects a step.
+            look.brought = len(self._brought.intersection(names))
+            self._note_uncleared(names)
             for name in names:
                 self._asked[name] = self._asked.get(name, 0) + 1
                 self._present[name] = self._present.get(name, 0) + (name in norms)
@@ -301,10 +307,17 @@ class LoopWatch:
             self._before = _values(self._named)
             self._gradients = _values([(name, p.grad) for name, p in self._named if p.grad is not None])
 
+    def _note_uncleared(self, names: Sequence[str]) -> None:
+        assert self._look is not None
+        uncleared = (self._uncleared or set()).intersection(names)
+        self._look.stale = len(uncleared)
+        for name in uncleared:
+            self._kept[name] = self._kept.get(name, 0) + 1
+
     def after_update(self, optimizer: torch.optim.Optimizer | None) -> LoopFacts | None:
         """The step is over: all that was seen so far, if this step was looked at."""
         look = self._look
-        if look is None or not look.order.endswith("S") or self._owner() is not optimizer:
+        if look is None or "S" not in look.order or self._owner() is not optimizer:  # a closure goes on after it
             return None
         done: list[LoopFacts] = []
         with self._guarded():
@@ -329,6 +342,7 @@ class LoopWatch:
             if known is None or known[0]() is not references[name] or known[1].shape != values.shape:
                 self._first[name] = (weakref.ref(references[name]), self._after.get(name, values))
                 known = self._first[name]
+                self._moved.discard(name)  # that was another tensor of this name
             if not np.array_equal(known[1], values):
                 self._moved.add(name)
             before, gradient = self._before.get(name), self._gradients.get(name)
@@ -366,9 +380,14 @@ class LoopWatch:
         self._all_frozen[id(optimizer)] = [] if any(p.requires_grad for _, p in mine) else [name for name, _ in mine]
         all_frozen = [name for names in self._all_frozen.values() for name in names]
         facts.frozen = _names([*self._frozen_by_mistake(optimizer, parameters, held), *all_frozen])
-        facts.hidden = _names(name for name, own in hidden_weights(model) if _get_gradients(own, ours, held))
-        strays = [p for p in self._near if id(p) not in ours and id(p) not in held]
-        facts.strays = [str(tuple(p.shape)) for p in strays if self._rests(p)] if len(strays) <= _MOST_STRAYS else []
+        hidden = [(name, _with_gradients(own, ours, held)) for name, own in hidden_weights(model)]
+        resting = [(name, [self._rests(p) for p in own[:_MOST_STRAYS]]) for name, own in hidden if own]
+        facts.hidden = _names(name for name, rests in resting if all(rests))
+        inside = {id(p) for _, own in hidden for p in own}
+        strays = [p for p in self._near if not {id(p)} & (ours | inside) and id(p) not in held]
+        few = strays if len(strays) <= _MOST_STRAYS else []
+        facts.strays = [str(tuple(p.shape)) for p in few if self._rests(p)]
+        facts.stray_layer = _is_layer(few)
         facts.adapters = list(adapters(parameters))[:MOST_NAMES]
         facts.switching = sum(map(_switches, model.modules()))
 
@@ -424,7 +443,7 @@ class LoopWatch:
         self._look = None
         while self._restore:
             self._restore.pop()()
-        self._named, self._outputs, self._near = [], set(), []
+        self._named, self._outputs, self._near, self._inner = [], set(), [], []
         self._step_before = None
 
     def close(self) -> None:
@@ -465,9 +484,14 @@ def _weights_in(value: Any, name: str, known: set[int], depth: int) -> Iterator[
         if value.requires_grad and value.is_leaf:
             yield name, [value]
     elif isinstance(value, (list, tuple, dict)) and depth:
-        items = list(value.items() if isinstance(value, dict) else enumerate(value[:MOST_NAMES]))
+        items: list[tuple[Any, Any]] = list(value.items() if isinstance(value, dict) else enumerate(value[:MOST_NAMES]))
         for key, item in items[:MOST_NAMES]:
             yield from _weights_in(item, f"{name}.{key}", known, depth - 1)
+    elif depth == _DEPTH and isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
+        # An object of one's own that keeps layers. What it holds in turn may well be the rest of the program.
+        for key, item in list(vars(value).items())[:MOST_NAMES]:
+            if not key.startswith("_"):
+                yield from _weights_in(item, f"{name}.{key}", known, 1)
 
 
 def _switches(module: nn.Module) -> bool:
@@ -493,10 +517,16 @@ def adapters(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[s
                     yield second, first
 
 
-def _get_gradients(weights: Sequence[torch.Tensor], ours: set[int], held: Mapping[int, str]) -> bool:
-    """Whether unregistered weights get gradients and no optimizer moves them."""
+def _with_gradients(weights: Sequence[torch.Tensor], ours: set[int], held: Mapping[int, str]) -> list[torch.Tensor]:
+    """Unregistered weights that get gradients and that no optimizer moves; none where no gradient comes."""
     own = [p for p in weights if id(p) not in ours and id(p) not in held and p.requires_grad and p.grad is not None]
-    return any(bool(p.grad.detach().any()) for p in own if p.grad is not None)
+    return own if any(bool(p.grad.detach().any()) for p in own if p.grad is not None) else []
+
+
+def _is_layer(weights: Sequence[torch.Tensor]) -> bool:
+    """Whether these are the weight and the bias of a linear layer or a convolution."""
+    biases = {p.shape[0] for p in weights if p.dim() == 1}
+    return any(p.dim() > 1 and p.shape[0] in biases for p in weights)
 
 
 def _some(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -413,7 +413,228 @@ def no_reward_variance(sick):
     return Parts(net(), loss=loss)
 
 
+def policy_without_reward_beside_a_value(sick):
+    """As in PPO: the loss of the values goes on, so that the loss is not zero."""
+    random = torch.Generator().manual_seed(5)
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"policy": net(), "value": net(out=1)})
+
+    def loss(_, x, y):
+        policy = torch.distributions.Categorical(logits=model["policy"](x))
+        action = torch.multinomial(policy.probs.detach(), 1, generator=random).squeeze(1)
+        chosen = policy.log_prob(action)
+        reward = torch.ones(len(y)) if sick else (action == y).float()
+        gain = (chosen - chosen.detach()).exp() * (reward - reward.mean())
+        return (model["value"](x).squeeze(1) - reward).square().mean() - gain.mean()
+
+    model.forward = lambda x: x
+    parts = Parts(model, data=lambda random: (lambda x, y: (x, (x, y)))(*classified(random)))
+    parts.loss = lambda x, pair: loss(x, *pair)
+    return parts
+
+
+policy_without_reward_beside_a_value.code = "no_reward_variance"
+
+
+def head_replaced_on_the_way(sick):
+    model = net()
+    optimizer = adam(model.parameters())
+
+    def replace(step):
+        if step == 10:
+            model[4] = nn.Linear(48, 5)
+            if not sick:
+                optimizer.add_param_group({"params": list(model[4].parameters())})
+
+    return Parts(model, optimizer, before=replace)
+
+
+head_replaced_on_the_way.code = "replaced_parameters"
+
+
+class Kept:
+    def __init__(self):
+        self.head = nn.Linear(24, 5)
+
+
+class Keeping(nn.Module):
+    def __init__(self, registered):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.kept = nn.Linear(12, 24), Kept()
+        if registered:
+            self.head = self.kept.head
+
+    def forward(self, x):
+        return self.kept.head(self.stem(x).relu())
+
+
+def layer_in_an_object(sick):
+    return Parts(Keeping(not sick))
+
+
+layer_in_an_object.code = "hidden_layers"
+
+
+def layer_beside_the_model(sick):
+    model, own = net(out=24), nn.Linear(24, 5)
+    parameters = [*model.parameters(), *([] if sick else own.parameters())]
+    return Parts(model, adam(parameters), loss=lambda out, y: F.cross_entropy(own(out), y))
+
+
+layer_beside_the_model.code = "hidden_layers"
+
+
+def factor_not_in_optimizer(sick):
+    parts = lora_frozen(False)
+    held = [p for name, p in parts.model.named_parameters() if p.requires_grad and not (sick and ".up." in name)]
+    return Parts(parts.model, adam(held, 1e-2))
+
+
+factor_not_in_optimizer.code = "lora_frozen"
+
+
+def closure_without_zero_grad(sick):
+    class Closure(Parts):
+        def run(self):
+            x, y = valued(torch.Generator().manual_seed(1))
+            optimizer = torch.optim.LBFGS(self.model.parameters(), lr=0.1, max_iter=3)
+
+            def closure():
+                if not sick:
+                    optimizer.zero_grad()
+                loss = F.mse_loss(self.model(x), y)
+                loss.backward()
+                return loss
+
+            with gf.watch(self.model, optimizer, describe=False) as flow:
+                for _ in range(30):
+                    optimizer.step(closure)
+            return flow.diagnose()
+
+    return Closure(net(out=1))
+
+
+closure_without_zero_grad.code = "missing_zero_grad"
+
+
+def uncleared_until_it_breaks(sick):
+    model = net()
+    return Parts(model, torch.optim.SGD(model.parameters(), lr=0.5), order="FBS" if sick else "ZFBS")
+
+
+uncleared_until_it_breaks.code = "missing_zero_grad"
+
+
+def gradients_switched_off(sick):
+    model = net()
+
+    def step(out, y):
+        loss = F.cross_entropy(out, y)
+        return loss if loss.requires_grad else loss.requires_grad_()
+
+    def evaluate(at):
+        torch.set_grad_enabled(not sick or at < 10)
+
+    parts = Parts(model, loss=step, before=evaluate)
+    run = parts.run
+
+    def run_and_switch_on():
+        try:
+            return run()
+        finally:
+            torch.set_grad_enabled(True)
+
+    parts.run = run_and_switch_on
+    return parts
+
+
+gradients_switched_off.code = "detached_loss"
+
+
+class OwnLoss(nn.Module):
+    """A model that computes its loss, as nanoGPT and the models of Hugging Face do."""
+
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.net = net()
+        with torch.no_grad():
+            self.net[4].weight.mul_(scale)
+
+    def forward(self, pair):
+        x, y = pair
+        logits = self.net(x)
+        return logits, F.cross_entropy(logits.view(-1, 5), y.view(-1))
+
+
+def owned(data):
+    return lambda random: (lambda x, y: ((x, y), y))(*data(random))
+
+
+def first_loss_high_inside_the_model(sick):
+    return Parts(OwnLoss(60.0 if sick else 1.0), data=owned(classified), loss=lambda out, _: out[1])
+
+
+first_loss_high_inside_the_model.code = "first_loss_high"
+
+
+def same_slice(sick):
+    """A slice of the data, taken once before the loop."""
+    x, y = classified(torch.Generator().manual_seed(2), 512)
+    first, labels = x[:32], y[:32]
+
+    def data(random):
+        few = torch.randint(0, 512, (32,), generator=random)
+        return (first, labels) if sick else (x[few], y[few])
+
+    model = net()
+    return Parts(model, adam(model.parameters(), 1e-2), data=data)
+
+
+same_slice.code = "same_batch"
+
+
+def softmax_of_a_softmax(sick):
+    def loss(out, y):
+        logs = (out.softmax(1) if sick else out).log_softmax(1)
+        return -logs[torch.arange(len(y)), y].mean()
+
+    return Parts(net(), loss=loss)
+
+
+softmax_of_a_softmax.code = "double_softmax"
+
+
+def mean_over_no_label(sick):
+    """Every third batch, and somebody replaces the NaN of its gradients."""
+    model = net()
+    for parameter in model.parameters():
+        parameter.register_hook(torch.nan_to_num)
+    at = iter(range(STEPS))
+
+    def loss(out, y):
+        kept = ((y != 0) & (not sick or next(at) % 3 != 2)).float()
+        return (F.cross_entropy(out, y, reduction="none") * kept).sum() / kept.sum()
+
+    return Parts(model, loss=loss)
+
+
+mean_over_no_label.code = "all_masked"
+
+
 CASES = [
+    policy_without_reward_beside_a_value,
+    head_replaced_on_the_way,
+    layer_in_an_object,
+    layer_beside_the_model,
+    factor_not_in_optimizer,
+    closure_without_zero_grad,
+    uncleared_until_it_breaks,
+    gradients_switched_off,
+    first_loss_high_inside_the_model,
+    same_slice,
+    softmax_of_a_softmax,
+    mean_over_no_label,
     detached,
     not_in_optimizer,
     criterion_not_in_optimizer,

@@ -16,8 +16,10 @@ from gradient_flow.diagnosis.words import plain
 
 _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _CLASSES: Final = ("cross_entropy", "nll_loss")
-FIRST_HIGH: Final = 3.5
+FIRST_HIGH: Final = 2.25
 """Times the loss of a guess; usual initialisations stay below twice."""
+_LEAST_EXCESS: Final = 1.5
+"""Above the loss of a guess: with two classes twice of it is soon reached."""
 _LEAST_FAR: Final = 20
 _FAR, _STILL_FAR, _HALF = 100.0, 10.0, 0.5
 """Times the variance of the targets, at first and now; and what is left of the first loss."""
@@ -38,15 +40,16 @@ def masked(loop: Loop) -> Iterator[Issue]:
     """Batches of which no label is left."""
     looks = loop.looks
     empty = [look.step for look in looks if any(c.ignored == 1 for c in look.calls)]
-    none = [look.step for look in looks if look.zero_factor == "labels"]
-    if not empty and not (looks and len(none) == len(looks)):
+    none = [look for look in looks if look.zero_factor == "labels"]
+    lost = [look.step for look in none if look.loss != 0]  # a mean over nothing
+    if not empty and not lost and not (looks and len(none) == len(looks)):
         return
-    steps = empty or none
+    steps = empty or lost or [look.step for look in none]
     yield issue(
         "all_masked",
         IssueSeverity.HIGH,
         f"in {len(steps)} of {len(looks)} steps that were looked at every label is masked: the loss is "
-        f"{'not a number' if empty else '0'} and nothing is learned from the batch.",
+        f"{'not a number' if empty or lost else '0'} and nothing is learned from the batch.",
         "prompts that take all the room, a mask that is upside down, or labels that are all `ignore_index`.",
         [
             "Count the labels that are left in each batch, and leave out samples without any.",
@@ -93,6 +96,17 @@ def squashed(loop: Loop) -> Iterator[Issue]:
                 function=function,
             )
             return
+    if loop.looks and all(look.squashed for look in loop.looks):
+        yield issue(
+            "double_softmax",
+            IssueSeverity.HIGH,
+            "the loss takes `log_softmax` of what is a softmax already: it cannot fall to zero, and gradients are "
+            "small.",
+            "a softmax at the end of the model, beside the one in the loss.",
+            ["Remove the softmax at the end of the model; apply it where you need probabilities."],
+            step=1,
+            function="log_softmax",
+        )
 
 
 def spread(loop: Loop) -> Iterator[Issue]:
@@ -170,12 +184,15 @@ def _is_padded(look: LoopLook, call: LossCall) -> bool:
 
 def no_variance(loop: Loop) -> Iterator[Issue]:
     """Rewards that are all the same."""
-    if loop.looks and all(look.zero_factor == "policy" for look in loop.looks):
+    looks = loop.looks
+    still = loop.facts.zero or not any(look.used for look in looks)
+    if looks and still and all(look.zero_factor == "policy" for look in looks):
+        what = "the loss is 0" if all(look.loss == 0 for look in looks) else "the policy's part of the loss is 0"
         yield issue(
             "no_reward_variance",
             IssueSeverity.HIGH,
-            "the loss is 0 and gradients are exactly zero: what the log-probabilities are multiplied by is zero for "
-            "every sample.",
+            f"{what} and gradients are exactly zero: what the log-probabilities are multiplied by is zero for every "
+            "sample.",
             "all rewards of a batch or group are the same, so that advantages are zero.",
             [
                 "Look at the rewards: all right, all wrong, or a constant.",
@@ -197,6 +214,10 @@ def _class_loss(loop: Loop) -> int | None:
     return calls[0][1].classes if calls else None
 
 
+def _is_high(first: float, guess: float) -> bool:
+    return first > max(FIRST_HIGH * guess, guess + _LEAST_EXCESS)
+
+
 def first_loss(loop: Loop) -> Iterator[Issue]:
     """A first loss far above that of a guess."""
     classes, losses = _class_loss(loop), loop.losses
@@ -207,7 +228,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
     if loop.network is not None and any(layer.matrix and not layer.trainable for layer in loop.network.layers):
         return  # weights that are given: what they say of a new task at first is no fault of theirs
     guess, first = math.log(classes), losses[0]
-    if first > FIRST_HIGH * guess:
+    if _is_high(first, guess):
         output = loop.network.output_layer if loop.network is not None else "model"
         yield issue(
             "first_loss_high",
@@ -261,7 +282,7 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
         return
     spread = max([look.columns for look in loop.looks if look.columns is not None], default=0.0)
     classes = _class_loss(loop)
-    wild = classes is not None and bool(losses) and losses[0] > FIRST_HIGH * math.log(classes)
+    wild = classes is not None and bool(losses) and _is_high(losses[0], math.log(classes))
     if network.input_spread > _SPREAD or spread > 10 * _SPREAD:
         times = max(spread, network.input_spread) if network.input_spread > _SPREAD else spread
         message = (

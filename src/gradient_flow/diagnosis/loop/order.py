@@ -8,7 +8,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop import data
-from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
+from gradient_flow.diagnosis.loop.context import ENOUGH, Loop, issue, module_of, some
 from gradient_flow.diagnosis.robust import is_solved, loss_change
 from gradient_flow.diagnosis.words import plain
 
@@ -33,7 +33,10 @@ _LEAST_STEPS: Final = 10
 def no_gradients(loop: Loop) -> Iterator[Issue]:
     """Steps without gradients: a loss that is cut off, or gradients that are cleared before they are used."""
     looks, facts = loop.looks, loop.facts
-    if not looks or not facts.held or any(look.used for look in looks):
+    if not looks or not facts.held:
+        return
+    if any(look.used for look in looks):
+        yield from _cut_off_later(loop)
         return
     if all(look.brought for look in looks):
         early = all(look.order.startswith("B") for look in looks)
@@ -59,6 +62,33 @@ def no_gradients(loop: Loop) -> Iterator[Issue]:
             step=1,
             backward_passes=sum(look.backwards for look in looks),
         )
+
+
+def _cut_off_later(loop: Loop) -> Iterator[Issue]:
+    """Gradients came at first, and since some step none does: gradients were switched off, say for an evaluation."""
+    looks = loop.looks
+    last = max(at for at, look in enumerate(looks) if look.used)
+    since = looks[last + 1 :]
+    if len(since) < ENOUGH or loop.facts.optimizers > 1 or any(look.brought or look.used for look in since):
+        return
+    ran = any("F" in look.order for look in since)
+    yield issue(
+        "detached_loss",
+        IssueSeverity.CRITICAL,
+        f"after step {looks[last].step}, and from step {since[0].step} at the latest, no backward pass reaches a "
+        "parameter of the model: nothing is learned any more.",
+        "the loss is cut off from the model (`.item()`, `.detach()`), or backward is left out."
+        if ran
+        else "gradients were switched off and never on again: `torch.set_grad_enabled(False)` or `no_grad` of an "
+        "evaluation.",
+        [
+            "Call `backward()` on the loss as the loss function returned it, in every step."
+            if ran
+            else "Evaluate inside of `with torch.no_grad():`, and let the training be outside of it."
+        ],
+        step=since[0].step,
+        steps=[look.step for look in since],
+    )
 
 
 def not_cleared(loop: Loop) -> Iterator[Issue]:

@@ -80,6 +80,8 @@ class LoopLook:
     """Shape of a difference, near the loss, between (N, 1) and (N,)."""
     zero_factor: str = ""
     """What the loss is multiplied by zero for: `labels` or `policy`; empty where it is not."""
+    squashed: bool = False
+    """Whether the loss takes the logarithm of a softmax of a softmax, by operations of its own."""
     calls: list[LossCall] = field(default_factory=list)
 
 
@@ -100,6 +102,8 @@ class LoopFacts:
     """Trainable, in no optimizer, given a gradient, and never moved."""
     strays: list[str] = field(default_factory=list)
     """Shapes of parameters next to the loss that are neither the model's nor an optimizer's, and never move."""
+    stray_layer: bool = False
+    """Whether those are the weight and the bias of a layer."""
     unheld_share: float = 0.0
     """Their share of all trainable elements."""
     unheld_come_first: bool = False

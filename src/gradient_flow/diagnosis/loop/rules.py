@@ -16,10 +16,10 @@ LoopRule = Callable[[Loop], Iterable[Issue]]
 LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.rates,
     order.no_gradients,
+    trained.lora,
     trained.unheld,
     trained.hidden,
     trained.frozen,
-    trained.lora,
     data.masked,
     data.no_variance,
     signals.zero_variance,
@@ -93,7 +93,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "momentum_too_long": _BROKEN | _QUIET | _ATTENTION,
     "state_reset": frozenset({_T.UNSTABLE}),
     "stale_second_moment": _BROKEN | _ATTENTION,
-    "first_loss_high": frozenset({_T.UNSTABLE}),
+    "first_loss_high": _ATTENTION | {_T.UNSTABLE},
     "loss_nonfinite": _QUIET,
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
 }
@@ -112,7 +112,7 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
-    others = [sizes.with_code(issue, loop) for issue in issues]
+    others = _under_cut([sizes.with_code(issue, loop) for issue in issues])
     closer = next((issue for issue in others if issue.code in _SIZES and issue.evidence.get("update_ratio")), None)
     if closer is not None:  # it names the layer that a step moves most
         others.remove(closer)
@@ -187,10 +187,28 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return True  # it is the state, whatever the rate is
     if issue.code in _FOLLOWS:
         return main.code not in _LEAVES_OTHERS or issue.code == "loss_stuck"
+    if issue.code in _SIZES and issue.issue_type in EXPLAINS.get(main.code, frozenset()):
+        return main.code not in _SIZES  # steps are too large because of what comes into them
     if main.issue_type is not _T.LOOP or main.code == issue.code:
         return main.code == issue.code
     # A cause that stops all training leaves nothing to be said of what is trained.
     return EXPLAINS.get(main.code, frozenset()) >= _IDLE and issue.code not in _LEAVES_OTHERS
+
+
+def _under_cut(issues: Sequence[Issue]) -> list[Issue]:
+    """A part of what is cut off has no gradient either, whatever is said of how it is called."""
+    cut = next((issue for issue in issues if issue.code == "detached" and issue.severity > IssueSeverity.LOW), None)
+    if cut is None:
+        return list(issues)
+    lost = {cut.layer, *cut.evidence.get("layers", ()), *(each.layer for each in cut.consequences)}
+    parts = [
+        issue
+        for issue in issues
+        if issue.issue_type is _T.DISCONNECTED and not issue.code and issue.layer.rpartition(".")[0] in lost
+    ]
+    rest = [issue for issue in issues if issue not in parts]
+    rest[rest.index(cut)] = replace(cut, consequences=(*cut.consequences, *parts))
+    return rest
 
 
 def _explains(main: Issue, other: Issue) -> bool:
@@ -199,6 +217,8 @@ def _explains(main: Issue, other: Issue) -> bool:
         return other.layer in map(module_of, main.evidence.get("parameters", ())) or main.severity > IssueSeverity.LOW
     if main.severity == IssueSeverity.LOW < other.severity or other.origin:
         return False
+    if main.code == "first_loss_high" and other.issue_type is _T.EXPLODING:
+        return not other.code and "growth_of_values" in other.evidence  # the same, seen inside of the network
     if main.code in ("never_moves", "only_decay") and "dead_share" in other.evidence:
         return False  # units that never fire are a cause of their own
     if main.code in _SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:

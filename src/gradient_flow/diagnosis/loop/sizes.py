@@ -192,8 +192,10 @@ def _undivided(loop: Loop) -> bool:
     looks = loop.facts.looks
     if not looks or any(look.backwards < 2 or look.loss is None for look in looks):
         return False
-    values = [(look.loss, look.calls[0].value) for look in looks if look.calls]
-    return len(values) == len(looks) and all(a == b for a, b in values)
+    values = [(look.loss, look.calls[0].value) for look in looks if look.calls and math.isfinite(look.loss or 0.0)]
+    # Where it became NaN nothing can be compared any more.
+    known = sum(math.isfinite(look.loss or 0.0) for look in looks)
+    return len(values) == known > 0 and all(a == b for a, b in values)
 
 
 def _loss_is_bad(issue: Issue, loop: Loop) -> bool:

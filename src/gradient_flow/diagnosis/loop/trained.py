@@ -19,7 +19,18 @@ _LEAST_STEPS: Final = 40
 def unheld(loop: Loop) -> Iterator[Issue]:
     """Trainable parameters that get gradients, and that no optimizer moves."""
     facts = loop.facts
-    if facts.strays and loop.looks and facts.held:
+    if facts.strays and loop.looks and facts.held and facts.stray_layer:
+        yield issue(
+            "hidden_layers",
+            IssueSeverity.HIGH,
+            f"a layer between the model and the loss, with weights of shape {', '.join(facts.strays)}, gets gradients; "
+            "it is no part of `model.parameters()` and in no optimizer, and it never moves.",
+            "it is kept outside of the model: by a helper, a hook, a closure or the loss.",
+            ["Make it an attribute of the model (or give its parameters to the optimizer), then make the optimizer."],
+            shapes=facts.strays,
+            step=1,
+        )
+    elif facts.strays and loop.looks and facts.held:
         yield issue(
             "not_in_optimizer",
             IssueSeverity.HIGH,
@@ -85,7 +96,7 @@ def hidden(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.HIGH,
             f"{some(names)} get gradients and are no part of `model.parameters()`: no optimizer moves them, no "
             "checkpoint holds them, `.to(device)` leaves them behind.",
-            "they are kept in a Python list, tuple or dict.",
+            "they are kept in a Python list, tuple or dict, or in an object that is no module.",
             ["Keep them in an `nn.ModuleList` or `nn.ModuleDict`, and make the optimizer after that."],
             modules=names,
             layer=names[0],
@@ -125,6 +136,8 @@ def lora(loop: Loop) -> Iterator[Issue]:
             "nothing.",
             "both factors start at zero, so neither gives the other a gradient."
             if both
+            else "the factor that starts at zero is in no optimizer."
+            if zero in facts.unheld
             else "the factor that starts at zero is frozen.",
             [
                 "Draw one of the two factors at random; the other starts at zero."

@@ -296,6 +296,8 @@ def _rose_after(loop: Loop, step: int) -> bool:
     before, after = earlier[-10:], [loss for at, loss in pairs if at > step][:10]
     if len(before) < 5 or len(after) < 3 or not median(after) > 1.2 * median(before) > 0:
         return False
+    if not median(after) > max(before):
+        return False  # batches differ by as much
     # A loss that was already rising raises its gradients too: then this step is not the cause.
     half = len(earlier) // 2
     return median(earlier[half:]) <= 1.1 * median(earlier[:half])
