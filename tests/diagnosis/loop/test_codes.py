@@ -622,7 +622,23 @@ def mean_over_no_label(sick):
 mean_over_no_label.code = "all_masked"
 
 
+def input_scales_that_break_at_once(sick):
+    """NaN before anything was seen inside of the network."""
+    units = 10 ** torch.linspace(-3, 6, 12)
+
+    def data(random):
+        x, y = valued(random)
+        return x * units if sick else x, y
+
+    model = net(out=1)
+    return Parts(model, torch.optim.SGD(model.parameters(), lr=0.05), data=data, loss=F.mse_loss)
+
+
+input_scales_that_break_at_once.code = "input_scales"
+
+
 CASES = [
+    input_scales_that_break_at_once,
     policy_without_reward_beside_a_value,
     head_replaced_on_the_way,
     layer_in_an_object,

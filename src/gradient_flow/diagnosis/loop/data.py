@@ -275,24 +275,25 @@ def _far_targets(loop: Loop) -> Iterator[Issue]:
 def input_scales(loop: Loop) -> Iterator[Issue]:
     """Columns of the input on wildly different scales."""
     network, losses = loop.network, loop.losses
-    if network is None or not network.layers:
+    layers = [] if network is None else network.layers
+    if not layers and loop.run.nonfinite is None:
+        return  # of a run that broke at once the batches alone are known
+    if layers and "Norm" in layers[0].kind:
         return
-    first = network.layers[0]
-    if "Norm" in first.kind or (losses and loss_change(losses, 10) < 0.5 and min(losses[-10:]) < 0.5):
+    if losses and loss_change(losses, 10) < 0.5 and min(losses[-10:]) < 0.5:
         return
     spread = max([look.columns for look in loop.looks if look.columns is not None], default=0.0)
+    inside = network.input_spread if network is not None and network.input_spread > _SPREAD else 0.0
+    size = math.nan if network is None else network.input_rms
     classes = _class_loss(loop)
     wild = classes is not None and bool(losses) and _is_high(losses[0], math.log(classes))
-    if network.input_spread > _SPREAD or spread > 10 * _SPREAD:
-        times = max(spread, network.input_spread) if network.input_spread > _SPREAD else spread
+    if inside or spread > 10 * _SPREAD:
         message = (
-            f"columns of the input differ in size by a factor of {plain(times)}: the largest alone sets the gradient"
+            f"columns of the input differ in size by a factor of {plain(max(spread, inside))}: the largest alone sets "
+            "the gradient of the first layer."
         )
-        message += " of the first layer."
-    elif network.input_rms > _LARGE_INPUT and wild:
-        message = (
-            f"the input has a size of {plain(network.input_rms)} (1 is good), and the first loss is {plain(losses[0])}."
-        )
+    elif size > _LARGE_INPUT and wild:
+        message = f"the input has a size of {plain(size)} (1 is good), and the first loss is {plain(losses[0])}."
     else:
         return
     yield issue(
@@ -306,9 +307,9 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
                 "standardise",
             )
         ],
-        layer=first.name,
+        layer=layers[0].name if layers else "model",
         step=1,
-        spread=network.input_spread,
+        spread=max(spread, inside),
     )
 
 
