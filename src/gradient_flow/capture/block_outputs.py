@@ -85,7 +85,7 @@ class BlockOutputs:
     def _gradient_hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def hook(gradient: torch.Tensor) -> None:
             self._open_pass()
-            self._receive(index, gradient.detach())
+            self._receive(index, gradient)
 
         return hook
 

@@ -86,7 +86,8 @@ def merged(
     added_up = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group, async_op=True)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
     added_up.wait()
-    added, most = sums.cpu().numpy(), extremes.cpu().numpy()
+    arrived = torch.cat([sums.flatten(), extremes.flatten()]).cpu().numpy()  # one way to the host for both
+    added, most = arrived[: sums.numel()].reshape(sums.shape), arrived[sums.numel() :].reshape(extremes.shape)
     if added[0, 0] > 0:
         raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
     if added[0, 1] > 0:

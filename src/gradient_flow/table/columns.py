@@ -33,6 +33,9 @@ COLUMNS: Final = (
     "neg_inf",  # those of `inf` that are negative; a complex element that is infinite both ways counts half
 )
 INDEX: Final = {name: position for position, name in enumerate(COLUMNS)}
+OF_SIZES: Final = ("count", "parts", "sum_sq", "sum_abs", "max_abs", "nan", "inf", "neg_inf")
+"""What follows from magnitudes alone: enough for every norm, at a third of the work."""
+NOT_OF_SIZES: Final = [INDEX[name] for name in COLUMNS if name not in OF_SIZES]
 _MIN, _MAX, _MAX_ABS = INDEX["min"], INDEX["max"], INDEX["max_abs"]
 _ADDED: Final = [INDEX[name] for name in COLUMNS if name not in ("min", "max", "max_abs")]
 

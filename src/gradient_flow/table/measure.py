@@ -128,13 +128,16 @@ PendingRows = Rows | Callable[[], Rows]
 """Rows, or a function that waits for them where they are computed on a device."""
 
 
-def reader_for_hooks() -> Callable[[list[torch.Tensor]], PendingRows]:
-    """A function that measures tensors inside a hook, where each microsecond counts: what can be settled before is."""
+def reader_for_hooks(*, sizes_only: bool = False) -> Callable[[list[torch.Tensor]], PendingRows]:
+    """A function that measures tensors inside a hook, where each microsecond counts: what can be settled before is.
+
+    `sizes_only`: the `columns.OF_SIZES` are all that is wanted; the others may be NaN.
+    """
     thresholds = Thresholds()
     in_place = kernels.NATIVE and kernels.forced() is None
 
     def read(tensors: list[torch.Tensor]) -> PendingRows:
-        rows = kernels.native_rows(tensors, thresholds) if in_place else None
+        rows = kernels.native_rows(tensors, thresholds, sizes_only=sizes_only) if in_place else None
         return _rows(NamedGradients(("output",) * len(tensors), tensors, ()), thresholds) if rows is None else rows
 
     return read

@@ -182,8 +182,11 @@ static long double expected_value(const expectation *e, int column) {
     }
 }
 
-static int agrees(const expectation *e, int column, double found) {
-    const long double tolerance = 1e-12L;
+static const long double IN_DOUBLES = 1e-12L;
+/* A square, and three levels of a tree of sums, each rounded to a float. */
+static const long double IN_FLOATS = 4 * 0x1p-24L;
+
+static int agrees(const expectation *e, int column, double found, long double tolerance) {
     switch (column) {
     case GF_SUM:
         /* Where magnitudes overflow, terms of both signs may meet as inf - inf: only their order decides. */
@@ -247,11 +250,13 @@ static void check_sizes(const gf_tensor *tensors, int64_t count, gf_limits limit
     double *rows = measure(tensors, count, limits, GF_SIZES, threads);
     for (int64_t i = 0; i < count; i++) {
         const expectation e = expect(&tensors[i], limits);
+        const int wide = tensors[i].kind == GF_FLOAT64 || tensors[i].kind == GF_BFLOAT16;
+        const long double tolerance = wide ? IN_DOUBLES : IN_FLOATS;
         for (int column = 0; column < GF_COLUMNS; column++) {
             const double found = rows[i * GF_COLUMNS + column];
             const int left_out = column == GF_SUM || column == GF_MIN || column == GF_MAX || column == GF_ZEROS
                                  || column == GF_NEAR_ZERO || column == GF_VERY_LARGE;
-            if (left_out ? !isnan(found) : !agrees(&e, column, found))
+            if (left_out ? !isnan(found) : !agrees(&e, column, found, tolerance))
                 fail(tensors, i, limits, threads, column, found, left_out ? NAN : expected_value(&e, column));
         }
     }
@@ -304,7 +309,7 @@ static void check(const gf_tensor *tensors, int64_t count, gf_limits limits) {
         const expectation e = expect(&tensors[i], limits);
         for (int column = 0; column < GF_COLUMNS; column++) {
             const double found = rows[i * GF_COLUMNS + column];
-            if (!agrees(&e, column, found))
+            if (!agrees(&e, column, found, IN_DOUBLES))
                 fail(tensors, i, limits, THREADS[0], column, found, expected_value(&e, column));
         }
     }

@@ -192,6 +192,54 @@ static inline __attribute__((always_inline)) uint32_t pair_at(const uint16_t *x,
         return t;                                                                                            \
     }
 
+/* Of floats, eight magnitudes and eight squares are added as floats, in a tree of three levels, and these sums as
+   doubles: a norm is off by at most 2^-23, which is what a float tells anyway, and most of the conversions are gone.
+   Returns 0 where squares would leave the range of a float. The eight are neighbouring groups of lanes, so that memory is
+   read in order. */
+#define LARGEST_FOR_FLOATS 0x1p55f
+#define SMALLEST_FOR_FLOATS 0x1p-40f
+#define LANES 16
+static inline __attribute__((always_inline)) int sizes_in_floats(const float *x, size_t n, totals *t) {
+    double squares[LANES] = {0}, sizes[LANES] = {0};
+    float most[LANES] = {0};
+    size_t done = 0;
+    for (; done + 8 * LANES <= n; done += 8 * LANES) {
+        const float *here = x + done;
+#pragma omp simd
+        for (int i = 0; i < LANES; i++) {
+            const float a = fabsf(here[i]), b = fabsf(here[i + LANES]), c = fabsf(here[i + 2 * LANES]),
+                        d = fabsf(here[i + 3 * LANES]), e = fabsf(here[i + 4 * LANES]), f = fabsf(here[i + 5 * LANES]),
+                        g = fabsf(here[i + 6 * LANES]), h = fabsf(here[i + 7 * LANES]);
+            squares[i] += (double)(((a * a + b * b) + (c * c + d * d)) + ((e * e + f * f) + (g * g + h * h)));
+            sizes[i] += (double)(((a + b) + (c + d)) + ((e + f) + (g + h)));
+            const float ab = a > b ? a : b, cd = c > d ? c : d, ef = e > f ? e : f, gh = g > h ? g : h;
+            const float first = ab > cd ? ab : cd, second = ef > gh ? ef : gh, larger = first > second ? first : second;
+            most[i] = larger > most[i] ? larger : most[i];
+        }
+    }
+    double sum_sq = 0, sum_abs = 0;
+    float high = 0;
+    for (int i = 0; i < LANES; i++) {
+        sum_sq += squares[i];
+        sum_abs += sizes[i];
+        high = most[i] > high ? most[i] : high;
+    }
+    for (; done < n; done++) {
+        const float size = fabsf(x[done]);
+        sum_sq += (double)size * size;
+        sum_abs += size;
+        high = size > high ? size : high;
+    }
+    /* A NaN may be lost in the maximum, never in the sum. */
+    if (!(sum_abs < LARGEST_FOR_FLOATS && high < LARGEST_FOR_FLOATS) || (high < SMALLEST_FOR_FLOATS && sum_abs != 0))
+        return 0;
+    *t = nothing();
+    t->sum_sq = sum_sq;
+    t->sum_abs = sum_abs;
+    t->max = high;
+    return 1;
+}
+
 static totals careful_block_bfloat16(const uint16_t *x, size_t n, const limits *limit) {
     float wide[BLOCK];
     for (size_t i = 0; i < n; i++) wide[i] = lower_half(x[i]);
@@ -260,7 +308,8 @@ static inline __attribute__((always_inline)) totals chunk_body(
                 else widen_float16(halves, length, wide);
                 x = wide;
             }
-            block = sizes ? quick_block_float_sizes(x, length, limit) : quick_block_float(x, length, limit);
+            if (!sizes) block = quick_block_float(x, length, limit);
+            else if (!sizes_in_floats(x, length, &block)) block = quick_block_float_sizes(x, length, limit);
         }
         merge(&t, &block);
     }

@@ -14,7 +14,7 @@ enum gf_column {
 };
 
 /* GF_SIZES: only what follows from magnitudes (sums of squares and magnitudes, the largest, NaN and Inf) in half the time;
-   the other columns are NaN. */
+   the other columns are NaN, and sums of float32 and float16 are only as exact as a float. */
 enum gf_what { GF_ALL, GF_SIZES };
 
 /* Bins of a histogram of exponents; table/exponents.py says what each holds. */
