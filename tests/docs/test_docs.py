@@ -1,5 +1,6 @@
 """The pages under docs/: their code runs, their links lead somewhere, and nothing public is left out."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -145,3 +146,15 @@ def test_the_page_of_the_command_line_knows_each_command_and_only_its_options(na
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours)) - {"--help"}
     known = {option for parameter in main.get_command(None, name).params for option in parameter.opts}
     assert mentioned <= known
+
+
+def test_every_parameter_of_a_public_function_is_explained():
+    functions = {name: value for name in gf.__all__ if inspect.isfunction(value := getattr(gf, name))}
+    assert len(functions) > 10
+    untold = {
+        f"{name}({parameter})"
+        for name, function in functions.items()
+        for parameter in inspect.signature(function).parameters
+        if not re.search(rf"\b{parameter}\b", inspect.getdoc(function) or "")
+    }
+    assert not untold

@@ -65,8 +65,9 @@ def cure(
     `input_fn()` gives a batch and `loss_fn(output)` its loss, as for the analyzers; `input_fn` is called at most 72
     times (144 where it fills the same tensor again and again), and its batches are kept and replayed to every arm.
     `steps` is the length of a full trial, by default what fits into `budget` seconds, from 24 to 150. `fresh=True` says
-    that the weights are new: only then are treatments tried that overwrite them. `progress` is told what is being done,
-    and how many steps are done and will be. Model, optimizer and random state are afterwards as they were, bit for bit.
+    that the weights are new: only then are treatments tried that overwrite them. `seed` makes trials repeatable.
+    `progress` is told what is being done, and how many steps are done and will be. Model, optimizer and random state
+    are afterwards as they were, bit for bit.
 
     >>> import torch
     >>> from torch import nn

@@ -57,7 +57,7 @@ def register_rule(rule: Any = None, *, of: str = "analysis", name: str | None = 
 
 
 def unregister_rule(name: str) -> None:
-    """Take a rule out again."""
+    """Take the rule of this `name` out again."""
     found = [rules for rules in _RULES.values() if name in rules]
     if not found:
         known = ", ".join(name for rules in _RULES.values() for name in rules)

@@ -57,6 +57,8 @@ def compute_gradient_stats(
 ) -> dict[str, float | int]:
     """Statistics of all gradients together; `near_zero_pct` and `very_large_pct` are percentages.
 
+    Elements below `near_zero` in magnitude and above `very_large` count for these.
+
     >>> import numpy as np
     >>> compute_gradient_stats(np.array([0.0, 0.0, 1.0, 3.0]))["near_zero_pct"]
     50.0
@@ -79,8 +81,8 @@ def compute_gradient_stats(
 def detect_gradient_issues(gradient_history: Any) -> dict[str, Any]:
     """Whether gradients vanish, explode or stay stable over a history.
 
-    The history is a list of norms in the order of time, or of gradients, or of one mapping of gradients per step. The
-    result has `status` (`vanishing`, `exploding`, `stable`, `nan` where a norm is not finite, `insufficient_data` for
+    `gradient_history` is a list of norms in the order of time, or of gradients, or of one mapping of gradients per
+    step. The result has `status` (`vanishing`, `exploding`, `stable`, `nan` where a norm is not finite, `insufficient_data` for
     fewer than two entries), `norms`, `trend` (decades per step; negative when falling), `change` (decades from start to
     end), `indices` (the entries that made the case) and `message`.
 

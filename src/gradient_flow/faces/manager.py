@@ -528,6 +528,9 @@ def create_gradient_manager(
 ) -> GradientManager:
     """A manager with common settings; `settings` are further fields of `GradientConfig`.
 
+    `max_grad_norm` is the norm to clip to, `enable_monitoring` measures and judges every step, `enable_nan_inf_check`
+    guards against NaN and Inf, `verbose` logs what is done.
+
     >>> create_gradient_manager(max_grad_norm=0.5, clip_type="zclip").config.clip_type
     'zclip'
     """
@@ -554,7 +557,17 @@ def safe_backward(
     scaler: Any = None,
     scheduler: Any = None,
 ) -> dict[str, Any]:
-    """Backward, then everything that the manager does with a step: `GradientManager.step` as a function."""
+    """Backward, then everything that the manager does with a step: `GradientManager.step` as a function.
+
+    Args:
+        loss: what backward starts from.
+        model: whose gradients these are.
+        optimizer: which steps them; call its `step()` afterwards.
+        gradient_manager: measures, guards, clips and records.
+        closure: computes the loss of this step again, to find the operation that made NaN or Inf.
+        scaler: the `GradScaler`, if there is one.
+        scheduler: one or several schedules, held for a step that is skipped.
+    """
     if not isinstance(gradient_manager, GradientManager):
         raise InputError(f"`gradient_manager` must be a GradientManager, got {type(gradient_manager).__name__}.")
     if not isinstance(loss, torch.Tensor):

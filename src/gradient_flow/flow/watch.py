@@ -62,6 +62,8 @@ def watch(
         scaler: the `GradScaler`, if there is one: its scale and the steps it skipped are recorded.
         manager: guards and clips each step, from the same read of the gradients; what it does is recorded.
         history: how many steps are remembered in `flow.history`.
+        near_zero: a smaller magnitude counts as near zero in the tables …
+        very_large: … and a larger one as very large.
         process_group: ranks that hold different parameters (pipeline stages) and are recorded as one model. Sharded
             models (FSDP2, tensor parallel) need none. Every rank calls `watch`; the first writes and logs.
         check_ranks: with every look compare the ranks: who has other gradients, who is slow.

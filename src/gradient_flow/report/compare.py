@@ -69,7 +69,7 @@ class Comparison:
 
 
 def compare(*sources: Live | Run | str | Path) -> Comparison:
-    """Compare runs with the first of them. Each is a run folder, a `Run`, or a live `Flow`.
+    """Compare `sources`, two runs or more, with the first of them. Each is a run folder, a `Run`, or a live `Flow`.
 
     >>> compare("runs/before")  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):

@@ -19,7 +19,7 @@ FORMATS: Final = ("html", "md", "json", "png", "txt")
 
 
 def write_report(run_folder: str | Path, out: str | Path | None = None, format: str = "html") -> Path:
-    """Write the report of a run and return where it is: `report.<format>` in the run folder, or `out`.
+    """Write the report of a run and return where it is: `report.<format>` in `run_folder`, or `out`.
 
     `format`: `html` (one page, complete in itself), `md`, `txt` (80 columns), `json` (the page's data), `png` (an
     overview; needs the extra `plots`). The file is replaced as a whole or not at all.
