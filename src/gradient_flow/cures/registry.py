@@ -43,8 +43,8 @@ def register_treatment(
 
     `proposed_by(patient)` yields the treatments of this kind that are worth a trial. With `fresh=True` it is tried only
     where the user says that no weight is worth keeping. `against` names the types of issue that it is meant for
-    (`"VANISHING"`): it then stays in the race for longer. `words` say what it does, with its settings. One of the same kind takes the
-    place of the earlier one.
+    (`"VANISHING"`): it then stays in the race for longer. `words` say what it does, with its
+    settings. One of the same kind takes the place of the earlier one.
 
     >>> def halve(patient):
     ...     yield Treatment("halve_momentum", {"momentum": 0.45})

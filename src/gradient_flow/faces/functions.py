@@ -82,9 +82,9 @@ def detect_gradient_issues(gradient_history: Any) -> dict[str, Any]:
     """Whether gradients vanish, explode or stay stable over a history.
 
     `gradient_history` is a list of norms in the order of time, or of gradients, or of one mapping of gradients per
-    step. The result has `status` (`vanishing`, `exploding`, `stable`, `nan` where a norm is not finite, `insufficient_data` for
-    fewer than two entries), `norms`, `trend` (decades per step; negative when falling), `change` (decades from start to
-    end), `indices` (the entries that made the case) and `message`.
+    step. The result has `status` (`vanishing`, `exploding`, `stable`, `nan` where a norm is not finite,
+    `insufficient_data` for fewer than two entries), `norms`, `trend` (decades per step; negative when falling),
+    `change` (decades from start to end), `indices` (the entries that made the case) and `message`.
 
     >>> detect_gradient_issues([1.0, 0.1, 0.01, 0.001])["status"]
     'vanishing'

@@ -520,7 +520,10 @@ def _portions(spans: Sequence[TableSpan]) -> Iterator[list[TableSpan]]:
 
 
 def load_run(path: str | Path) -> Run:
-    """Read the run at `path`, a run folder or its `run.jsonl`. What is torn or damaged is left out, and noted in `run.notes`."""
+    """Read the run at `path`, a run folder or its `run.jsonl`.
+
+    What is torn or damaged is left out, and noted in `run.notes`.
+    """
     run = Run(FileLines(path))
     run.update()
     return run

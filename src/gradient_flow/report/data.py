@@ -58,7 +58,7 @@ def page_data(
             "run": run_facts(digest.run),
             "verdict": verdict,
             "series": series,
-            "layers": _layers_data(digest.run, shown),
+            "layers": {**_layers_data(digest.run, shown), "exponents": digest.exponents(at_once=live)},
             "looks": looks,
             "marks": run_marks(digest.run, layers, looks),
             "mark_kinds": KINDS,

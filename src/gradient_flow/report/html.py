@@ -18,7 +18,20 @@ PAGE: Final = Path(__file__).parent / "page"
 STYLES: Final = ("vendor/uPlot.min.css", "style.css")
 _PARTS: Final = (
     *("core", "format", "data", "colours", "theme", "summary", "rows", "axis", "scales", "marks", "lines"),
-    *("mapdraw", "mapstate", "map", "mapuse", "model", "overtime", "inside", "updates", "layer", "table", "depth"),
+    *(
+        "mapdraw",
+        "mapstate",
+        "map",
+        "mapuse",
+        "model",
+        "overtime",
+        "inside",
+        "updates",
+        "exponents",
+        "layer",
+        "table",
+        "depth",
+    ),
     *("cures", "events", "about", "share", "compare", "runs", "live", "main"),
 )
 SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"{part}.js" for part in _PARTS))

@@ -22,6 +22,7 @@ from gradient_flow.record.look import stacked
 from gradient_flow.record.run import Run, TableSpan
 from gradient_flow.record.run_lines import FileLines
 from gradient_flow.record.thinning import LayerColumns, LayerThinning, group_starts, statistics_of
+from gradient_flow.report.exponents import exponents_data
 from gradient_flow.report.look_curves import LookCurves
 
 KEPT_COLUMNS: Final = 2048
@@ -55,6 +56,8 @@ class LiveRun:
         self._refused: tuple[tuple[int, ...], GradientFlowError] | None = None
         """State of a file that cannot be read, and why: it is not read again before it changes."""
         self._worker: threading.Thread | None = None
+        self._exponents: tuple[int, dict[str, Any] | None] | None = None
+        """How many tables there were, and the histograms of exponents among them."""
 
     def update(self) -> bool:
         """Take in what was appended to the file; whether there was anything."""
@@ -163,6 +166,19 @@ class LiveRun:
             while self.pending > 0:
                 self.read_some()
             return self.thinning.columns.wide(len(self.run.parameters))
+
+    def exponents(self, *, at_once: bool) -> dict[str, Any] | None:
+        """Histograms of exponents, as a page has them; `at_once` none yet of a run with very many tables to read."""
+        with self.lock:
+            if at_once and self.pending > SAMPLE:
+                return None
+            tables, (before, found) = len(self.run.tables), self._exponents or (0, None)
+            # They become ever fewer, so while a run goes on they are looked for when it has grown by a tenth.
+            grown = tables >= 1.1 * before or tables < before
+            if self._exponents is None or grown or (self.run.end is not None and tables != before):
+                found = exponents_data(self.run)
+                self._exponents = tables, found
+            return found
 
     def group_norms(self) -> dict[str, list[float]]:
         """Norms of groups of layers over the tables, from input to output; NaN: no gradient, Inf: not finite."""

@@ -64,6 +64,7 @@
     layers.values = {};
     for (const name of GF.STATISTICS) layers.values[name] = matrixOf((layers.matrix || {})[name], rows, columns);
     layers.matrix = null;
+    if (layers.exponents) layers.exponents.values = Uint8Array.from(atob(layers.exponents.data), letter => letter.charCodeAt(0));
     layers.isWeight = layers.names.map((_, row) => ((layers.shapes || [])[row] || []).length > 1);
     layers.edges = edgesOf(layers.first, layers.step);
     data.series = data.series || { step: [], first: [], lines: {} };

@@ -48,6 +48,7 @@
         where: key === "norm" ? undefined : () => "",
       }); // one of them says the step
     }
+    GF.showExponents(GF.state.data, row);
   };
 
   const tell = () => {
