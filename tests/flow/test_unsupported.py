@@ -1,5 +1,6 @@
 """Gradients that are not in `.grad`: one warning, an event, no verdict; never "no gradient", never "healthy"."""
 
+import contextlib
 import sys
 import types
 
@@ -174,3 +175,24 @@ def test_once_a_step_was_told_nobody_waits():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with gf.watch(model, optimizer) as flow:
         assert "waiting" not in repr(flow)
+
+
+@pytest.mark.parametrize("way", ["step", "attach"])
+def test_a_manager_that_sees_no_gradient_does_not_call_the_step_healthy(way):
+    model, manager = megatron(), gf.create_gradient_manager()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loop():
+        attached = manager.attach(model, optimizer) if way == "attach" else contextlib.nullcontext()
+        with attached:
+            for _ in range(2):
+                if way == "step":
+                    manager.step(model, optimizer, torch.tensor(1.0), backward=False)
+                optimizer.step()
+
+    with pytest.warns(gf.GradientFlowWarning, match="cannot guard and clip") as warned:
+        loop()
+    assert len(warned) == 1
+    health = manager.last_step["health"]
+    assert not health["healthy"]
+    assert health["warnings"][0].startswith("Not supported: nothing is judged.")

@@ -42,7 +42,7 @@ class Finding:
     """One thing that is wrong: what was seen, with its numbers, and what to do."""
 
     kind: str
-    """`nonfinite`, `explosion`, `vanishing` or `unusual`."""
+    """`nonfinite`, `explosion`, `vanishing`, `unusual` or `unsupported`."""
     warning: str
     recommendation: str
 

@@ -28,8 +28,9 @@ from gradient_flow.capture.optimizer_steps import (
 )
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.capture.random_state import RandomState
+from gradient_flow.capture.unsupported import why_unsupported
 from gradient_flow.config import GradientConfig
-from gradient_flow.diagnosis.step_health import bad_buffers_finding, report
+from gradient_flow.diagnosis.step_health import Finding, bad_buffers_finding, report
 from gradient_flow.errors import ConfigError, InputError, MonitorStateError, warn
 from gradient_flow.faces.monitor import GradientMonitor, describe_gradients
 from gradient_flow.flow.rank_checks import RankTrace
@@ -102,6 +103,8 @@ class GradientManager:
         """Overflows that were seen in the gradients, before they show in the scale."""
         self._warned = False
         self._attached: list[torch.optim.Optimizer] = []
+        self._asked: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        """Models of which it is known whether their gradients can be read."""
         self._served: tuple[weakref.ref[torch.optim.Optimizer], list[Any]] | None = None
 
     @property
@@ -111,11 +114,12 @@ class GradientManager:
 
     def __getstate__(self) -> dict[str, Any]:
         # Which model and optimizers were seen is of this process only.
-        return {**vars(self), "_model": None, "_attached": [], "_served": None}
+        return {**vars(self), "_model": None, "_attached": [], "_asked": None, "_served": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         GradientManager.__init__(self, state["_config"])  # what an older version did not have
         vars(self).update(state)
+        self._asked = weakref.WeakSet()
 
     # ---- acting ---------------------------------------------------------------------------------------------------
 
@@ -352,11 +356,14 @@ class GradientManager:
         """Health and statistics are taken at the first step and every Nth after it."""
         return self.config.enable_gradient_monitoring and (step - 1) % self.config.check_frequency == 0
 
+    @property
+    def _acts(self) -> bool:
+        """Whether every step is guarded or clipped."""
+        return self.config.enable_gradient_clipping or self.config.enable_nan_inf_check
+
     def measure_step(self, parameters: Parameters, ranks: RankNames | None = None) -> tuple[GradientTable, Parameters]:
         """The table of the coming step and a parameter for each of its rows; both empty if not needed."""
-        config = self.config
-        acts = config.enable_gradient_clipping or config.enable_nan_inf_check
-        needed = acts or self._is_checked(self.total_steps + 1)
+        needed = self._acts or self._is_checked(self.total_steps + 1)
         return measure_parameters(parameters, ranks) if needed else (measure({}), [])
 
     def manage_step(
@@ -390,6 +397,8 @@ class GradientManager:
         bad = not table.total.finite or not math.isfinite(number or 0.0)
         # A step that the guard has to act on is never called healthy, whatever the frequency of checks.
         findings = [] if not buffers.bad else [bad_buffers_finding(self.total_steps, buffers.bad, buffers.done)]
+        if self._acts or checked:
+            findings += self._unsupported(model, table)
         self._health = (
             self.monitor.check_gradient_health(table, loss=number, step=self.total_steps, more=findings)
             if checked or bad
@@ -430,6 +439,20 @@ class GradientManager:
         if event is not None and event.action == "replace":
             self._warn_of_replacement(event)
         return info
+
+    def _unsupported(self, model: torch.nn.Module, table: GradientTable) -> list[Finding]:
+        """Where gradients are kept elsewhere, this step was neither guarded nor clipped: not to be called healthy."""
+        empty = not len(table) and any(parameter.requires_grad for parameter in model.parameters())
+        if model in self._asked and not empty:
+            return []
+        reason = why_unsupported(model, process_group=self.process_group)
+        if reason is None:
+            self._asked.add(model)
+            return []
+        if model not in self._asked:
+            self._asked.add(model)
+            warn(f"gradient_flow cannot guard and clip this training. {reason}", stacklevel=4)
+        return [Finding("unsupported", f"Not supported: nothing is judged. {reason}", reason)] if empty else []
 
     def _own_health(self) -> dict[str, Any]:
         """The health of this step for the caller to keep or to change."""
