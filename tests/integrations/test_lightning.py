@@ -358,3 +358,15 @@ def test_a_watch_has_the_loss_of_an_accumulated_step_though_the_closure_returns_
     module.flow.close()
     expected = [sum(losses[at : at + 4]) / 4 for at in range(0, 8, 4)]
     assert module.flow.history["loss"].tolist() == pytest.approx(expected)
+
+
+def test_where_gradients_are_kept_elsewhere_nothing_is_recorded_and_the_verdict_says_why(tmp_path):
+    module, callback = Recurrent(), gf.GradientStatisticsCallback(grad_log_every_n_steps=1)
+    for parameter in module.parameters():
+        parameter.main_grad = torch.zeros_like(parameter)
+    with pytest.warns(gf.GradientFlowWarning, match="does not record this training. Megatron"):
+        fit(tmp_path, module, callback, max_steps=3)
+    assert load(tmp_path)["grad_norm"] == []
+    for found in (callback.diagnose(), gf.diagnose(tmp_path)):
+        assert found.status == "insufficient_data"
+        assert "Not supported: nothing is judged. Megatron" in str(found)

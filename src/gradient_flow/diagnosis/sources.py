@@ -12,7 +12,7 @@ import orjson
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.verdict import verdict
 from gradient_flow.errors import InputError, RunFileError
-from gradient_flow.record.event import END, LOOKED
+from gradient_flow.record.event import END, LOOKED, UNSUPPORTED
 from gradient_flow.record.export import LOOKS_FILE, MATRICES_FILE, STATISTICS_FILE
 from gradient_flow.record.run import Run, load_run, run_of_lines
 from gradient_flow.record.run_lines import FILE_NAME, FORMAT_VERSION, is_step
@@ -112,6 +112,8 @@ def _lines_of(
         rest = dict.fromkeys(("sum", "sum_abs", "min", "max"), [0.0] * len(here))
         yield {"kind": "look", "step": step, "rows": here, "norm": known, **rest, **zeros, "nan": counts}
     yield from _lines_of_looks(looks)
+    if data is not None and isinstance(data.get(UNSUPPORTED), str):
+        yield {"kind": UNSUPPORTED, "reason": data[UNSUPPORTED]}
     if data is not None and isinstance(data.get("ending"), dict):
         yield {"kind": END, "ending": data["ending"]}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gradient_flow.capture.parameters import module_parameters, parameter_roles
+from gradient_flow.capture.unsupported import why_unsupported
 from gradient_flow.config import disabled
 from gradient_flow.diagnosis.issue import Diagnosis
 from gradient_flow.diagnosis.sources import run_of_statistics
@@ -16,6 +17,7 @@ from gradient_flow.errors import InputError, MissingExtraError, check_number, ch
 from gradient_flow.flow.inside import Inside
 from gradient_flow.looks.schedule import Schedule
 from gradient_flow.record.ending import Ending
+from gradient_flow.record.event import UNSUPPORTED
 from gradient_flow.record.export import (
     GLOBAL,
     LOOKS_FILE,
@@ -81,6 +83,7 @@ class GradientStatisticsCallback(Callback):
         self._steps: dict[int, int] = {}
         self._seen: dict[int, int] = {}
         self._failed = False
+        self._unsupported: str | None = None
         self._ending: Ending | None = None
         self._start = time.time()
         self._open: tuple[int, int, GradientTable] | None = None
@@ -105,7 +108,15 @@ class GradientStatisticsCallback(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Looks inside the model begin when its weights are where they are trained."""
         if not disabled():
-            self._guarded(lambda: self._begin_looks(pl_module))
+            self._guarded(lambda: self._begin(trainer, pl_module))
+
+    def _begin(self, trainer: Any, pl_module: Any) -> None:
+        model = getattr(trainer, "model", None)  # as the strategy wrapped it
+        self._unsupported = why_unsupported(pl_module if model is None else model)
+        if self._unsupported is None:
+            self._begin_looks(pl_module)
+        else:
+            _warn(f"gradient_flow does not record this training. {self._unsupported}")
 
     def _begin_looks(self, pl_module: Any) -> None:
         inside = Inside(pl_module, self._looks, self._budget)
@@ -133,7 +144,7 @@ class GradientStatisticsCallback(Callback):
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Measure, if this is one of the steps to measure."""
-        if disabled():
+        if disabled() or self._unsupported is not None:
             return
         self._guarded(lambda: self._before_step(trainer, pl_module, optimizer))
 
@@ -261,8 +272,10 @@ class GradientStatisticsCallback(Callback):
             _warn(f"The gradient statistics cannot be written to {folder}: {problem}")
 
     def _told(self) -> dict[str, Any]:
-        """The lists, and how the training ended where that was not by itself."""
-        return {**self.statistics, **({} if self._ending is None else {"ending": self._ending.to_dict()})}
+        """The lists; how the training ended, where that was not by itself; why nothing could be read."""
+        ending = {} if self._ending is None else {"ending": self._ending.to_dict()}
+        unsupported = {} if self._unsupported is None else {UNSUPPORTED: self._unsupported}
+        return {**self.statistics, **ending, **unsupported}
 
     def _plot(self, path: Path) -> None:
         from gradient_flow.report.figures import plot_statistics
