@@ -282,6 +282,14 @@ def test_what_lies_after_a_resume_is_dropped_tables_included(tmp_path, told):
     assert [event.kind for event in run.events] == (["resumed"] if told else [])
 
 
+def test_of_several_looks_of_a_probe_at_one_step_the_last_counts(tmp_path):
+    writer = RunWriter(tmp_path, {"parameters": []})
+    for value in range(3):
+        writer.write({"kind": "seen", "step": 4, "probe": "network", "found": {"value": value}})
+    writer.close()
+    assert gf.load_run(tmp_path).found("network") == [(4, {"value": 2})]
+
+
 def test_a_look_that_is_completed_after_later_steps_is_no_resume(tmp_path):
     writer = RunWriter(tmp_path, {"parameters": [{"name": "w", "shape": [3]}]})
     for step in range(1, 6):

@@ -396,7 +396,10 @@ class Run:
         if record is None or not run_lines.is_step(record.get("step")):
             self.damaged += 1
             return
-        self.seen.setdefault(str(record.get("probe")), []).append(SeenSpan(record["step"], span))
+        looks = self.seen.setdefault(str(record.get("probe")), [])
+        if looks and looks[-1].step == record["step"]:
+            looks.pop()  # as with tables: the second takes its place
+        looks.append(SeenSpan(record["step"], span))
 
     def _take_other(self, line: bytes) -> None:
         record = run_lines.whole_record(line)
