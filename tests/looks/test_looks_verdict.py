@@ -21,8 +21,7 @@ def test_the_verdict_says_how_many_looks_it_rests_on(tmp_path, steps, looks, wor
     optimizer = sgd(model)
     with gf.watch(model, optimizer, run=tmp_path / "run", budget=1.0) as flow:
         train(model, optimizer, steps)
-        live = flow.diagnose()
-    again = gf.diagnose(tmp_path / "run")
+    live, again = flow.diagnose(), gf.diagnose(tmp_path / "run")
     assert live.looks == again.looks == looks
     assert words in str(live)
     assert str(live) == str(again)
