@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gradient_flow.diagnosis.network.record import AnalysisRecord
+from gradient_flow.probes.policy.stats import PolicyStats
 from gradient_flow.record.plain import to_plain
 
 
 def found_by(stats: Any, **settings: Any) -> dict[str, Any]:
     """What a probe found, with the settings that it is to be judged by."""
     return {"stats": to_plain(stats), "settings": to_plain(settings)}
+
+
+def with_bounded_mean(stats: PolicyStats, network: AnalysisRecord) -> PolicyStats:
+    """Where the range of actions is not known: how often the mean is at an end of the tanh that makes it."""
+    last = next((each for each in network.activations if each.is_last and each.kind == "Tanh"), None)
+    if last is None or stats.continuous_std_mean is None or stats.mean_saturation is not None:
+        return stats
+    return replace(stats, mean_saturation=last.flat_share, mean_squashed=True)
 
 
 def policy_head(record: AnalysisRecord | None, actions: float | None) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -22,7 +24,7 @@ from gradient_flow.capture.compiled import compiled_graphs, is_compiled
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.verdict import NETWORK
-from gradient_flow.looks.found import found_by, policy_head
+from gradient_flow.looks.found import found_by, policy_head, with_bounded_mean
 from gradient_flow.looks.observer import Observer
 from gradient_flow.looks.probe import Probe
 from gradient_flow.looks.schedule import FIRST, FREE, Schedule
@@ -89,6 +91,7 @@ class Looks:
         self._blind = 0
         self._cost = 0.0
         self.taken, self.dropped = 0, 0
+        self._costs: deque[float] = deque(maxlen=MOST_LOOKS)
         self._asked_taken = [0, 0]
         """Looks that were asked for: by a change of the rate in the second place, by all else in the first."""
         self.seconds = 0.0
@@ -148,6 +151,7 @@ class Looks:
         """
         with self._guarded():
             due = self._schedule.is_due(self._last_planned, step)
+            kept = due and self._schedule.is_kept(self._last_planned, step)
             because = self._asked or (_SCHEDULE if due else "")
             self._last_planned = step
             if not because or step < FIRST or self._observer.is_looking or self.reason or self._closed:
@@ -157,7 +161,7 @@ class Looks:
                 self._asked = ""
                 return
             asked, self._asked = self._asked, ""
-            if not self._may(asked):
+            if not (kept or self._may(asked)):
                 self.dropped += 1
                 self._dropped_since += 1
                 return
@@ -182,7 +186,7 @@ class Looks:
         if asked and self._asked_taken[asked == RATE_CHANGED] < _ASKED:
             return True
         spent = self.seconds - self.first_seconds
-        typical = self.seconds / self.taken
+        typical = median(self._costs)  # the first look warms up, and any may be interrupted by another process
         return spent + typical <= self._budget * (time.perf_counter() - self._started)
 
     def _begin(self, step: int, because: str, gradients: Mapping[str, torch.Tensor | None]) -> None:
@@ -300,12 +304,14 @@ class Looks:
                 for name, probe in self._probes.items():
                     stats = probe.result()
                     if stats is not None:
+                        stats = with_bounded_mean(stats, network) if name == "policy" else stats
                         about = {"layer": policy_head(network, stats.valid_actions)} if name == "policy" else {}
                         seen[name] = found_by(stats, **about)
             self.taken += 1
             if self._because != _SCHEDULE:
                 self._asked_taken[self._because == RATE_CHANGED] += 1
             self.seconds += self._cost
+            self._costs.append(self._cost)
             if self.taken <= FREE:
                 self.first_seconds += self._cost
             why: dict[str, Any] = {"because": self._because, "seconds": round(self._cost, 6)}

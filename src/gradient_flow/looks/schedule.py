@@ -15,6 +15,9 @@ LATER: Final = 501
 """After the early looks, every Nth step. Odd and even steps take turns: where two optimizers do, both are seen."""
 FREE: Final = 3
 """Looks that are taken whatever they cost."""
+KEPT: Final = (51, 201)
+"""Looks of the usual schedule that are taken too, and paid for by dropping later ones: a budget of time grows so slowly
+in a small, fast model that nothing after its first steps would be seen, and when it is depends on the machine."""
 
 
 class Schedule:
@@ -23,6 +26,7 @@ class Schedule:
     def __init__(self, looks: Any = True, early: tuple[int, ...] = EARLY, later: int = LATER) -> None:
         self._every: int = later
         self._steps: tuple[int, ...] = early
+        self._kept: tuple[int, ...] = KEPT if looks is True else ()
         if isinstance(looks, bool):
             self.off = not looks
             return
@@ -42,6 +46,10 @@ class Schedule:
                 "the usual steps."
             )
         self._every, self._steps = 0, tuple(steps)
+
+    def is_kept(self, before: int, step: int) -> bool:
+        """Whether the look of this step, or of one since the step `before`, is taken whatever the budget says."""
+        return any(before < kept <= step for kept in self._kept)
 
     def until(self, step: int) -> int:
         """How many looks are due up to and with a step."""

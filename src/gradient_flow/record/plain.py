@@ -20,6 +20,7 @@ Kind = TypeVar("Kind")
 _DEEPEST: Final = 24
 """Levels of nesting: what probes find has fewer than ten, and a line of the run file may have 32."""
 _TEXTS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
 
 
 def to_plain(value: Any, nonfinite: Callable[[float], Any] | None = None) -> Any:
@@ -35,6 +36,11 @@ def to_plain(value: Any, nonfinite: Callable[[float], Any] | None = None) -> Any
 
 
 def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
+    kind = type(value)
+    if kind in _AS_THEY_ARE:  # most values by far, and a look has thousands
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else spell(value)
     if value is None or (isinstance(value, (bool, str)) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float):

@@ -221,6 +221,8 @@ def _explains(main: Issue, other: Issue) -> bool:
         return not other.code and "growth_of_values" in other.evidence  # the same, seen inside of the network
     if main.code in ("never_moves", "only_decay") and "dead_share" in other.evidence:
         return False  # units that never fire are a cause of their own
+    if main.code == "stale_second_moment" and (other.step or 0) < (main.step or 0):
+        return False  # it was there before
     if main.code in _SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:
         return False  # steps that are somewhat large do not make a NaN out of nothing
     if main.code in _FOLLOWS and other.code:

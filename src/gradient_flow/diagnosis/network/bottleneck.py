@@ -92,7 +92,10 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         score = _score(record, place, places[0], task)
         share = sum(p.units <= place.units for p in weighted[:-1]) / place.units / beta  # a narrow stretch counts whole
         narrow = _Narrow(place, min(before, after), score, place.empty_samples or 0.0, share, beta)
-        if _counts(narrow, switched=not places[index + 1].own_weights):
+        # Without an activation behind it nothing is switched on and off: a data space between two nets is none. What is
+        # as wide as the data is one too, whatever bounds it.
+        data = 0 < record.input_units <= place.units
+        if _counts(narrow, switched=not places[index + 1].own_weights and not data):
             found.append(narrow)
     return found
 
@@ -102,7 +105,6 @@ def _counts(narrow: _Narrow, *, switched: bool) -> bool:
     structural = narrow.share > _SHARE and narrow.beta >= _BETA
     low = narrow.score < LOW_SCORE or narrow.blocked > BLOCKED
     if place.positions == 1:
-        # Without an activation behind it nothing is switched on and off: a data space between two nets is none.
         return (structural and switched) or low
     if place.kind.startswith(("Conv", "LazyConv")):
         return structural and low  # few channels still have all their positions: only an extreme one counts

@@ -25,6 +25,8 @@ _SMALL: Final = 0.1
 """A loss of targets of ordinary size."""
 _LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY})
 """A fault whatever the loss is."""
+_FROM_THE_START: Final = frozenset({IssueType.DEAD, IssueType.SATURATION})
+"""Units that a training ends with in this state have done their work; those that began in it never did any."""
 
 
 def unstable_norm(network: AnalysisRecord) -> Iterator[Issue]:
@@ -79,10 +81,15 @@ def with_steps(network: AnalysisRecord, record: RunRecord) -> tuple[AnalysisReco
 def without_settled(issues: Sequence[Issue], network: AnalysisRecord) -> list[Issue]:
     """What counts in a training that has done its work: units may saturate, gradients be small, updates be noise."""
     if _has_solved_it(network):
-        return [issue for issue in issues if issue.issue_type in _LASTING]
+        return [issue for issue in issues if issue.issue_type in _LASTING or _never_worked(issue)]
     if network.losses and has_converged(network):
         return [issue for issue in issues if issue.severity > IssueSeverity.LOW or issue.issue_type in _LASTING]
     return list(issues)
+
+
+def _never_worked(issue: Issue) -> bool:
+    """Whether nothing of a layer passes a gradient, and that from the first look on."""
+    return issue.issue_type in _FROM_THE_START and issue.severity == IssueSeverity.CRITICAL and issue.step == 1
 
 
 def _has_solved_it(network: AnalysisRecord) -> bool:

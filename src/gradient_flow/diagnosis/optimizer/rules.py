@@ -26,7 +26,8 @@ LOST: Final = 0.8
 LOST_SEEN: Final = 0.5
 """Shares of elements in 16 bits whose step is below half the spacing of numbers."""
 UNDERFLOW: Final = 0.02
-"""Share of elements with a first moment and no second one. In 32 bits there are none."""
+"""Share of elements with a first moment and no second one."""
+_HALF: Final = ("float16", "bfloat16")
 HALF_EPS: Final = 2.0**-25
 """What is smaller is zero in float16."""
 DECAYS: Final = 1.0
@@ -110,27 +111,30 @@ def stale(loop: Loop) -> Iterator[Issue]:
 def underflow(loop: Loop) -> Iterator[Issue]:
     """Second moments that are zero because 16 bits cannot hold a square that small."""
     half = [state for state in loop.states.tensors if state.dtype == "float16"]
+    if not any(state.dtype in _HALF for state in loop.states.tensors):
+        return  # in 32 bits only gradients below 1e-22 do that, and they have a cause of their own
     for looks in _by_optimizer(loop, "underflow", least=2):
         share = max(look.underflow or 0.0 for look in looks)
         eps = looks[-1].eps or 0.0
         no_eps = bool(half) and eps < HALF_EPS
-        if share < UNDERFLOW and not (no_eps and loop.run.nonfinite is not None):
+        # A gradient that is not finite in the first step is no work of an optimizer that has not stepped yet.
+        broke = loop.run.nonfinite is not None and loop.run.nonfinite.step > 1
+        if share < UNDERFLOW and not (no_eps and broke):
             continue
-        broke = loop.run.nonfinite is not None
         what = f"{share:.0%} of the second moments are zero where there is a gradient"
         yield _issue(
             "second_moment_underflow",
             IssueSeverity.CRITICAL if broke else _if_idle(loop, idle=IssueSeverity.HIGH),
             (what if share >= UNDERFLOW else "second moments are kept in float16")
             + (f", and eps ({eps:g}) is zero in float16 too: steps are divided by zero." if no_eps else ".")
-            + (f" The first NaN came at step {loop.run.nonfinite.step}." if loop.run.nonfinite is not None else ""),
+            + (f" The first NaN came at step {loop.run.nonfinite.step}." if broke and loop.run.nonfinite else ""),
             "weights in float16 have moments in float16, and the square of a gradient below 2e-4 is zero there.",
             [
                 "Keep weights and optimizer state in float32, and compute in float16 by `torch.autocast`.",
                 "Or use bfloat16, which has the range of float32. At the least set eps=1e-4.",
             ],
             loop,
-            step=looks[0].step if not broke else loop.run.nonfinite.step if loop.run.nonfinite is not None else None,
+            step=loop.run.nonfinite.step if broke and loop.run.nonfinite else looks[0].step,
             worst=_worst(loop, "underflow") or (half[0] if half else None),
             underflow=share,
             eps=eps,

@@ -19,6 +19,8 @@ from gradient_flow.probes.attention.stats import LayerAttention
 MOST_HEADS: Final = 0.5
 HOT_LOGIT: Final = 50.0
 """Logits beyond this make a softmax one-hot; healthy ones stay below 10 or so (Dehghani et al., 2023)."""
+ONE_HOT: Final = 0.01
+"""Mean entropy of all heads, as a share of ln(keys), below which no gradient is left for queries and keys."""
 LEAST_FALL: Final = 0.1
 """A fall of the entropy counts from this share of ln(keys) on."""
 UNIFORM: Final = 0.98
@@ -36,6 +38,7 @@ def entropy_severity(layer: LayerAttention, threshold: float, falling: bool, exp
     if entropy is None:
         return None
     below, collapsed = entropy < threshold, layer.collapsed_heads > MOST_HEADS
+    hot = hot or (layer.collapsed_heads == 1 and entropy < ONE_HOT)  # of whatever: a softmax like that is frozen
     if explicit and not below:
         return None
     if collapsed and hot and falling:

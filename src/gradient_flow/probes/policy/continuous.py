@@ -11,6 +11,8 @@ from gradient_flow.probes.policy.discrete import LESS_NOISE, MORE_ENTROPY, polic
 from gradient_flow.probes.policy.exploration import TINY_STD, ReturnCourse
 from gradient_flow.probes.policy.stats import PolicyStats
 
+SMALL_BESIDE: Final = 0.3
+"""A small standard deviation that is also this much smaller than the differences between states is no exploration."""
 MORE_STD: Final = (
     "Put a floor under the standard deviation (clamp `log_std`), or start it higher.",
     *MORE_ENTROPY[:3],
@@ -20,11 +22,15 @@ MORE_STD: Final = (
 def continuous_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: str) -> Issue | None:
     """The standard deviation is no exploration any more, or will not be within as many steps as were watched."""
     std, trend = stats.action_scale, stats.std_trend
-    if std is None or trend is None or course is ReturnCourse.AT_BEST or not (std < TINY_STD or trend.collapsing):
+    if std is None or trend is None or course is ReturnCourse.AT_BEST:
         return None
-    known = stats.std_relative is not None
-    severity = IssueSeverity.HIGH if std < TINY_STD and known else IssueSeverity.MEDIUM
-    what = "agent stopped exploring" if std < TINY_STD else "exploration declining"
+    known, spread = stats.std_relative is not None, stats.mean_spread or 0.0
+    # Where the range is not known, actions of different states tell on what scale they are.
+    tiny = std < TINY_STD if known else std < TINY_STD * spread or std < min(TINY_STD, SMALL_BESIDE * spread)
+    if not (tiny or trend.collapsing):
+        return None
+    severity = IssueSeverity.HIGH if tiny and known else IssueSeverity.MEDIUM
+    what = "agent stopped exploring" if tiny else "exploration declining"
     message = f"{severity} entropy collapse ({what}): low continuous action std, {_std_text(stats)}"
     if trend.collapsing:
         message += f", {times(math.exp(trend.start - trend.level), 2)} smaller than {trend.steps:,} steps ago"
@@ -81,7 +87,7 @@ def high_std(
 def saturated_mean(stats: PolicyStats, course: ReturnCourse | None, layer: str) -> Issue | None:
     """Squashing holds nearly every mean action at its bound."""
     share = stats.mean_saturation
-    if not stats.squashed or share is None or share <= 0.9 or course is ReturnCourse.AT_BEST:
+    if not (stats.squashed or stats.mean_squashed) or share is None or share <= 0.9 or course is ReturnCourse.AT_BEST:
         return None
     return Issue(
         issue_type=IssueType.SATURATION,

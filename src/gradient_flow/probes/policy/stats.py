@@ -60,6 +60,8 @@ class PolicyStats:
     mean_spread: float | None = None
     """Standard deviation of the mean action over the states."""
     squashed: bool = False
+    mean_squashed: bool = False
+    """Whether a bounded activation makes the mean, and nothing else of the action is squashed."""
 
     entropy_trend: Trend | None = None
     std_trend: Trend | None = None
