@@ -16,7 +16,7 @@ import torch
 from gradient_flow.capture.sharding import is_sharded, local_part
 
 _MOST_NODES: Final = 100_000
-_LEAF: Final = "torch::autograd::AccumulateGrad"
+LEAF: Final = "torch::autograd::AccumulateGrad"
 _SLOPES: Final = ("SoftmaxBackward0", "TanhBackward0", "SigmoidBackward0", "HardtanhBackward0", "HardsigmoidBackward0")
 _SOFTMAX: Final = ("LogSoftmaxBackward0", "SoftmaxBackward0")
 _FIRST_DIMENSION: Final = 2**64
@@ -26,7 +26,7 @@ class Graph:
     """Operations reachable from the loss, with their dominators."""
 
     def __init__(self, root: Any) -> None:
-        order = _from_loss_to_leaves(root)
+        order = from_loss_to_leaves(root)
         self.complete = order is not None
         """Whether the graph was small enough to be read."""
         self.nodes: list[Any] = order or []
@@ -73,7 +73,7 @@ class Graph:
         return dominator
 
 
-def _from_loss_to_leaves(root: Any) -> list[Any] | None:
+def from_loss_to_leaves(root: Any) -> list[Any] | None:
     """Every operation after all that use it."""
     finished: list[Any] = []
     seen = {root}

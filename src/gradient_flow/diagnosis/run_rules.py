@@ -29,6 +29,7 @@ LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
 KEEP_OUT: Final = "Until then skip such steps: gf.create_gradient_manager(nonfinite='skip')."
+DIVERGED: Final = "the run diverged: the norm had been rising."
 ENOUGH: Final = 2
 """Steps without which there is no verdict."""
 
@@ -66,7 +67,7 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
 
 def _cause_of_nonfinite(*, rising: bool, first: bool) -> str:
     if rising:
-        return "the run diverged: the norm had been rising."
+        return DIVERGED
     if first:
         return "the first batch, the initial weights, or an operation: it was so from the first step on."
     return "a single operation or batch: the norms before it are normal."

@@ -15,7 +15,7 @@ from gradient_flow.diagnosis.consolidation import after_nonfinite, after_raised_
 from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
-from gradient_flow.diagnosis.loop.rules import LOOP_RULES, with_loop
+from gradient_flow.diagnosis.loop.rules import LOOP_RULES, SIZES, with_loop
 from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
 from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps, without_settled
 from gradient_flow.diagnosis.network.record import AnalysisRecord
@@ -24,9 +24,9 @@ from gradient_flow.diagnosis.optimizer.all_rules import OPTIMIZER_RULES
 from gradient_flow.diagnosis.optimizer.record import OPTIMIZER, OptimizerFacts
 from gradient_flow.diagnosis.rate_changes import after_rate_change
 from gradient_flow.diagnosis.registry import apply_probe_rules, apply_rules, registered
-from gradient_flow.diagnosis.run_rules import ENOUGH, KEEP_OUT, RUN_RULES
+from gradient_flow.diagnosis.run_rules import DIVERGED, ENOUGH, KEEP_OUT, RUN_RULES
 from gradient_flow.errors import RunFileError
-from gradient_flow.record.event import FORENSICS, LOOKS_ENDED, UNSUPPORTED, Event
+from gradient_flow.record.event import FORENSICS, LOOKS_ENDED, READ_FROM_GRAPH, UNSUPPORTED, Event
 from gradient_flow.record.evidence import ANALYSIS, RunRecord, evidence_of
 from gradient_flow.record.look import BESIDE
 from gradient_flow.record.plain import from_plain
@@ -219,8 +219,10 @@ def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue
     found = [(origin, step) for origin, step in replayed if isinstance(origin, Mapping) and origin.get("found")]
     if not found:
         return list(issues)
-    origin, step = found[0]
+    origin, step = min(found, key=lambda pair: pair[0].get("read_from") == READ_FROM_GRAPH)
     bad = next((issue for issue in issues if issue.issue_type is IssueType.NUMERICAL), None)
+    if origin.get("read_from") == READ_FROM_GRAPH and (bad is None or bad.cause == DIVERGED or bad.code in SIZES):
+        return list(issues)  # a cause is known, and where numbers ended matters less
     if bad is None:  # it was kept from the record: a manager skipped the step, or replaced what was bad
         bad = Issue(issue_type=IssueType.NUMERICAL, severity=IssueSeverity.HIGH, layer="model", message="", step=step)
         issues = [bad, *issues]

@@ -47,6 +47,7 @@ from gradient_flow.flow.histograms import Histograms
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.loggers import make_loggers
+from gradient_flow.flow.loss_origin import LossOrigin
 from gradient_flow.flow.nonfinite_looks import NonFiniteLooks
 from gradient_flow.flow.notebook import LiveView, run_state_html
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
@@ -133,6 +134,7 @@ class Flow:
         self._losses = StepLosses(self._known)
         self._bad_looks = NonFiniteLooks()
         self._histograms = Histograms()
+        self._loss_origin = LossOrigin(self._known.name_of)
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
         self.history = History(check_whole("history", history, error=InputError))
@@ -517,6 +519,8 @@ class Flow:
             self._guarded(lambda: batches.backward_begins(loss))
         if loss is not None:
             self._guarded(lambda: self._measure.hear_scaler(losses.scaler_of(loss)))
+        if loss is not None and self.first_nonfinite is None:
+            self._guarded(lambda: self._loss_origin.note(loss, self.steps + 1))
         done: list[Callable[[], None]] = []
         self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
 
@@ -823,6 +827,9 @@ class Flow:
         record.finite_norm = table.total.finite_part.norm
         record.nonfinite_layers = bad[:_MOST_LAYERS]
         if self.first_nonfinite is None:
+            origin = self._loss_origin.of_step(record.step)
+            if origin is not None:
+                self._recorder.add_event(Event(kind=FORENSICS, step=record.step, data={"origin": origin}))
             self.first_nonfinite = NonFinite(record.step, tuple(bad), record.nan_count, record.inf_count)
 
     def _count_skipped(self) -> None:

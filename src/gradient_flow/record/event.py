@@ -33,6 +33,8 @@ LOOKS_ENDED: Final = "looks_ended"
 
 CURE: Final = "cure"
 """Fixes were tried on the model as it was then; `data["cure"]` is a `Cure` as plain values."""
+READ_FROM_GRAPH: Final = "graph"
+"""`read_from` of an origin that was read from the graph of the loss: what a replay finds says more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
 """Code → types of issues that this cause brings about."""
 _NAMED_BY: Final = frozenset({"first_loss_high", "input_scales", "double_softmax", "schedule_ended", "zero_rate"})
 """Causes that are merged into the issue of the network that shows them: that issue knows the layer."""
-_SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
+SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
 _SHRINKS_OR_BREAKS: Final = frozenset({"decay_dominates", "second_moment_underflow", "momentum_too_long"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
@@ -113,10 +113,10 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues])
-    closer = next((issue for issue in others if issue.code in _SIZES and issue.evidence.get("update_ratio")), None)
+    closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
     if closer is not None:  # it names the layer that a step moves most
         others.remove(closer)
-        found = [issue for issue in found if issue.code not in _SIZES]
+        found = [issue for issue in found if issue.code not in SIZES]
         first = next((at for at, issue in enumerate(found) if issue.code in _FOLLOWS), len(found))
         found = [*found[:first], closer, *found[first:]]
     mains: list[Issue] = []
@@ -183,12 +183,12 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return False
     if (main.code, issue.code) == ("lost_updates", "never_moves"):
         return True  # the same, seen from outside
-    if main.code in _SHRINKS_OR_BREAKS and issue.code in _SIZES:
+    if main.code in _SHRINKS_OR_BREAKS and issue.code in SIZES:
         return True  # it is the state, whatever the rate is
     if issue.code in _FOLLOWS:
         return main.code not in _LEAVES_OTHERS or issue.code == "loss_stuck"
-    if issue.code in _SIZES and issue.issue_type in EXPLAINS.get(main.code, frozenset()):
-        return main.code not in _SIZES  # steps are too large because of what comes into them
+    if issue.code in SIZES and issue.issue_type in EXPLAINS.get(main.code, frozenset()):
+        return main.code not in SIZES  # steps are too large because of what comes into them
     if main.issue_type is not _T.LOOP or main.code == issue.code:
         return main.code == issue.code
     # A cause that stops all training leaves nothing to be said of what is trained.
@@ -223,7 +223,7 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False  # units that never fire are a cause of their own
     if main.code == "stale_second_moment" and (other.step or 0) < (main.step or 0):
         return False  # it was there before
-    if main.code in _SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:
+    if main.code in SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:
         return False  # steps that are somewhat large do not make a NaN out of nothing
     if main.code in _FOLLOWS and other.code:
         return False  # it has a cause of its own, and is rather that of the other
