@@ -17,7 +17,7 @@ from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
 from gradient_flow.diagnosis.loop.rules import LOOP_RULES, SIZES, with_loop
 from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
-from gradient_flow.diagnosis.network.in_training import is_of_training, with_steps, without_settled
+from gradient_flow.diagnosis.network.in_training import as_learnt, is_of_training, with_steps, without_settled
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.optimizer.all_rules import OPTIMIZER_RULES
@@ -135,6 +135,7 @@ def _seen_inside(record: RunRecord, over_time: Sequence[Issue], network: Analysi
     if network is None:
         return consolidate(special, AnalysisRecord(steps=record.steps))
     if record.source != ANALYSIS and is_of_training(network):
+        first = min(network.watched)
         network, steps = with_steps(network, record)
         inside = apply_rules(network, TRAINING_RULES, "analysis")
         known = {_same(issue) for issue in inside if issue.step is not None and issue.step > 1}
@@ -144,7 +145,8 @@ def _seen_inside(record: RunRecord, over_time: Sequence[Issue], network: Analysi
         by_rate = [] if any(map(is_by_rate, inside)) else list(filter(is_by_rate, found_over_time))
         known |= set(map(_same, by_rate))
         found = without_settled(consolidate([*by_rate, *inside, *special], network), network)
-        return _since_looks([issue if _same(issue) in known else replace(issue, step=None) for issue in found], record)
+        found = [issue if _same(issue) in known else replace(issue, step=None) for issue in found]
+        return as_learnt(_since_looks(found, record), network.losses, first)
     found = consolidate([*apply_rules(network, NETWORK_RULES, "analysis"), *special], network)
     return found if record.source == ANALYSIS else _in_steps_of_the_run(found, network, record.seen_at.get(NETWORK))
 

@@ -305,7 +305,11 @@ class Looks:
                     stats = probe.result()
                     if stats is not None:
                         stats = with_bounded_mean(stats, network) if name == "policy" else stats
-                        about = {"layer": policy_head(network, stats.valid_actions)} if name == "policy" else {}
+                        about = (
+                            {"layer": policy_head(network, stats.valid_actions), "evenly": False}
+                            if name == "policy"
+                            else {}
+                        )
                         seen[name] = found_by(stats, **about)
             self.taken += 1
             if self._because != _SCHEDULE:

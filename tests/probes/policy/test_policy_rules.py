@@ -2,12 +2,14 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
-from gradient_flow.probes.policy.exploration import ReturnCourse, return_course
+from gradient_flow.probes.policy.exploration import ReturnCourse, Trend, return_course
 from gradient_flow.probes.policy.rules import policy_issues, summarize_policy
+from gradient_flow.probes.policy.stats import PolicyStats
 from gradient_flow.probes.policy.step import PolicyStep
 
 LEARNT = [20.0 + 480 * min(1, i / 40) for i in range(80)]
@@ -348,3 +350,26 @@ def test_every_issue_is_plain_and_prints():
 def test_a_standard_deviation_above_the_documented_maximum_is_never_silent(more):
     rising = [float(k) for k in range(30)]
     assert only(continuous(*[3.0] * 20, **more), returns=rising).severity == IssueSeverity.LOW
+
+
+def test_without_a_known_range_a_small_deviation_is_judged_by_how_far_actions_of_states_are_apart():
+    steady = Trend(start=-4.6, level=-4.6, steps=3)
+    small = PolicyStats(continuous_std_mean=0.01, std_trend=steady, steps=3, states=300)
+    (issue,) = policy_issues(replace(small, mean_spread=0.5))
+    assert (issue.issue_type, issue.severity) == (IssueType.ENTROPY_COLLAPSE, IssueSeverity.MEDIUM)
+    (remark,) = policy_issues(replace(small, mean_spread=0.002))  # actions of that size: it explores
+    assert (remark.issue_type, remark.severity) == (IssueType.EXPLORATION, IssueSeverity.LOW)
+
+
+def test_a_mean_at_the_ends_of_its_tanh_is_saturated_also_without_a_known_range():
+    steady = Trend(start=0.0, level=0.0, steps=3)
+    wide = PolicyStats(continuous_std_mean=1.0, std_trend=steady, mean_saturation=0.97, steps=3, states=300)
+    assert IssueType.SATURATION not in [issue.issue_type for issue in policy_issues(wide)]
+    (issue,) = policy_issues(replace(wide, mean_squashed=True))
+    assert (issue.issue_type, issue.severity) == (IssueType.SATURATION, IssueSeverity.MEDIUM)
+
+
+def test_the_pace_of_looks_that_are_further_and_further_apart_is_no_evidence():
+    falling = summarize_policy(discrete(*noisy(line(0.95, 0.4))))
+    assert [issue.severity for issue in policy_issues(falling)] == [IssueSeverity.MEDIUM]
+    assert [issue.severity for issue in policy_issues(falling, evenly=False)] == [IssueSeverity.LOW]

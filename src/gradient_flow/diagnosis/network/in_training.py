@@ -13,7 +13,7 @@ from gradient_flow.diagnosis.network import levels, stability
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.network.updates import has_converged
-from gradient_flow.diagnosis.robust import is_solved
+from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
 from gradient_flow.record.evidence import RunRecord, Series
 
 _SETTLING: Final = 5
@@ -25,6 +25,10 @@ _SMALL: Final = 0.1
 """A loss of targets of ordinary size."""
 _LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY})
 """A fault whatever the loss is."""
+_LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
+_LEARNS: Final = 0.7
+"""Share of the first loss."""
+_LEAST_LOSSES: Final = 10
 _FROM_THE_START: Final = frozenset({IssueType.DEAD, IssueType.SATURATION})
 """Units that a training ends with in this state have done their work; those that began in it never did any."""
 
@@ -85,6 +89,21 @@ def without_settled(issues: Sequence[Issue], network: AnalysisRecord) -> list[Is
     if network.losses and has_converged(network):
         return [issue for issue in issues if issue.severity > IssueSeverity.LOW or issue.issue_type in _LASTING]
     return list(issues)
+
+
+def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | None) -> list[Issue]:
+    """What came up after the first look, at step `first`, in a training whose loss falls is what it learnt: a remark.
+
+    A tanh that learns leaves its linear part, and a recurrence that has to remember gets a radius above 1.
+    """
+    if first is None or not (loss_change(losses, _LEAST_LOSSES) < _LEARNS and fell_beyond_noise(losses)):
+        return list(issues)
+    return [
+        replace(issue, severity=IssueSeverity.LOW)
+        if issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first
+        else issue
+        for issue in issues
+    ]
 
 
 def _never_worked(issue: Issue) -> bool:

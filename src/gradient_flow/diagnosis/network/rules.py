@@ -9,6 +9,7 @@ from gradient_flow.diagnosis.network import dead as dead_rules
 from gradient_flow.diagnosis.network import depth as depth_rules
 from gradient_flow.diagnosis.network import levels as level_rules
 from gradient_flow.diagnosis.network import numerical as numerical_rules
+from gradient_flow.diagnosis.network import over_calls as call_rules
 from gradient_flow.diagnosis.network import saturation as saturation_rules
 from gradient_flow.diagnosis.network import stability as stability_rules
 from gradient_flow.diagnosis.network import structure as structure_rules
@@ -28,6 +29,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     depth_rules.vanishing_over_depth,
     depth_rules.exploding_over_depth,
     depth_rules.starved_layers,
+    call_rules.fading_over_calls,
     update_rules.learning_rate_too_large,
     update_rules.learning_rate_too_small,
     stability_rules.unstable_norm,

@@ -24,9 +24,10 @@ def continuous_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: 
     std, trend = stats.action_scale, stats.std_trend
     if std is None or trend is None or course is ReturnCourse.AT_BEST:
         return None
-    known, spread = stats.std_relative is not None, stats.mean_spread or 0.0
-    # Where the range is not known, actions of different states tell on what scale they are.
-    tiny = std < TINY_STD if known else std < TINY_STD * spread or std < min(TINY_STD, SMALL_BESIDE * spread)
+    known, spread = stats.std_relative is not None, stats.mean_spread
+    tiny = std < TINY_STD
+    if not known and spread is not None:  # actions of different states tell on what scale they are
+        tiny = std < TINY_STD * spread or std < min(TINY_STD, SMALL_BESIDE * spread)
     if not (tiny or trend.collapsing):
         return None
     severity = IssueSeverity.HIGH if tiny and known else IssueSeverity.MEDIUM

@@ -45,7 +45,7 @@ def discrete_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: st
     rising = course is ReturnCourse.BETWEEN  # then a low level that does not fall is a policy that still learns
     if risk is CollapseRisk.LOW or (rising and risk is CollapseRisk.MEDIUM and not trend.collapsing):
         return None
-    undecided = course is None and risk is CollapseRisk.MEDIUM
+    undecided = course is None and risk is CollapseRisk.MEDIUM and not trend.collapsing
     if undecided and _depends_on_state(stats):
         return None  # halfway to a policy that has learnt; `low_entropy` reports the level alone
     high, stuck = risk is CollapseRisk.HIGH, course in (ReturnCourse.FLAT, ReturnCourse.FELL)

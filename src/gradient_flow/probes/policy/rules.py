@@ -7,6 +7,7 @@ silence every alarm about too little exploration. A level alone is LOW, unless t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
@@ -18,7 +19,7 @@ from gradient_flow.probes.policy.continuous import (
     saturated_mean,
 )
 from gradient_flow.probes.policy.discrete import discrete_collapse, low_entropy, uniform
-from gradient_flow.probes.policy.exploration import return_course
+from gradient_flow.probes.policy.exploration import Trend, return_course
 from gradient_flow.probes.policy.stats import PolicyStats, summarize_policy
 from gradient_flow.record.plain import from_plain
 
@@ -40,6 +41,7 @@ def policy_issues(
     best_return: float | None = None,
     explicit: Collection[str] = frozenset(),
     layer: str = "policy",
+    evenly: bool = True,
 ) -> Iterator[Issue]:
     """What is wrong with how a policy explores.
 
@@ -52,7 +54,13 @@ def policy_issues(
         best_return: the most that the task gives, which tells level returns at the optimum from level ones far below.
         explicit: names of the thresholds that the user set: those are taken at their word, in the action's own units.
         layer: what the issues name as their place.
+        evenly: whether steps were watched at even distances; looks at a training are further and further apart, so that
+            their pace tells nothing.
     """
+    if not evenly:
+        stats = replace(
+            stats, entropy_trend=_without_pace(stats.entropy_trend), std_trend=_without_pace(stats.std_trend)
+        )
     course = return_course(returns, best_return)
     if stats.nonfinite_states:
         yield _numerical(stats, layer)
@@ -72,6 +80,10 @@ def policy_issues(
         found = [issue for issue in candidates if issue is not None]
         if found:  # one for each kind of action, the strongest: the others would say the same in weaker words
             yield max(found, key=lambda issue: issue.severity)
+
+
+def _without_pace(trend: Trend | None) -> Trend | None:
+    return None if trend is None else replace(trend, steps_to_floor=None)
 
 
 def _numerical(stats: PolicyStats, layer: str) -> Issue:

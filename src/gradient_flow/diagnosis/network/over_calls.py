@@ -1,0 +1,80 @@
+"""SHORT_MEMORY of a recurrence that is written out in a `forward`: a layer used again and again, for each step once.
+
+What an `nn.LSTM` does inside is seen by a probe. Of a loop of one's own only the calls are seen, and the gradient that
+comes back to each of them: where it shrinks from call to call, early steps teach nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change, median_slope
+from gradient_flow.diagnosis.words import percent, times
+
+LEAST_CALLS: Final = 8
+LOST: Final = 4.0
+"""Decades from the last call to the first."""
+_STEADY: Final = 0.8
+"""Share of neighbouring calls between which the gradient shrinks."""
+_LEAST_LOSSES: Final = 20
+_STUCK: Final = 0.9
+"""Share of the first loss."""
+
+
+def fading_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
+    """The gradient shrinks from call to call of one layer, and the loss does not fall."""
+    if not record.trained or len(record.losses) < _LEAST_LOSSES or not all(map(math.isfinite, record.losses)):
+        return
+    if loss_change(record.losses) < _STUCK and fell_beyond_noise(record.losses):
+        return  # what it needs to remember it does
+    layers = {layer.name for layer in record.layers}
+    calls: dict[str, list[Place]] = {}
+    for place in record.places:
+        if place.role == "output" and place.name in layers and place.typical_gradient:
+            calls.setdefault(place.name, []).append(place)
+    found = [(places, decades) for places in calls.values() if (decades := _fading(places)) >= LOST]
+    if found:
+        # Of several layers of a cell the state goes through that which gets most of the gradient.
+        places, decades = max(found, key=lambda each: each[0][-1].typical_gradient or 0.0)
+        yield _issue(places, decades, record)
+
+
+def _fading(places: list[Place]) -> float:
+    """Decades by which the gradient shrinks from the last call to the first; 0 where it does not do so steadily."""
+    places.sort(key=lambda place: place.call)
+    if len(places) < LEAST_CALLS:
+        return 0.0
+    logs = [(float(place.call), math.log10(place.typical_gradient or math.nan)) for place in places]
+    shrinks = sum(later > earlier for (_, earlier), (_, later) in pairwise(logs))
+    return median_slope(logs) * (len(logs) - 1) if shrinks >= _STEADY * (len(logs) - 1) else 0.0
+
+
+def _issue(places: list[Place], decades: float, record: AnalysisRecord) -> Issue:
+    kept = 10 ** (-decades / (len(places) - 1))
+    layer = places[0].name
+    return Issue(
+        issue_type=IssueType.SHORT_MEMORY,
+        severity=IssueSeverity.HIGH,
+        layer=layer,
+        message=f"short effective memory: with each step back the gradient shrinks to {percent(kept)}, so that over "
+        f"its {len(places):,} calls it gets {times(10**decades, 2)} smaller, and the loss does not fall.",
+        evidence={
+            "decay": kept,
+            "calls": len(places),
+            "decades": decades,
+            "loss_change": loss_change(record.losses),
+        },
+        cause="the state is overwritten, or shrunk, at every step.",
+        advice=[
+            "Let gates start open (a bias of +1 or more where a gate keeps), or add to the state instead of replacing "
+            "it.",
+            "Start the recurrent weights orthogonal, with a gain of 1.",
+            "Use nn.LSTM or nn.GRU, and shorter sequences if early steps do not matter.",
+        ],
+        step=1,
+    )

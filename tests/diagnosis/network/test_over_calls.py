@@ -1,0 +1,77 @@
+"""A layer that is used again and again: its gradient over the calls, and what training made of a network."""
+
+from dataclasses import replace
+
+import pytest
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.in_training import as_learnt
+from gradient_flow.diagnosis.network.over_calls import fading_over_calls
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
+
+STUCK = [1.6 + 0.01 * (k % 3) for k in range(40)]
+FALLING = [1.6 * 0.95**k for k in range(40)]
+
+
+def called(factor, calls=20, losses=STUCK, trained=True):
+    """A record of one layer whose gradient is `factor` times smaller with each call back."""
+    places = [
+        Place(
+            name="cell",
+            role="output",
+            call=call,
+            kind="Linear",
+            layer="cell",
+            order=call,
+            units=8,
+            size=8,
+            samples=16,
+            positions=1,
+            own_weights=True,
+            from_data=False,
+            gradient=[factor ** (calls - 1 - call)] * 3,
+        )
+        for call in range(calls)
+    ]
+    return AnalysisRecord(
+        steps=len(losses),
+        places=places,
+        layers=[Layer(name="cell", kind="Linear", trainable=True)],
+        losses=losses,
+        trained=trained,
+    )
+
+
+def test_a_recurrence_written_out_that_forgets_is_told_with_its_decay():
+    (issue,) = fading_over_calls(called(0.5))
+    assert (issue.issue_type, issue.severity, issue.layer) == (IssueType.SHORT_MEMORY, IssueSeverity.HIGH, "cell")
+    assert issue.evidence["decay"] == pytest.approx(0.5)
+    assert "shrinks to 50%" in issue.message
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        called(0.9),  # 0.9 ** 19: an eighth is left
+        called(2.0),  # it grows
+        called(0.01, calls=4),
+        called(0.5, losses=FALLING),  # it learns all the same
+        called(0.5, trained=False),
+        called(0.5, losses=[]),
+    ],
+)
+def test_it_is_silent_without_its_evidence(record):
+    assert list(fading_over_calls(record)) == []
+
+
+def test_what_came_up_while_the_loss_fell_is_a_remark_and_what_was_there_at_first_is_not():
+    flat = Issue(
+        issue_type=IssueType.SATURATION, severity=IssueSeverity.HIGH, layer="a", message="", evidence={}, step=51
+    )
+    at_first = replace(flat, step=3)
+    (later,) = as_learnt([flat], FALLING, 3)
+    assert later.severity == IssueSeverity.LOW
+    assert as_learnt([at_first], FALLING, 3) == [at_first]
+    assert as_learnt([flat], STUCK, 3) == [flat]
+    dead = replace(flat, issue_type=IssueType.DEAD)
+    assert as_learnt([dead], FALLING, 3) == [dead]
