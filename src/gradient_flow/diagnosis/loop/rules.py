@@ -101,6 +101,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
 _NAMED_BY: Final = frozenset({"first_loss_high", "input_scales", "double_softmax", "schedule_ended", "zero_rate"})
 """Causes that are merged into the issue of the network that shows them: that issue knows the layer."""
 SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
+"""Causes that make steps too large."""
 _SHRINKS_OR_BREAKS: Final = frozenset({"decay_dominates", "second_moment_underflow", "momentum_too_long"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
