@@ -10,6 +10,8 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 
 _MOSTLY: Final = 0.5
+_BODY: Final = 0.9
+"""Share of all elements that a body has which is meant to stay under a new head."""
 _LOST: Final = 1e-5
 """A step that moves the typical matrix by less is too small for all, not for some."""
 _LEAST_STEPS: Final = 40
@@ -67,7 +69,7 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             step=1,
         )
     else:
-        meant = facts.unheld_come_first and facts.unheld_share > _MOSTLY  # a new head on a body that is to stay
+        meant = facts.unheld_come_first and facts.unheld_share > _BODY  # a new head on a body that is to stay
         yield issue(
             "not_in_optimizer",
             IssueSeverity.LOW if meant else IssueSeverity.HIGH,
