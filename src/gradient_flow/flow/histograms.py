@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,7 @@ from gradient_flow.capture.optimizer_steps import late_scale
 from gradient_flow.capture.sharding import any_sharded
 from gradient_flow.flow.known_parameters import Named
 from gradient_flow.record.look import LookRecord
-from gradient_flow.table.exponents import exponent_counts
-
-LATER: Final = 1.1
-"""A look takes one when its step is this many times that of the last: each at first, then ever fewer, so that neither
-their time (two to three times that of a table) nor their place in the file grows with the run."""
+from gradient_flow.table.exponents import LATER, exponent_counts
 
 
 class Histograms:

@@ -11,15 +11,13 @@ import numpy as np
 
 from gradient_flow.errors import RunFileError
 from gradient_flow.record.run import Run, TableSpan
-from gradient_flow.table.exponents import BINS
+from gradient_flow.table.exponents import BINS, LATER
 
 MOST_LOOKS: Final = 24
 MOST_BYTES: Final = 300_000
 """What they may take on a page; of a model with very many tensors there are fewer looks."""
 _ALL: Final = 60
-"""Tables that are all asked whether they have one."""
-_LATER: Final = 1.1
-"""In a longer run those that may: `flow/histograms.py` takes one when the step is this many times that of the last."""
+"""Tables that are all asked whether they have one; in a longer run those that may."""
 
 
 def exponents_data(run: Run) -> dict[str, Any] | None:
@@ -57,7 +55,7 @@ def _chosen(tables: Sequence[TableSpan]) -> list[TableSpan]:
     for span in tables:
         if span.step >= after:
             due.append(span)
-            after = math.ceil(span.step * _LATER)
+            after = math.ceil(span.step * LATER)
     return _evenly(due, MOST_LOOKS)
 
 
