@@ -21,6 +21,7 @@ import click
 import torch
 from rich.console import Console
 
+from gradient_flow.diagnosis.treatment import Treatment
 from validation.case import Case, Program, Setup, call
 from validation.runner import Job, run
 from validation.score import Share, share
@@ -43,6 +44,7 @@ DRAWS = 5
 MARGIN = 0.02
 """Share of the loss that counts as no difference."""
 RATE = 1e-3
+TENFOLD = Treatment("learning_rate", {"factor": 10.0})
 console = Console()
 
 
@@ -62,6 +64,10 @@ class Result:
     best_loss: float | None = None
     textbook: str | None = None
     textbook_loss: float | None = None
+    gone: bool | None = None
+    """Whether the best made the issue go away, as far as `cure` looked."""
+    tenfold_loss: float | None = None
+    """Of a rate ten times as high, whatever the case."""
     drawn: list[str] = dataclasses.field(default_factory=list)
     drawn_losses: list[float] = dataclasses.field(default_factory=list)
     cost: float = 0.0
@@ -175,6 +181,7 @@ def measure(job: Job, steps: int = STEPS) -> Result:
         result.seconds = time.perf_counter() - before
         result.cost = found.steps_taken / steps
         result.best = None if found.best is None else found.best.name
+        result.gone = None if found.best is None else found.best.issue_gone
         if not case.sick:
             return result
         known: dict[str, float] = {}
@@ -190,6 +197,7 @@ def measure(job: Job, steps: int = STEPS) -> Result:
 
         if found.best is not None:
             result.best_loss = final(found.best.treatment)
+        result.tenfold_loss = final(TENFOLD)
         first = textbook_of(found)
         if first is not None:
             result.textbook, result.textbook_loss = first.name, final(first)
@@ -241,6 +249,7 @@ def markdown(results: Sequence[Result], how: str) -> str:
     rows = [
         ("best of `cure`", [(r, [r.best_loss]) for r in sick]),
         ("first textbook advice", [(r, [r.textbook_loss]) for r in sick]),
+        ("always ten times the rate", [(r, [r.tenfold_loss]) for r in sick]),
         (f"random treatment ({DRAWS} draws)", [(r, list(r.drawn_losses) or [None]) for r in sick]),
     ]
     lines = [how, "", "| | helps | harms | nothing done |", "|---|--:|--:|--:|"]
@@ -250,9 +259,13 @@ def markdown(results: Sequence[Result], how: str) -> str:
             for flag in (Result.better, Result.worse, lambda _r, loss: loss is None)
         )
         lines.append(f"| {name} | {helps} | {harms} | {none} |")
+    chosen = [r for r in sick if r.best is not None]
+    gone = share(r.gone is True for r in chosen)
+    rates = share(str(r.best).startswith("learning rate × 10") for r in chosen)
     claims = share(r.best is not None for r in healthy)
     cost = sorted(r.cost for r in results if r.cost)
-    lines += ["", f"Healthy cases with a claim of a cure: {claims}."]
+    lines += ["", f"Of the cases with a choice, the issue was gone in {gone}; a tenfold rate was chosen in {rates}."]
+    lines.append(f"Healthy cases with a claim of a cure: {claims}.")
     if cost:
         seconds = sorted(r.seconds for r in results if r.cost)
         lines.append(
@@ -270,7 +283,9 @@ def markdown(results: Sequence[Result], how: str) -> str:
     ]
     for r in sick:
         cells = [r.case, r.fault, f"{min(r.untreated):.3g}", f"{r.repaired:.3g}"]
-        cells += [r.best or (f"error: {r.error}" if r.error else "nothing"), _number(r, r.best_loss)]
+        gone = " (issue gone)" if r.gone else ""
+        cells += [f"{r.best}{gone}" if r.best else f"error: {r.error}" if r.error else "nothing"]
+        cells.append(_number(r, r.best_loss))
         cells += [r.textbook or "–", _number(r, r.textbook_loss)]
         lines.append(f"| {' | '.join(cells)} |")
     claimed = [f"{r.case}: {r.best}" for r in healthy if r.best]

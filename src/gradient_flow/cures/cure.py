@@ -25,6 +25,7 @@ from gradient_flow.cures.protocol import (
     REPEATS,
     Work,
     choose,
+    evident,
     examine,
     leave_untreated,
     planned,
@@ -132,7 +133,9 @@ def _cure(
         try_all(work, treatments)
         if symptoms:
             try_longer(work)
-        best = choose(work) if symptoms else None
+            best = choose(work)
+        else:
+            best, symptoms = evident(work)
     finally:
         kept.put_back()
     trials = sorted_trials(list(work.trials.values()), best)

@@ -53,12 +53,20 @@ EXAMINED: Final = 20
 """Steps of an examination."""
 COMPARABLE: Final = 0.5
 """Share of the largest gain from which a treatment that heals the issue is preferred to one that does not."""
+NEARLY: Final = 0.8
+"""Share from which, of those that heal it, the one that the issue's advice names is preferred."""
 LARGE: Final = 0.5
 """Share of the untreated loss that has to go for a claim where nothing is diagnosed: slow starts are no sickness."""
 SHORT: Final = 0.1
 """Share of the usual update ratio below which steps are too short for a loss that does not fall."""
 _TOO_FAST: Final = (IssueType.UNSTABLE, IssueType.EXPLODING)
 """Issues that longer steps do not heal, whatever they do to the loss of the next few batches."""
+_EVIDENT: Final = {
+    "add_parameters": "the optimizer does not hold all parameters that get a gradient.",
+    "eps": "`eps` of the optimizer is as large as the gradients, and rules the steps.",
+    "weight_decay": "weight decay takes more than a thousandth of every weight at each step.",
+}
+"""Treatments that are only proposed where a setting is wrong, and what is wrong then."""
 
 Report = Callable[[str, int], None]
 """Told what is being done and how many steps that took."""
@@ -210,18 +218,25 @@ def try_all(work: Work, treatments: Sequence[Treatment]) -> None:
 
 
 def kept(work: Work, alive: list[int], count: int) -> list[int]:
-    """The treatments with the lowest loss, and the best of those that are meant for the issue.
+    """The treatments with the lowest loss, and the best of those that are advised or meant for the issue.
 
     A higher rate is quick to show; what heals the cause may cost at first, as new weights do.
     """
-    ranked = sorted(alive, key=lambda at: work.trials[at].loss)
-    first = ranked[:count]
-    meant = [
-        at
-        for at in ranked
-        if math.isfinite(work.trials[at].loss) and is_against(work.patient, work.trials[at].treatment)
-    ]
-    return sorted({*first, *(() if set(first) & set(meant) else meant[:1])})
+
+    def rank(at: int) -> tuple[int, float]:
+        trial = work.trials[at]
+        # Noise cannot tell those within it apart: what is meant for the issue goes first.
+        within = 1 if is_against(work.patient, trial.treatment) else 2
+        return {BETTER: 0, SAME: within}.get(trial.outcome, 3), trial.loss
+
+    ranked = sorted(alive, key=rank)
+    finite = [at for at in ranked if math.isfinite(work.trials[at].loss)]
+    found = set(ranked[:count])
+    for wanted in (is_advised, is_against):
+        fitting = [at for at in finite if wanted(work.patient, work.trials[at].treatment)]
+        if not found & set(fitting):
+            found |= set(fitting[:1])
+    return sorted(found)
 
 
 def _tried(work: Work, trial: Trial, steps: int, *, last: bool) -> Trial:
@@ -300,16 +315,27 @@ def is_slower(treatment: Treatment) -> bool:
     return treatment.kind == "warm_up" or (treatment.kind == "learning_rate" and treatment.settings["factor"] < 1)
 
 
+def is_advised(patient: Patient, treatment: Treatment) -> bool:
+    """Whether an advice of an issue that was found says so."""
+    advised = (treatment_of(advice) for issue in grave_issues(patient) for advice in issue.advice)
+    return any(wanted is not None and wanted.covers(treatment) for wanted in advised)
+
+
 def is_against(patient: Patient, treatment: Treatment) -> bool:
     """Whether it is meant for an issue that was found, or advised for it."""
-    grave = grave_issues(patient)
     types = meant_for(treatment.kind)
     if treatment.kind == "learning_rate":
         types = frozenset({"SLOW"} if is_higher(treatment) else {"UNSTABLE", "EXPLODING"})
-    advised = (treatment_of(advice) for issue in grave for advice in issue.advice)
-    return any(issue.issue_type.name in types for issue in grave) or any(
-        wanted is not None and wanted.covers(treatment) for wanted in advised
-    )
+    meant = any(issue.issue_type.name in types for issue in grave_issues(patient))
+    return meant or is_advised(patient, treatment)
+
+
+def evident(work: Work) -> tuple[Trial | None, str]:
+    """Where the model learns: a setting that is wrong on the face of it, and whose treatment takes most of the loss."""
+    full = [t for t in work.trials.values() if t.outcome == BETTER and t.steps >= work.patient.steps]
+    found = [trial for trial in full if trial.treatment.kind in _EVIDENT and _is_large(trial)]
+    best = min(found, key=lambda trial: trial.loss, default=None)
+    return best, "" if best is None else _EVIDENT[best.treatment.kind]
 
 
 def is_higher(treatment: Treatment) -> bool:
@@ -339,15 +365,19 @@ def choose(work: Work) -> Trial | None:
     full.sort(key=lambda trial: trial.loss)
     if not grave or work.out_of_time:
         return full[0]
-    looked = [_looked(work, trial) for trial in _comparable(work, full)]
+    looked = [_looked(work, trial) for trial in _comparable(work, full, COMPARABLE)]
     by_treatment = {id(trial.treatment): trial for trial in looked}
     work.trials = {at: by_treatment.get(id(each.treatment), each) for at, each in work.trials.items()}
 
-    def rank(trial: Trial) -> tuple[bool, bool, float]:
-        only_faster = is_faster(trial.treatment) and not is_against(work.patient, trial.treatment)
-        return not trial.issue_gone, bool(trial.issue_gone) and only_faster, trial.loss
+    def only_faster(trial: Trial) -> bool:
+        return is_faster(trial.treatment) and not is_against(work.patient, trial.treatment)
 
-    return min(looked, key=rank)
+    healing = [trial for trial in looked if trial.issue_gone]
+    healing = [trial for trial in healing if not only_faster(trial)] or healing
+    if not healing:
+        return looked[0]
+    advised = [t for t in _comparable(work, healing, NEARLY) if is_advised(work.patient, t.treatment)]
+    return (advised or healing)[0]
 
 
 def _is_large(trial: Trial) -> bool:
@@ -357,14 +387,14 @@ def _is_large(trial: Trial) -> bool:
     return max(trial.losses) < low - LARGE * abs(low)
 
 
-def _comparable(work: Work, full: Sequence[Trial]) -> list[Trial]:
-    """Those that gain about as much as the best, which comes first."""
+def _comparable(work: Work, full: Sequence[Trial], share: float) -> list[Trial]:
+    """Those that gain this share of what the best gains, which comes first."""
     best = full[0]
     before = [loss for loss in best.untreated.losses if math.isfinite(loss)] if best.untreated is not None else []
     start = min(before, default=work.first_loss)
     if not math.isfinite(start):
         return list(full)  # anything finite is a gain without measure
-    return [trial for trial in full if start - trial.loss >= COMPARABLE * (start - best.loss)]
+    return [trial for trial in full if start - trial.loss >= share * (start - best.loss)]
 
 
 def _looked(work: Work, trial: Trial) -> Trial:

@@ -187,8 +187,9 @@ class Cure:
             return ""
         if trial.issue_gone:
             return " The issue is gone."
-        name = self.issues[0].issue_type.name if self.issues else "the issue"
-        return f" It treats the symptom, not the cause: {name} is still there."
+        name = self.issues[0].issue_type.name if self.issues else "The issue"
+        only = ": longer steps do not heal its cause" if trial.treatment.kind == "learning_rate" else ""
+        return f" {name} is still there{only}."
 
     @property
     def remark(self) -> Trial | None:

@@ -123,8 +123,10 @@ def add_skips(model: nn.Module, _optimizer: torch.optim.Optimizer, blocks: Seque
 
 def _bypasses(patient: Patient) -> Iterator[Treatment]:
     """From in front of a layer that is far too narrow to behind the next one, where the shapes allow it."""
-    narrow = [issue.layer for issue in patient.issues if issue.issue_type.name == "BOTTLENECK"]
+    named = [issue.layer for issue in patient.issues if issue.issue_type.name == "BOTTLENECK"]
     order = list(patient.rms)
+    shaped = {path: patient.model.get_submodule(path).weight.shape for path in order}
+    narrow = [path for path in order if any(path == each or shaped[path] == shaped.get(each) for each in named)]
     pairs = [
         [path, order[order.index(path) + 1]] for path in narrow if path in order and order.index(path) < len(order) - 1
     ]
