@@ -315,6 +315,23 @@ def test_steps_with_nan_are_skipped():
     assert parameter.item() == 0.0
 
 
+def test_zeros_for_nan_leave_the_other_samples_what_they_were():
+    """A norm by hand without eps: NaN for the sample that is all zeros, forward and back."""
+
+    class Norm(nn.Module):
+        def forward(self, x):
+            return x / x.square().mean(-1, keepdim=True).sqrt()
+
+    model = nn.Sequential(nn.Linear(8, 4, bias=False), Norm(), nn.Linear(4, 1))
+    x = torch.randn(5, 8)
+    wanted = torch.autograd.grad(model(x).sum(), model[0].weight)
+    with_zero = torch.cat([x, torch.zeros(1, 8)])
+    do(Treatment("zero_nonfinite"), model, sgd(model, 1.0))
+    output = model(with_zero)
+    assert output.isfinite().all()
+    torch.testing.assert_close(torch.autograd.grad(output.sum(), model[0].weight), wanted)
+
+
 # ---- where it would be wrong --------------------------------------------------------------------------------------
 
 
@@ -455,6 +472,7 @@ def everything():
         ("multihead", Treatment("scale_queries", {"factors": {"attention.in_proj_weight": 0.5}})),
         ("burnt", Treatment("revive", {"units": {"0": list(range(12))}})),
         ("burnt", Treatment("skip_nonfinite")),
+        ("burnt", Treatment("zero_nonfinite")),
         ("residual", Treatment("residual_scale", {"blocks": ["1", "2"], "scale": 0.71})),
         ("residual", Treatment("skip", {"blocks": ["1.inner"]})),
     ]
@@ -511,7 +529,7 @@ def test_code_does_the_same_as_the_deed(everything):
         )
         x = torch.randn(6, 8)
         after = schedule.step if schedule else lambda: None
-        bad = treatment.kind in ("skip_nonfinite", "standardise")
+        bad = treatment.kind in ("skip_nonfinite", "zero_nonfinite", "standardise")
         mine = trained(ours, one, x, bad=bad)
         yours = trained(theirs, other, x, lines=treatment.code if loop else "", bad=bad, after=after)
         torch.testing.assert_close(yours, mine, rtol=5e-3, atol=1e-4, msg=treatment.code)  # four digits

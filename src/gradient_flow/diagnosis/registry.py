@@ -19,6 +19,8 @@ PROBE_RULES: Final = {
     "recurrent": "gradient_flow.probes.recurrent.rules",
     "attention": "gradient_flow.probes.attention.rules",
     "policy": "gradient_flow.probes.policy.rules",
+    "routing": "gradient_flow.probes.routing.rules",
+    "embedding": "gradient_flow.probes.embedding.rules",
     "field": "gradient_flow.probes.field.rules",
 }
 """Name of a probe → the module whose `judge` knows what to make of what it found. Loaded when a run holds such."""

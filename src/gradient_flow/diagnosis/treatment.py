@@ -14,7 +14,7 @@ from gradient_flow.diagnosis.words import plain
 Settings = Mapping[str, Any]
 _SHOWN: Final = 16
 """Means and deviations that are written out in code."""
-_WITHOUT_NUMBERS: Final = ("skip_nonfinite",)
+_WITHOUT_NUMBERS: Final = ("skip_nonfinite", "zero_nonfinite")
 """Kinds that have no numbers at all."""
 
 
@@ -331,6 +331,21 @@ def _add_code(settings: Settings) -> str:
     )
 
 
+_ZEROS: Final = _hook(
+    "def finite(x):\n    return torch.nan_to_num(x, 0.0, 0.0, 0.0)\n"
+    "def zeros(layer, inputs, output):\n"
+    "    if torch.is_tensor(output) and output.is_floating_point():\n"
+    "        output = finite(output)\n"
+    "        if output.requires_grad:\n            output.register_hook(finite)\n"
+    "    return output\n"
+    "def zero_gradients(optimizer, *_):\n"
+    "    for p in model.parameters():\n"
+    "        if p.grad is not None:\n            p.grad.nan_to_num_(0.0, 0.0, 0.0)\n"
+    "for layer in model.modules():\n    layer.register_forward_hook(zeros)\n"
+    "optimizer.register_step_pre_hook(zero_gradients)"
+)
+
+
 def _range(values: Mapping[str, float]) -> str:
     low, high = min(values.values()), max(values.values())
     return plain(low, 2) if f"{low:.2g}" == f"{high:.2g}" else f"{plain(low, 2)} to {plain(high, 2)}"
@@ -361,6 +376,11 @@ WORDS: Final[dict[str, Words]] = {
         lambda _: (
             "if all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()):\n    optimizer.step()"
         ),
+    ),
+    "zero_nonfinite": Words(
+        lambda _: "0 for NaN between layers",
+        lambda _: "Put 0 in the place of NaN and Inf between layers, until what makes them is found.",
+        lambda _: _ZEROS,
     ),
     "eps": Words(
         lambda t: f"eps {t['eps']:g}",

@@ -13,7 +13,7 @@ from torch import nn
 from gradient_flow.capture.compiled import compiled_graphs, is_compiled
 from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.sharding import local_part, several_ranks
-from gradient_flow.errors import check_number, warn
+from gradient_flow.errors import InputError, check_number, warn
 from gradient_flow.flow.batches import Batches
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.record.plain import to_plain
@@ -29,6 +29,17 @@ _HEAD: Final = 64
 """Elements that are asked first: what is zero all over is zero there."""
 
 
+def checked_routers(model: nn.Module, routers: Any) -> tuple[str, ...]:
+    """Paths of modules; a path that the model does not have is an error now rather than silence later."""
+    if isinstance(routers, str) or not all(isinstance(path, str) for path in routers):
+        raise InputError(f"`routers` must be a list of paths of modules, got {routers!r}.")
+    known = dict(model.named_modules())
+    for path in routers:
+        if path not in known:
+            raise InputError(f"`routers` must be paths of modules; the model has no module {path!r}.")
+    return tuple(routers)
+
+
 class Inside:
     """Looks inside the model of a flow. `looks`, `budget` and `policy` are those of `watch`."""
 
@@ -39,6 +50,7 @@ class Inside:
         budget: float = 0.01,
         policy: Callable[[Any], Any] | bool | None = None,
         batches: bool = True,
+        routers: Sequence[str] = (),
     ) -> None:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
         if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -46,6 +58,7 @@ class Inside:
         self.model = self._model = held_weakly(model)
         """Gives the model while its user holds it."""
         self._policy, self._budget = policy, float(budget)
+        self._routers = checked_routers(model, routers)
         self._wanted, self._schedule = looks, Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
         self._looks: Looks | None = None
@@ -124,6 +137,7 @@ class Inside:
                 self._schedule,
                 budget=self._budget,
                 policy=self._policy,
+                routers=self._routers,
                 together=several_ranks(),
                 zero=self._zero,
             )

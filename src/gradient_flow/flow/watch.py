@@ -41,6 +41,7 @@ def watch(
     budget: float = 0.01,
     policy: Callable[[Any], Any] | bool | None = None,
     batches: bool = True,
+    routers: Sequence[str] = (),
     describe: bool = True,
     config: Any = None,
     alert: Any = None,
@@ -81,6 +82,8 @@ def watch(
         batches: name the batch of a step that spikes or turns NaN, by a salted hash of its inputs and by the indices
             that a `DataLoader` drew for it: one hook on the model's forward, none where the model is compiled, and
             none without looks.
+        routers: paths of modules that score the experts of a mixture, where looks do not find them by themselves: a
+            linear layer with as many outputs as there are `experts` beside it is found.
         describe: record what the run was: optimizers and their settings, versions, commit, command line, seed. Home
             folders are cut, secrets left out. `GRADIENT_FLOW_DESCRIBE=0` in the environment switches it off too.
         config: settings of your own for that description: a mapping, a dataclass, an `argparse.Namespace`.
@@ -119,7 +122,7 @@ def watch(
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
         by_hand=optimizer is None,
-        inside=Inside(model, looks, budget, policy, batches),
+        inside=Inside(model, looks, budget, policy, batches, routers),
         describe=describe,
         config=config,
         alert=alert,

@@ -30,8 +30,10 @@ from gradient_flow.looks.probe import Probe
 from gradient_flow.looks.schedule import FIRST, FREE, Schedule
 from gradient_flow.looks.triggers import RATE_CHANGED, Triggers
 from gradient_flow.probes.attention.probe import AttentionProbe
+from gradient_flow.probes.embedding.probe import EmbeddingProbe
 from gradient_flow.probes.policy.probe import PolicyProbe
 from gradient_flow.probes.recurrent.probe import RecurrentProbe
+from gradient_flow.probes.routing.probe import RoutingProbe
 from gradient_flow.record.plain import to_plain
 from gradient_flow.table import GradientTable
 
@@ -59,6 +61,7 @@ class Looks:
         *,
         budget: float,
         policy: Callable[[Any], Any] | bool | None = None,
+        routers: Sequence[str] = (),
         together: bool = False,
         zero: Collection[str] = (),
     ) -> None:
@@ -75,6 +78,8 @@ class Looks:
         self._probes: dict[str, Probe] = {
             "attention": AttentionProbe(nothing, eager=False),
             "recurrent": RecurrentProbe(nothing, written_out=False),
+            "routing": RoutingProbe(routers),
+            "embedding": EmbeddingProbe(),
         }
         if policy:
             extractor = policy if callable(policy) else None

@@ -91,6 +91,16 @@ QUANTITIES: Final = (
         worst=lambda entropy: -entropy,
     ),
     Quantity(
+        key="load",
+        title="Busiest expert",
+        axis="share of tokens",
+        short="share of the busiest expert",
+        hint="Of all tokens that a router sends on, those that go to one expert. Evenly it is 1 / experts.",
+        percent=True,
+        span=(0.0, 1.0),
+        worst=lambda share: share,
+    ),
+    Quantity(
         key="radius",
         title="Spectral radius",
         axis="largest |eigenvalue|",
@@ -256,6 +266,11 @@ def _recurrent(step: int, found: Mapping[str, Any]) -> Iterator[Point]:
             yield Point("radius", str(name), step, _float(module["spectral_radius"]))
 
 
+def _routing(step: int, found: Mapping[str, Any]) -> Iterator[Point]:
+    for router in found["stats"]["routers"]:
+        yield Point("load", str(router["name"]), step, _float(router["busiest_by_look"][-1]))
+
+
 def _float(value: Any) -> float:
     return float(value)  # also of "NaN", as probes write it
 
@@ -264,6 +279,7 @@ _READERS: Final[dict[str, Callable[[int, Mapping[str, Any]], Iterator[Point]]]] 
     "network": _network,
     "attention": _attention,
     "recurrent": _recurrent,
+    "routing": _routing,
 }
 
 

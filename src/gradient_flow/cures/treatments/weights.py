@@ -158,6 +158,8 @@ def _dead_units(patient: Patient) -> Iterator[Treatment]:
 
 def _gradient_rows(patient: Patient, layers: Mapping[str, nn.Module]) -> dict[str, list[bool]]:
     weights = {path: layer.weight for path, layer in layers.items()}
+    if not weights:
+        return {}
     alive = {path: torch.zeros(len(weight), dtype=torch.bool) for path, weight in weights.items()}  # type: ignore[arg-type]
     with buffers_kept(patient.model), torch.enable_grad():
         for at in patient.held_out:
