@@ -40,7 +40,7 @@ OPTIONAL = (
 )
 TORCH_FREE = ("record", "diagnosis", "fleets", "report")
 """Rooms whose every module must be usable without torch."""
-PROBES = ("recurrent", "attention", "policy", "field", "nonfinite", "batch")
+PROBES = ("recurrent", "attention", "policy", "field", "nonfinite", "batch", "routing", "embedding")
 
 
 def imports_of(path: Path) -> set[str]:
