@@ -5,7 +5,7 @@ import re
 import pytest
 
 import gradient_flow as gf
-from gradient_flow.diagnosis.issue import Diagnosis, Issue
+from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.report.evidence_words import MOST_BARS, evidence_data
 from gradient_flow.report.headline import verdict_data
 
@@ -66,3 +66,11 @@ def test_every_type_of_issue_leads_to_a_curve():
         issue = Issue(issue_type=kind, severity=gf.IssueSeverity.HIGH, layer="a", message="m")
         [data] = verdict_data(Diagnosis([issue], steps=9))["issues"]
         assert data["curve"] in {"depth", "norm", "loss", "updates", "dead", "slope", "entropy", "radius"}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "curve"), [({"decades_per_step": 0.1}, "norm"), ({"gain_over_depth": 1e-6}, "depth"), ({}, "depth")]
+)
+def test_what_explodes_over_time_shows_in_the_norm(evidence, curve):
+    issue = Issue(issue_type=IssueType.EXPLODING, severity=IssueSeverity.HIGH, layer="0", message="", evidence=evidence)
+    assert verdict_data(Diagnosis([issue], steps=9))["issues"][0]["curve"] == curve

@@ -84,9 +84,16 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
         "cause": issue.cause or None,
         "evidence": pairs,
         "charts": charts,
-        "curve": _CURVES.get(issue.issue_type, "norm"),
+        "curve": _curve(issue),
         "advice": [{"text": text, "reason": None} for text in issue.advice],
         "consequences": [f"{title_of(each)}: {each.message}" for each in issue.consequences],
         "followers": issue.followers,
         "rule_url": None,
     }
+
+
+def _curve(issue: Issue) -> str:
+    """Gradients that vanish or explode in the course of the steps, and not from layer to layer, show in the norm."""
+    curve = _CURVES.get(issue.issue_type, "norm")
+    over_time = "decades_per_step" in issue.evidence or "rate_change" in issue.evidence
+    return "norm" if curve == "depth" and over_time and "gain_over_depth" not in issue.evidence else curve

@@ -47,7 +47,7 @@ def report_figure(data: Mapping[str, Any]) -> Figure:
     figure = new_figure(14, 13.5 if curves else 9.6)
     run, verdict = data["run"], data["verdict"]
     # `$` would begin a formula: names are data.
-    title = "\n".join(textwrap.wrap(harmless(verdict["sentence"]).replace("`", ""), 110))
+    title = "\n".join(textwrap.wrap(harmless(verdict["sentence"]).replace("`", "").replace(" below.)", ".)"), 110))
     figure.suptitle(f"{title}\n".replace("$", r"\$"), fontsize=15, fontweight="bold", x=0.02, ha="left")
     engine: Any = figure.get_layout_engine()  # its stubs lack `set` of the constrained layout
     engine.set(w_pad=0.12, h_pad=0.08)
