@@ -54,6 +54,7 @@ from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankT
 from gradient_flow.flow.recorder import Arrival, OpenStep, Recorder, Sink, arriving, arriving_list
 from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
+from gradient_flow.flow.watched_optimizers import WatchedOptimizers
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import (
     BATCH,
@@ -147,13 +148,10 @@ class Flow:
         self.first_nonfinite: NonFinite | None = None
         self._scale = ScaleWatch()
         self._noted: NotedScale | None = None
-        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
-        self._numbers: dict[int, int] = {}
+        self._optimizers = WatchedOptimizers()
         self._backward: BackwardStep | None = None
         self._backward_steps = 0
-        self._together: dict[int, int] = {}
         self._by_hand, self._gave_up = by_hand, False
-        self._own_steps: dict[int, int] = {}
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._handles: list[Any] = []
         self._logged: dict[str, Any] = {}
@@ -223,11 +221,10 @@ class Flow:
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str] | None = None) -> None:
         """Watch the steps of one more optimizer. `names`, by the id of the parameter, is for those not known yet."""
-        self._number_of(optimizer)
-        self._own_steps.setdefault(id(optimizer), 0)
+        number = self._optimizers.add(optimizer)
         self._losses.add_optimizer(optimizer)
         self._learn_from(optimizer, names or {})
-        self._guarded(lambda: self.describer.add_optimizer(optimizer, self._number_of(optimizer)))
+        self._guarded(lambda: self.describer.add_optimizer(optimizer, number))
         if self._off and self._attachment is None:
             return
         handles = [
@@ -298,7 +295,7 @@ class Flow:
 
         Model, optimizer, random state and the records of this run are afterwards as they were.
         """
-        model, optimizers = self._model(), self._living()
+        model, optimizers = self._model(), self._optimizers.living()
         if model is None:
             raise MonitorStateError("`flow.cure` needs the watched model, which no longer exists.")
         if len(optimizers) != 1:
@@ -360,7 +357,7 @@ class Flow:
         self._guarded(lambda: self._recorder.move_on(all_of_them=True))
         return {
             "steps": self.steps,
-            "own_steps": list(self._own_steps.values()),
+            "own_steps": self._optimizers.steps,
             "backward_steps": self._backward_steps,
             "skipped_steps": self.skipped_steps,
             "last_scale": self._scale.scale,
@@ -371,8 +368,7 @@ class Flow:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.steps, self._scale.total = state["steps"], state["skipped_steps"]
-        keys = list(self._own_steps) or [id(None)]  # without an optimizer, steps are counted by hand
-        self._own_steps |= dict(zip(keys, state["own_steps"], strict=False))
+        self._optimizers.resume(state["own_steps"])
         self._backward_steps = state.get("backward_steps", 0)
         self._scale.scale = state["last_scale"]
         self.history.load_state_dict(state["history"])
@@ -478,7 +474,7 @@ class Flow:
             self._recorder.add_look(LookRecord(step=self.steps, seen={OPTIMIZER: state}))
         if self._may_be_recorded() and not self._gave_up:
             ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
-            inside.plan(self.steps + 1, ours, optimizer, len(self._living()))
+            inside.plan(self.steps + 1, ours, optimizer, len(self._optimizers.living()))
         if (ended := inside.news_of_end()) is not None:
             self._recorder.add_event(Event(kind=LOOKS_ENDED, step=self.steps, data={"reason": ended}))
 
@@ -493,7 +489,7 @@ class Flow:
         """Whether the next step, by any optimizer, may be."""
         if running_backward() is not None:
             return self._is_recorded(self._backward_steps + (self._backward is None))
-        return any(self._is_recorded(own + 1) for own in self._own_steps.values())
+        return any(self._is_recorded(own + 1) for own in self._optimizers.steps)
 
     def _on_clip(self, parameters: list[torch.Tensor]) -> Callable[[], None]:
         if not self._closed:
@@ -540,7 +536,7 @@ class Flow:
         self._end_backward()
         self._thread = threading.get_ident()
         self.steps += 1
-        own = self._own_steps[id(optimizer)] = self._own_steps.get(id(optimizer), 0) + 1
+        own = self._optimizers.count(optimizer)
         logged, self._logged = self._losses.of_step(optimizer) | self._logged, {}
         self._count_skipped()
         recorded = self._is_recorded(own)
@@ -575,7 +571,7 @@ class Flow:
         self._open = self._recorder.open(record, look, arrivals)
         if self._inside is not None:
             self._scale.settle(wait=self._inside.is_looking)
-            self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held)
+            self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held_by_optimizers)
         return measured
 
     def _arrival(self, record: StepRecord, measured: StepTables, *, looks: bool) -> Arrival:
@@ -608,17 +604,8 @@ class Flow:
             record.values |= {"batch": named["batch"]}
             self._recorder.add_event(Event(kind=BATCH, step=record.step, data=named))
 
-    def _living(self) -> list[torch.optim.Optimizer]:
-        return [optimizer for each in self._optimizers if (optimizer := each()) is not None]
-
-    def _held(self) -> dict[int, str]:
-        """What optimizers hold: id → name."""
-        return {
-            id(p): self._known.name_of(p) or ""
-            for optimizer in self._living()
-            for group in optimizer.param_groups
-            for p in group["params"]
-        }
+    def _held_by_optimizers(self) -> dict[int, str]:
+        return self._optimizers.held(self._known.name_of)
 
     def _tell_of_scaled_clip(self, step: StepTables, number: int) -> None:
         """Once, and where the clip took effect: with an infinite limit it only served to read the norm."""
@@ -699,7 +686,7 @@ class Flow:
         if self._failed:
             return
         record = self._record(logged, None)
-        record.lr, record.guard, record.optimizer = step.rates, step.guard, self._first_of(step)
+        record.lr, record.guard, record.optimizer = step.rates, step.guard, self._optimizers.first_of(step.optimizers)
         if (managed := step.managed_norm()) is not None:
             record.clipped_norm = managed
         look = LookRecord(step=self.steps, table=table) if step.looks else None
@@ -713,14 +700,6 @@ class Flow:
         self._finish()
         if self._inside is not None:
             self._look_ahead(None)
-
-    def _first_of(self, step: BackwardStep) -> int:
-        """The number for optimizers that step together: that of the first, also when it has a step off."""
-        numbers = [self._numbers[each] for each in step.optimizers]
-        first = min((self._together[number] for number in numbers if number in self._together), default=min(numbers))
-        for number in numbers:
-            self._together.setdefault(number, first)
-        return first
 
     def _ask_ranks(self, *, asked: bool) -> None:
         if self._trace is not None:
@@ -810,7 +789,7 @@ class Flow:
             record.put(name, arriving(value))
         if optimizer is not None:
             record.lr = arriving_list(group["lr"] for group in optimizer.param_groups if "lr" in group)
-            record.optimizer = self._number_of(optimizer)
+            record.optimizer = self._optimizers.number_of(optimizer)
         if self._scaler is not None:
             scale = None if self._noted is None else self._noted.scale
             record.put("amp_scale", scale)
@@ -836,14 +815,6 @@ class Flow:
         if self._scaler is not None:
             self._noted = self._scale.note(self._scaler)
 
-    def _number_of(self, optimizer: torch.optim.Optimizer) -> int:
-        """The number of an optimizer, in order of first appearance."""
-        number = self._numbers.get(id(optimizer))
-        if number is None or self._optimizers[number]() is not optimizer:  # ids are reused after garbage collection
-            number = self._numbers[id(optimizer)] = len(self._optimizers)
-            self._optimizers.append(weakref.ref(optimizer))
-        return number
-
     def _parameters_of(self, optimizer: torch.optim.Optimizer) -> Named:
         found = self._known.of(optimizer)
         if found is None:
@@ -852,7 +823,7 @@ class Flow:
         return found or []
 
     def _learn_from(self, optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
-        self._recorder.list_parameters(self._known.add_from(optimizer, self._number_of(optimizer), names))
+        self._recorder.list_parameters(self._known.add_from(optimizer, self._optimizers.number_of(optimizer), names))
 
     def _header(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         names = self._known.names
