@@ -57,6 +57,30 @@ def test_torch_is_as_it_was_when_the_last_one_stops_listening():
     assert all(a is b for a, b in zip(before, after, strict=True))
 
 
+def test_a_wrapper_that_another_tool_put_around_ours_stays_and_no_clip_is_seen_twice():
+    module, seen = torch.nn.utils.clip_grad, []
+    before = module._clip_grads_with_norm_
+    end = clipping.listen(lambda told: lambda: None)
+    ours = module._clip_grads_with_norm_
+
+    def theirs(*arguments, **settings):
+        return ours(*arguments, **settings)
+
+    module._clip_grads_with_norm_ = theirs
+    try:
+        end()
+        assert module._clip_grads_with_norm_ is theirs
+        end = clipping.listen(lambda told: lambda: seen.append(len(told)))
+        made = with_gradients(parameters())
+        clip_grad_norm_(made, 0.5)
+        end()
+        assert seen == [2]
+        assert module._clip_grads_with_norm_ is theirs
+        assert torch.stack([p.grad for p in made]).norm().item() == pytest.approx(0.5, rel=1e-4)
+    finally:
+        module._clip_grads_with_norm_ = before
+
+
 def test_a_listener_that_joins_while_a_clip_is_told_of_hears_that_clip_too():
     ends, heard = [], []
 

@@ -8,7 +8,7 @@ wrapped, afterwards they are as they were.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -61,9 +61,18 @@ def _wrap_all() -> None:
 
 def _wrap_attribute(owner: Any, name: str) -> None:
     original = getattr(owner, name, None)
-    if original is not None:
-        setattr(owner, name, _telling(original, "norm", "max_norm"))
-        _restore.append(lambda: setattr(owner, name, original))
+    if original is None:
+        return
+    over: list[bool] = []
+    ours = _telling(original, "norm", "max_norm", over)
+    setattr(owner, name, ours)
+
+    def restore() -> None:
+        over.append(True)
+        if getattr(owner, name) is ours:  # else another tool has wrapped it since: its wrapper stays, ours is inert
+            setattr(owner, name, original)
+
+    _restore.append(restore)
 
 
 def _wrap_inside(function: Any) -> None:
@@ -75,10 +84,10 @@ def _wrap_inside(function: Any) -> None:
             return
 
 
-def _telling(clip: Callable[..., Any], by: str, limit: str) -> Callable[..., Any]:
+def _telling(clip: Callable[..., Any], by: str, limit: str, over: Sequence[bool] = ()) -> Callable[..., Any]:
     @functools.wraps(clip)
     def tell_then_clip(parameters: Any, *arguments: Any, **settings: Any) -> Any:
-        if is_unheard():  # a clip of ours, that will be undone
+        if over or is_unheard():  # `is_unheard`: a clip of ours, that will be undone
             return clip(parameters, *arguments, **settings)
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         _current.append(Clip(by, settings.get(limit, arguments[0] if arguments else None)))
