@@ -121,7 +121,9 @@ def test_a_block_around_the_trainer_names_the_error(tmp_path):
 
     with pytest.raises(RuntimeError, match="broken"):
         crash()
-    said = "The run failed at step 3 with RuntimeError: the data is broken. No other problem found in 3 steps."
+    said = (
+        "The run failed at step 3 with RuntimeError: the data is broken. No other problem found in 3 steps and 1 look."
+    )
     assert gf.diagnose(tmp_path / "run").message == said
 
 
@@ -278,7 +280,7 @@ def test_no_hook_survives_an_error(tmp_path):
     assert hooks_of(trainer) == 0
     assert torch.nn.utils.clip_grad._clip_grads_with_norm_ is original
     assert [*gf.load_run(tmp_path / "run").records][-1]["kind"] == "end"
-    said = "The run failed at step 3: the Trainer stopped before its end. No other problem found in 3 steps."
+    said = "The run failed at step 3: the Trainer stopped before its end. No other problem found in 3 steps and 1 look."
     assert gf.diagnose(tmp_path / "run").message == said  # somebody else caught what it raised
 
     callback = gf.GradientFlowCallback()  # the next training of the same Trainer ends it too
