@@ -8,10 +8,11 @@ from torch import nn
 
 import gradient_flow as gf
 from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
 from gradient_flow.diagnosis.loop.signals import clip_fraction, entropy, kl, zero_variance
-from gradient_flow.record.evidence import RunRecord, evidence_of
+from gradient_flow.record.evidence import RunRecord, Series, evidence_of
 
 STEPS = 100
 
@@ -91,3 +92,15 @@ def test_what_trl_logs_reaches_the_run():
     callback.flow = Kept()
     callback.on_log(None, None, None, {"frac_reward_zero_std": 0.9, "kl": 0.1, "loss": 0.0, "entropy": "high"})
     assert callback.flow.logged == {"frac_reward_zero_std": 0.9, "kl": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("rate", "codes"),
+    [(lambda _at: 1e-3, ["loss_stuck"]), (lambda at: 1e-5 * at, []), (lambda at: 1e-3 / (1 + at), ["loss_stuck"])],
+)
+def test_a_loss_that_does_not_fall_yet_is_no_fault_while_the_rate_warms_up(rate, codes, monkeypatch):
+    monkeypatch.setattr(data, "uninformed", lambda _loop: 1.0)
+    steps = list(range(STEPS))
+    losses = [1 + 0.05 * (-1) ** at for at in steps]
+    series = Series(name="model", steps=steps, norms=losses, losses=losses, rates=[rate(at) for at in steps])
+    assert [issue.code for issue in data.stuck(Loop(RunRecord(totals=[series]), LoopFacts()))] == codes

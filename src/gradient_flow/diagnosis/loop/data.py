@@ -31,6 +31,8 @@ LEAST_STUCK: Final = 60
 _NOT_FALLEN: Final = 0.97
 _NEAR: Final = 0.08
 _GROWN: Final = 3.0
+_RISES: Final = 1.05
+"""Learning rate over that of two thirds of the way, from which on it counts as rising."""
 _LARGE_INPUT: Final = 30.0
 """Root mean square of inputs that were not standardised, such as pixels from 0 to 255."""
 _LEAST_LABELS: Final = 8
@@ -362,7 +364,7 @@ def stuck(loop: Loop) -> Iterator[Issue]:
     losses = loop.losses
     # At first a model learns how frequent each answer is.
     later = losses[len(losses) // 3 :]
-    if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(later):
+    if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(later) or _is_warming_up(loop):
         return
     level, change = median(later[len(later) // 2 :]), loss_change(later)
     known = uninformed(loop)
@@ -385,6 +387,12 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         level=level,
         uninformed=known,
     )
+
+
+def _is_warming_up(loop: Loop) -> bool:
+    """Whether the learning rate still rises: what a loss does not do yet at a small one says nothing."""
+    rates = [] if loop.alone is None else loop.alone.rates
+    return bool(rates) and rates[-1] == max(rates) and rates[-1] > _RISES * rates[2 * len(rates) // 3]
 
 
 def uninformed(loop: Loop) -> float | None:
