@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from gradient_flow.capture.arrivals import is_capturing
+from gradient_flow.capture import arrivals
 from gradient_flow.capture.nonfinite_graph import GraphOrigin, nonfinite_origin
-from gradient_flow.looks.schedule import FIRST
 from gradient_flow.record.event import READ_FROM_GRAPH
 
 _WHY = "a division by zero, a root or logarithm of zero, an overflow, or a row in which everything is masked."
@@ -26,8 +25,8 @@ class LossOrigin:
         self._found: tuple[int, GraphOrigin] | None = None
 
     def note(self, loss: torch.Tensor, step: int) -> None:
-        """A loss whose backward pass begins. On a device it is read in the first steps only: later a look sees it."""
-        if loss.numel() != 1 or (loss.device.type != "cpu" and step >= FIRST) or is_capturing():
+        """A loss whose backward pass begins. On a device it is left alone: reading it would wait."""
+        if loss.numel() != 1 or arrivals.on_device(loss):
             return
         if not math.isfinite(loss.item()):
             origin = nonfinite_origin(loss, self._name_of)
