@@ -33,7 +33,7 @@ def test_without_a_look_it_says_what_is_not_judged(tmp_path):
     optimizer = sgd(model)
     with gf.watch(model, optimizer, run=tmp_path / "run") as flow:
         train(model, optimizer, 2)
-        live = flow.diagnose()
+    live = flow.diagnose()
     assert "No look inside yet: bottlenecks, dead units, attention and recurrence are not judged." in live.message
     assert gf.diagnose(tmp_path / "run").message.replace("Healthy:", "Healthy so far:") == live.message
 
