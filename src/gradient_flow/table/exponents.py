@@ -28,8 +28,8 @@ SMALLEST_NORMAL: Final = -126
 FIELDS: Final = 256
 """Values of the 8 bits that hold the exponent of fp32: 0 below the normal numbers, 255 for NaN and Inf."""
 BIAS: Final = 127
-LATER: Final = 1.1
-"""A look takes one when its step is this many times that of the last: each at first, then ever fewer, so that neither
+LATER: Final = 1.5
+"""A look takes one when its step is this many times that of the last: fewer and fewer, so that neither
 their time (two to three times that of a table) nor their place in the file grows with the run."""
 LEFT_OUT: Final = BINS
 """Stands for a bin where an element is in none."""

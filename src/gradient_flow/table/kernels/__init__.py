@@ -117,6 +117,10 @@ def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | Non
 
 def exponents_of(arrays: list[Any], shift: int | torch.Tensor) -> Counts | LateRows:
     """Histograms of exponents of dense arrays or tensors, divided by 2^shift; a tensor where only a device knows it."""
+    # All at once, as `native_rows` does: threads share them, where a call for each would start threads anew.
+    where = native.addresses_of(arrays) if NATIVE and forced() is None else None
+    if where is not None:
+        return native.exponents(where, int(shift))
     task = _Task(
         BINS,
         lambda where: native.exponents(where, int(shift)),
