@@ -5,22 +5,25 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 
 import gradient_flow as gf
+from gradient_flow.looks.schedule import Schedule
 from models import GPT, gpt_loss
 from timing import Report, interleaved_medians
 
 os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true")
-torch.set_num_threads(2)
-report = Report("overhead")
 SMALL = "--small" in sys.argv
 """A few rounds on a tiny model: does the script run? Its figures mean nothing."""
+torch.set_num_threads(1 if SMALL else 2)
+report = Report("overhead")
 ROUNDS = 2 if SMALL else 20
 
 
@@ -108,6 +111,65 @@ def bit_identical(state) -> bool:
     return all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+def cost_of_a_look(state) -> tuple[float, float]:
+    """Seconds that a look adds to a step, and seconds of a step: steps with and without one take turns."""
+    trainee = Trainee(state)
+    looked_at = range(4, 2 * ROUNDS + 4, 2)
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    with gf.watch(trainee.model, trainee.optimizer, looks=looked_at, budget=1.0):
+        for step in range(1, 2 * ROUNDS + 4):
+            started = time.perf_counter()
+            trainee.step()
+            if step > 4:  # the first look warms up
+                seconds[step in looked_at].append(time.perf_counter() - started)
+    with_look, without = statistics.median(seconds[True]), statistics.median(seconds[False])
+    return with_look - without, without
+
+
+def dense_training(watched: bool, steps: int, folder: Path) -> float:
+    """Seconds of a training of a small dense net, with everything on or without us."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[part for _ in range(4) for part in (torch.nn.Linear(384, 384), torch.nn.ReLU())])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    inputs = torch.randn(256, 384)
+    started = time.perf_counter()
+    flow = gf.watch(model, optimizer, run=folder) if watched else None
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (model(inputs) - inputs).square().mean().backward()
+        optimizer.step()
+    if flow is not None:
+        flow.close()
+    return time.perf_counter() - started
+
+
+def looks_included(state, share_of_a_step: float) -> None:
+    """What the usual looks cost beside the steps: of the GPT, and of a net whose steps take milliseconds."""
+    look, step = cost_of_a_look(state)
+    steps = 500
+    taken = Schedule().until(steps)
+    report.say(f"  a look adds {1e3 * look:.0f} ms; {taken} are due in {steps} steps")
+    share = share_of_a_step + 100 * taken * look / (steps * step)
+    report.figure(f"  gf.watch with all looks that are due in {steps} steps", share, 1.0, unit=" %")
+
+    steps, rounds = (20, 3) if SMALL else (600, 9)
+    ratios, plain = [], 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        dense_training(True, 10, Path(folder) / "warm")
+        for index in range(rounds):
+            pair = {}
+            for watched in (True, False) if index % 2 else (False, True):
+                pair[watched] = dense_training(watched, steps, Path(folder) / str(index))
+            ratios.append(pair[True] / pair[False])
+            plain = pair[False]
+    low, high = min(ratios), max(ratios)
+    report.say(f"\ndense net, {1e3 * plain / steps:.1f} ms a step, {steps} steps, whole trainings in turn")
+    report.say(f"  watched / unwatched, lowest and highest of {rounds} pairs: {low:.3f} to {high:.3f}")
+    report.figure(
+        "gf.watch with looks and run file, whole trainings", 100 * (statistics.median(ratios) - 1), 1.5, unit=" %"
+    )
+
+
 def main() -> None:
     state = copy.deepcopy(make_model().state_dict())
     parameters = sum(p.numel() for p in make_model().parameters())
@@ -155,6 +217,7 @@ def main() -> None:
             report.figure(f"  {name}", share, 1.0, unit=" %")
         else:
             report.say(f"    {name:<64} {share:>10.2f} %")
+    looks_included(state, 100 * added["gf.watch"] / 10 / seconds["plain"])
     report.say(f"  weights after 50 steps bit-identical to the unwatched run: {bit_identical(state)}")
     report.close()
 
