@@ -70,8 +70,7 @@ def judge(record: RunRecord) -> Diagnosis:
         found = [*apply_rules(loop, OPTIMIZER_RULES, "optimizer"), *apply_rules(loop, LOOP_RULES, "loop")]
         issues = with_loop(issues, found, loop)
         issues = sorted(issues, key=_order)
-    issues = with_batches(after_rate_change(issues, record), record)
-    issues = _with_origin(issues, record.events)
+    issues = with_batches(_with_origin(after_rate_change(issues, record), record.events), record)
     reason = WAITS if record.by_hand and not record.steps else ""
     enough = analysed or record.steps >= ENOUGH
     unseen = "" if reason else _unseen(record)

@@ -214,7 +214,7 @@ def test_a_function_that_ignores_its_input_has_no_singular_values():
 def test_what_is_not_finite_stays_so(size):
     stats = jacobian_stats(lambda x: x.sqrt(), torch.zeros(size))
     assert math.isnan(stats.largest_singular_value)
-    assert "nan" in str(stats)
+    assert "NaN" in str(stats)
 
 
 def test_it_prints_what_it_is():

@@ -19,8 +19,8 @@ FAULTS = {
         "AddressSanitizer: heap-buffer-overflow",
     ),
     "shifts into the sign of an integer": (
-        "(uint32_t)(x[i] & 0x8000) << 16",
-        "(x[i] & 0x8000) << 16",
+        "float_of(pair << 16)",
+        "float_of((uint32_t)((int32_t)pair << 16))",
         "runtime error: left shift",
     ),
     "counts elements at the limit": (
