@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -60,7 +61,9 @@ def watched(program: Program) -> Iterable[Any]:
     """Run a loop under watch."""
     import gradient_flow
 
-    with gradient_flow.watch(program.model, program.optimizer, scaler=program.scaler, **program.config) as flow:
+    flow = gradient_flow.watch(program.model, program.optimizer, scaler=program.scaler, **program.config)
+    # A program may end by an error of its own, as one that draws from a distribution of NaN does: a run as well.
+    with contextlib.suppress(ValueError), flow:
         program.run()
     return flow.diagnose()
 

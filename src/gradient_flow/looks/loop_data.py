@@ -221,7 +221,10 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
             # Pairs on purpose, as of a contrastive loss, are made by `unsqueeze` or by a sum that keeps its dimension.
             given = [c for c in small if not c.name().startswith(("Unsqueeze", "View", "Expand", "Unsafe", "Reshape"))]
             whole = len(children) == 1 and any(c in outputs for c in small)  # the output itself, against a constant
-            if whole or any(c in outputs or (name.startswith("Sub") and not c.name().startswith("Sum")) for c in given):
+            # Features less their mean over a batch are square by chance, and one of the two is so already.
+            narrow = all(_shape(c) != shape for c in children)
+            differs = name.startswith("Sub")
+            if whole or (narrow and any(c in outputs or (differs and not c.name().startswith("Sum")) for c in given)):
                 look.spread = list(shape)
         if name.startswith("LogSoftmax") and _comes_from(node, "SoftmaxBackward0"):
             look.squashed = True

@@ -18,6 +18,8 @@ _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _CLASSES: Final = ("cross_entropy", "nll_loss")
 FIRST_HIGH: Final = 2.25
 """Times the loss of a guess; usual initialisations stay below twice."""
+_SURE: Final = 3.5
+"""Times the loss of a guess: so sure of wrong answers that also a start which was overcome is worth a word."""
 _LEAST_EXCESS: Final = 1.5
 """Above the loss of a guess: with two classes twice of it is soon reached."""
 _LEAST_FAR: Final = 20
@@ -232,9 +234,11 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
     guess, first = math.log(classes), losses[0]
     if _is_high(first, guess):
         output = loop.network.output_layer if loop.network is not None else "model"
+        # A model that has left the guess behind by now got over its start: a remark.
+        overcome = first < _SURE * guess and median(losses[-5:]) < guess
         yield issue(
             "first_loss_high",
-            IssueSeverity.MEDIUM,
+            IssueSeverity.LOW if overcome else IssueSeverity.MEDIUM,
             f"the first loss is {plain(first)}; a guess among {classes} classes has {plain(guess)}: the model starts "
             "out sure of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",

@@ -113,7 +113,9 @@ def blocked_gradient(record: AnalysisRecord) -> Iterator[Issue]:
             yield from _no_gradient_from_loss(record, output)
             return
         for earlier, later in reversed(list(pairwise(places))):
-            if _always_zero(earlier) and not _always_zero(later):
+            # Of a module that is called several times, as a recurrent one that reads in pieces, any call may be it.
+            calls = [place for place in record.places if place.name == earlier.name and place.role == earlier.role]
+            if all(map(_always_zero, calls)) and not _always_zero(later):
                 yield from _blocked_at(record, earlier, later)
                 return
 
