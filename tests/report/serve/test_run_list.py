@@ -62,6 +62,21 @@ def test_levels_are_those_of_the_page(tmp_path):
         assert run["level"] == verdict_data(gf.diagnose(tmp_path / name))["level"], name
 
 
+def test_a_run_whose_page_was_complete_at_once_is_judged_in_the_list_too(tmp_path):
+    write_run(tmp_path / "fine")
+    write_run(tmp_path / "bad", "nan")
+    live = LiveRuns(RunFolder(tmp_path))
+    held = [live.digest(entry["id"]) for entry in live.facts()[0]]  # open pages
+    for digest in held:
+        digest.update()
+        digest.diagnosis(at_once=False)
+        while digest.pending:
+            digest.read_some()
+    assert all(digest.complete for digest in held)
+    runs, _ = judged(live)
+    assert {name: run["level"] for name, run in runs.items()} == {"fine": "healthy", "bad": "critical"}
+
+
 def test_what_a_fleet_has_read_is_not_read_again(tmp_path, monkeypatch):
     write_fleet(tmp_path, 8)
     anew, _ = judged(LiveRuns(RunFolder(tmp_path)))

@@ -144,8 +144,8 @@ class LiveRuns:
                 listed = self._list.changes()
             due, files = [], []
             for run_id, size, changed in listed:
-                if run_id in self._open and run_id not in self._judged:
-                    continue  # its page is being made, which judges it as well: not twice at once
+                if run_id in self._refining and run_id not in self._judged:
+                    continue  # a page of it is being made, which judges it as well: not twice at once
                 with suppress(KeyError):  # gone meanwhile
                     if self._is_news(run_id, size, changed):
                         files.append(str(self.folder.file(run_id)))
