@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 
 import orjson
@@ -15,6 +17,7 @@ from gradient_flow.fleets import work
 from gradient_flow.fleets.digest import MOST_LAYERS, cause_of, digest
 from gradient_flow.fleets.sources import Found
 from gradient_flow.fleets.store import COLUMNS, Store
+from gradient_flow.fleets.worker import send
 from gradient_flow.record.run_writer import RunWriter
 
 
@@ -159,3 +162,16 @@ def test_of_very_many_layers_a_bounded_number_is_kept(tmp_path):
     kept = digest(tmp_path / "run")["layers"]
     assert MOST_LAYERS // 2 < len(kept["layer"]) <= MOST_LAYERS
     assert [names[place] for place in kept["place"]] == kept["layer"]
+
+
+def test_a_process_whose_asker_has_gone_ends_without_a_word(tmp_path):
+    write_run(tmp_path / "fine")
+    command = "from gradient_flow.fleets.worker import main; main()"
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", command], stdin=pipe, stdout=pipe, stderr=pipe)
+    process.stdout.close()
+    send(process.stdin, os.fsencode(tmp_path / "fine" / "run.jsonl"))
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 0
+    process.stderr.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+from contextlib import suppress
 from typing import IO, Final
 
 import orjson
@@ -42,5 +43,7 @@ def main() -> None:
     # What a rule or a library prints must not end up between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    while (asked := receive(sys.stdin.buffer)) is not None:
-        send(answers, orjson.dumps(digest_of(os.fsdecode(asked))))
+    # Whoever asked may have stopped in the middle of an answer: a server that ends does.
+    with suppress(BrokenPipeError):
+        while (asked := receive(sys.stdin.buffer)) is not None:
+            send(answers, orjson.dumps(digest_of(os.fsdecode(asked))))
