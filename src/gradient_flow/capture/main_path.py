@@ -88,9 +88,22 @@ def _bend(node: Any, graph: Graph, by_node: Mapping[Any, Passage], weighted: Con
 
 
 def _last_calls(chain: list[Passage], weighted: Container[nn.Module]) -> list[Passage]:
-    """Of a layer used several times along the chain, as a cell is through time, only the call next to the loss."""
+    """Of a layer used several times along the chain, as a cell is through time, only the call next to the loss.
+
+    What goes into a layer is another module's output as a rule, and counts once. A sum of narrow branches is not.
+    """
     last = {p.path: p for p in chain if p.role == "output" and p.module in weighted}
-    return [passage for passage in chain if last.get(passage.path, passage) is passage]
+    return [
+        passage
+        for before, passage in zip([None, *chain], chain, strict=False)
+        if last.get(passage.path, passage) is passage
+        or (before is not None and passage.role == "input" and _is_squeezed(before, passage, last[passage.path]))
+    ]
+
+
+def _is_squeezed(before: Passage, taken: Passage, given: Passage) -> bool:
+    """Whether a layer takes far fewer units than came before it and than it gives."""
+    return 2 * taken.shape[-1] <= min(before.shape[-1], given.shape[-1]) if taken.shape else False
 
 
 def _feeding(node: Any, by_node: Mapping[Any, Passage]) -> Passage | None:

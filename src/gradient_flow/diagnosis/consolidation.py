@@ -44,7 +44,7 @@ def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
         left[left.index(by_rate[0])] = with_consequences(by_rate[0], later)
     narrow = next((issue for issue in left if issue.issue_type is _T.BOTTLENECK), None)
     if narrow is not None:
-        chance = [issue for issue in left if issue.issue_type is _T.DEAD and _dies_of(narrow, issue, record)]
+        chance = [issue for issue in left if _dies_of(narrow, issue, record)]
         left = [issue for issue in left if issue not in chance]
         left[left.index(narrow)] = with_consequences(narrow, chance)
     mains: list[Issue] = []
@@ -126,7 +126,14 @@ def _is_level(issue: Issue) -> bool:
 
 
 def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:
-    """Of two units both are dead by chance now and then; units fed by so few numbers often keep their sign."""
+    """Of two units both are dead by chance now and then; units fed by so few numbers often keep their sign.
+
+    So few units that have to tell everything apart are driven into the flat part of their activation.
+    """
+    if dead.issue_type is _T.SATURATION:
+        return dead.layer == narrow.layer and narrow.evidence.get("units", math.inf) <= _FEW_UNITS
+    if dead.issue_type is not _T.DEAD:
+        return False
     behind = record.position(dead.layer) > record.position(narrow.layer)
     return dead.evidence.get("units", math.inf) <= _FEW_UNITS or (behind and dead.evidence.get("dead_share", 1) < 0.9)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from gradient_flow.diagnosis.network.bottleneck import heads_of
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.probes.policy.stats import PolicyStats
 from gradient_flow.record.plain import to_plain
@@ -24,9 +25,17 @@ def with_bounded_mean(stats: PolicyStats, network: AnalysisRecord) -> PolicyStat
 
 
 def policy_head(record: AnalysisRecord | None, actions: float | None) -> str:
-    """The last layer with a unit per action; where none has, as for continuous actions, the one before the loss."""
+    """The last layer with a unit per action. Of continuous actions, the last of the heads side by side, which is that of
+    their deviation as a rule; where there are none, the layer before the loss.
+    """
     if record is None:
         return "policy"
     wanted = round(actions or 0)
     fitting = [place.name for place in record.places if place.own_weights and place.units == wanted]
-    return fitting[-1] if fitting else record.output_layer
+    if fitting:
+        return fitting[-1]
+    known = {index for chain in record.chains for index in chain}
+    chain = [record.places[index] for index in record.chains[0]] if record.chains else []
+    heads = heads_of(chain, [place for index, place in enumerate(record.places) if index not in known])
+    wide = [head for head in heads if head.units > 1]  # one number is a value
+    return (wide or heads)[-1].name if heads and actions is None else record.output_layer

@@ -199,6 +199,15 @@ def column_spread(tensors: Iterable[torch.Tensor]) -> float | None:
     return None
 
 
+def _is_output_spread(node: Any, shape: tuple[int, ...], outputs: set[Any]) -> bool:
+    """Whether an output of the model, (…, N, 1), meets a constant in a difference, (…, N, N)."""
+    children = [child for child, _ in node.next_functions if child is not None]
+    given = _shape(children[0]) if len(children) == 1 and children[0] in outputs else None
+    if given is None or len(given) < 3 or given[-1] != 1:
+        return False
+    return shape == (*given[:-1], given[-2]) and given[-2] > _LEAST_ROWS
+
+
 def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> list[torch.Tensor]:
     """What the operations next to the loss show: an undivided sum, a broadcast difference, a factor of zero.
 
@@ -226,6 +235,8 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
             differs = name.startswith("Sub")
             if whole or (narrow and any(c in outputs or (differs and not c.name().startswith("Sum")) for c in given)):
                 look.spread = list(shape)
+        elif shape is not None and name.startswith("Sub") and _is_output_spread(node, shape, outputs):
+            look.spread = list(shape)
         if name.startswith("LogSoftmax") and _comes_from(node, "SoftmaxBackward0"):
             look.squashed = True
         if len(nodes) < _NEAREST:

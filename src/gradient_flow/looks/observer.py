@@ -215,7 +215,7 @@ class Observer:
         if self._close:
             self._places.note_states(passages)
             by_key = {each.key: each for each in passages}
-            self._places.rank(by_key, self._chains, self._record.input_units)
+            self._places.rank(by_key, self._chains, self._record.input_units, self._record.input_size)
             self._places.note_lines(by_key, self._chains, self._input_rows)
 
     def _forget_second(self) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from gradient_flow.capture.main_path import Bend
 from gradient_flow.capture.module_calls import Passage
-from gradient_flow.diagnosis.network.bottleneck import NARROW, heads_of
+from gradient_flow.diagnosis.network.bottleneck import NARROW, heads_of, width_of_input
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
 from gradient_flow.table import samples
 from gradient_flow.table.sums import Sums
@@ -100,7 +100,9 @@ class PlaceRecords:
         activation = Activation(layer=layer, kind=kind, flat_share=share, mean_slope=slope, is_last=is_last)
         self._bends.setdefault(layer, []).append(activation)
 
-    def rank(self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], input_units: int) -> None:
+    def rank(
+        self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], input_units: int, input_size: int
+    ) -> None:
         """Ranks where a narrow place makes them a question: there, at the first place and at the output."""
         known = {key for chain in chains for key in chain}
         key_of = {place.order: key for key, place in self._places.items()}
@@ -109,11 +111,13 @@ class PlaceRecords:
             here = [passages[key] for key in chain if key in passages]
             heads = heads_of([self._places[passage.key] for passage in here], others)
             here += [passages[key_of[head.order]] for head in heads]
-            units = [input_units or _MANY, *(self._places[passage.key].units for passage in here)]
+            places = [self._places[passage.key] for passage in here]
+            units = [place.units for place in places]
+            first = [width_of_input(input_units, input_size, place.positions) or _MANY for place in places]
             narrow = [
                 passage
-                for i, passage in enumerate(here[: len(here) - max(1, len(heads))], start=1)
-                if units[i] <= NARROW * min(max(units[:i]), max(units[i + 1 :]))
+                for i, passage in enumerate(here[: len(here) - max(1, len(heads))])
+                if units[i] <= NARROW * min(max([first[i], *units[:i]]), max(units[i + 1 :]))
             ]
             ends = here[-len(heads) :] if heads else here[-1:]
             for passage in dict.fromkeys([*narrow[:_MOST_RANKS], here[0], *ends] if narrow else []):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself
-from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import LARGE, Loop, issue
 from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
-from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
+from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change, median_error
 from gradient_flow.diagnosis.words import plain
 
 _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -25,6 +26,8 @@ _LEAST_EXCESS: Final = 1.5
 _LEAST_FAR: Final = 20
 _FAR, _STILL_FAR, _HALF = 100.0, 10.0, 0.5
 """Times the variance of the targets, at first and now; and what is left of the first loss."""
+_LARGE_TARGETS, _ABOVE, _LEFT = 1e4, 1.5, 0.9
+"""A variance of targets that steps of ordinary size cannot reach, times it, and what is left of the first loss."""
 _PADDED: Final = 0.3
 _SPREAD: Final = 1e3
 """Largest column over the median one."""
@@ -32,6 +35,8 @@ LEAST_STUCK: Final = 60
 """Fewest losses from which to say that the loss does not fall."""
 _NOT_FALLEN: Final = 0.97
 _NEAR: Final = 0.08
+_BETTER, _CLEARLY = 0.03, 4.0
+"""Share of the loss of who knows nothing, and errors of a median, by which a loss has to be below it."""
 _GROWN: Final = 3.0
 _RISES: Final = 1.05
 """Learning rate over that of two thirds of the way, from which on it counts as rising."""
@@ -68,7 +73,7 @@ def not_finite(loop: Loop) -> Iterator[Issue]:
     """A loss that is NaN while gradients are finite."""
     bad = [look.step for look in loop.looks if look.loss is not None and not math.isfinite(look.loss)]
     if bad and loop.run.nonfinite is None:
-        yield issue(
+        found = issue(
             "loss_nonfinite",
             IssueSeverity.HIGH,
             f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps that were looked at; gradients are.",
@@ -77,6 +82,7 @@ def not_finite(loop: Loop) -> Iterator[Issue]:
             step=bad[0],
             steps=bad,
         )
+        yield replace(found, issue_type=IssueType.NUMERICAL)
 
 
 def squashed(loop: Loop) -> Iterator[Issue]:
@@ -120,8 +126,8 @@ def spread(loop: Loop) -> Iterator[Issue]:
     shapes = next((call.shapes for _, call in calls), None)
     own = bool(looks) and all(look.spread for look in looks)
     if own or (shapes is not None and {look.step for look, _ in calls} == {look.step for look in looks}):
-        n = looks[-1].spread[0] if own else shapes[0][0] if shapes is not None else 0
-        left, right = shapes or [[n, 1], [1, n]]
+        made = looks[-1].spread
+        left, right = shapes or [[*made[:-1], 1], made[1:] if len(made) > 2 else [1, *made[1:]]]
         yield issue(
             "broadcast",
             IssueSeverity.HIGH,
@@ -257,10 +263,12 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
 def _far_targets(loop: Loop) -> Iterator[Issue]:
     """Targets whose mean is so far from zero that it takes a training of its own to get there."""
     known, losses = uninformed(loop), loop.losses
-    if known is None or len(losses) < _LEAST_FAR or losses[0] < _FAR * known:
+    if known is None or len(losses) < _LEAST_FAR:
         return
     now = median(losses[-5:])
-    if now > _STILL_FAR * known and now > _HALF * losses[0]:
+    far = losses[0] >= _FAR * known and now > _STILL_FAR * known and now > _HALF * losses[0]
+    large = known > _LARGE_TARGETS and now > _ABOVE * known and loss_change(losses) > _LEFT
+    if far or large:
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
@@ -376,6 +384,8 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         return  # of targets there is no frequency to be learnt first
     if known is None or change < _NOT_FALLEN or not (1 - _NEAR) * known < level < (1 + _NEAR) * known:
         return
+    if level < (1 - _BETTER) * known and known - level > _CLEARLY * median_error(later[len(later) // 2 :]):
+        return  # it knows a little, which may be all that there is to know
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,

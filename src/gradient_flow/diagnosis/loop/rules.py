@@ -105,8 +105,13 @@ SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulatio
 _SHRINKS_OR_BREAKS: Final = frozenset({"decay_dominates", "second_moment_underflow", "momentum_too_long"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
 """What is no cause of its own where one is known."""
-_CUTS_OFF: Final = frozenset({_T.VANISHING, _T.DISCONNECTED, _T.SYMMETRY})
+_STUCK: Final = frozenset({"loss_stuck"})
+_UNDER_DEAD: Final = _STUCK | {"only_decay", "never_moves"}
+"""What a layer that lets no gradient through does to those before it."""
+_CUTS_OFF: Final = frozenset({_T.VANISHING, _T.DISCONNECTED, _T.SYMMETRY, _T.DEAD})
 """Faults that, where they are critical, keep a network from learning anything of its input."""
+_MOMENT, _PART = 1.0, 0.1
+"""Steps of time, and share of the sequence, that count as no memory where the loss does not fall."""
 _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_differ", "padding_labels"})
 """Causes beside which another is possible: they do not stop a loss from falling."""
 
@@ -148,10 +153,41 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         left[left.index(causes[0])] = with_consequences(causes[0], follows)
     cut = next((i for i in left if i.issue_type in _CUTS_OFF and i.severity is IssueSeverity.CRITICAL), None)
     if cut is not None:
-        stuck = [issue for issue in mains if issue.code == "loss_stuck"]
+        follows = _UNDER_DEAD if cut.issue_type is _T.DEAD else _STUCK
+        stuck = [issue for issue in mains if issue.code in follows]
         mains = [issue for issue in mains if issue not in stuck]
         left[left.index(cut)] = with_consequences(cut, stuck)
+    mains, left = _why_stuck([_as_it_shows(main) for main in mains], left)
     return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
+
+
+def _as_it_shows(main: Issue) -> Issue:
+    """A momentum that makes weights explode: what is seen is the explosion, which knows the layer, and this is its cause."""
+    shown = next((issue for issue in main.consequences if issue.issue_type is _T.EXPLODING), None)
+    if main.code != "momentum_too_long" or shown is None or shown.severity < IssueSeverity.HIGH:
+        return main
+    rest = tuple(issue for issue in main.consequences if issue is not shown)
+    return _because(replace(shown, advice=[]), replace(main, consequences=rest))
+
+
+def _why_stuck(mains: list[Issue], left: list[Issue]) -> tuple[list[Issue], list[Issue]]:
+    """A loss that does not fall is a reason to take a remark seriously that would explain it: it is the cause then."""
+    stuck = next((issue for issue in mains if issue.code == "loss_stuck"), None)
+    if stuck is None or any(issue.severity > IssueSeverity.LOW for issue in (*mains, *left) if issue is not stuck):
+        return mains, left
+    why = next((issue for issue in (*mains, *left) if _would_stop(issue)), None)
+    if why is None:
+        return mains, left
+    main = with_consequences(replace(why, severity=IssueSeverity.MEDIUM), [stuck])
+    return [main, *(i for i in mains if i not in (stuck, why))], [issue for issue in left if issue is not why]
+
+
+def _would_stop(issue: Issue) -> bool:
+    """Whether a remark says what keeps a model from using its input."""
+    if issue.issue_type is _T.SHORT_MEMORY:
+        memory, length = issue.evidence.get("effective_memory_length"), issue.evidence.get("sequence_length", 0)
+        return memory is not None and memory < max(_MOMENT, _PART * length)
+    return issue.code == "not_in_optimizer"
 
 
 def _one_per_code(issues: Sequence[Issue]) -> list[Issue]:
@@ -220,8 +256,9 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False
     if main.code == "first_loss_high" and other.issue_type is _T.EXPLODING:
         return not other.code and "growth_of_values" in other.evidence  # the same, seen inside of the network
-    if main.code in ("never_moves", "only_decay") and "dead_share" in other.evidence:
-        return False  # units that never fire are a cause of their own
+    if main.code in ("never_moves", "only_decay") and other.issue_type is _T.DEAD:
+        # Units that never fire, or let no gradient through, are a cause of their own.
+        return "dead_share" not in other.evidence and other.severity < IssueSeverity.CRITICAL
     if main.code == "stale_second_moment" and (other.step or 0) < (main.step or 0):
         return False  # it was there before
     if main.code in SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:

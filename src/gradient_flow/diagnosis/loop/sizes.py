@@ -24,6 +24,8 @@ _TIGHT: Final = 1e-2
 _SLOW: Final = 1e-4
 _SUSPICIOUS: Final = 0.3
 """The same as `LARGE` where it is known that steps are too large by a factor."""
+_EQUAL: Final = 1e-3
+_LEAST_NORMS: Final = 20
 _AGREE: Final = 0.2
 _ORDINARY: Final = 0.1
 _RISEN: Final = 1.02
@@ -62,6 +64,8 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
     series, losses = loop.alone, loop.losses
     factor = None if series is None else _clip_factor(series)
     slow = loop.updates and loop.typical_update < _SLOW
+    if factor is None and slow and series is not None and (limit := _own_limit(series)) is not None:
+        yield from _limited(loop, limit)
     if factor is not None and slow and len(losses) >= 20 and not fell_beyond_noise(losses):
         yield context.issue(
             "clip_sets_step",
@@ -75,6 +79,23 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
             [advice.UNSCALE_FIRST if _clipped_scaled(loop) else advice.RAISE_CLIP],
             step=1,
             factor=factor,
+            update_ratio=loop.typical_update,
+        )
+
+
+def _limited(loop: Loop, limit: float) -> Iterator[Issue]:
+    """Gradients that come with one and the same norm, far too small to move anything: a limit by the user's own code."""
+    if len(loop.losses) >= 20 and not fell_beyond_noise(loop.losses):
+        yield context.issue(
+            "clip_sets_step",
+            IssueSeverity.HIGH,
+            f"the gradients have a norm of {plain(limit, 2)} in nearly every step, to three digits: something sets it. A "
+            f"step moves the typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the loss "
+            "does not fall.",
+            "code that divides gradients by their norm, or clips them at a limit far below it.",
+            [advice.RAISE_CLIP],
+            step=1,
+            norm=limit,
             update_ratio=loop.typical_update,
         )
 
@@ -174,6 +195,15 @@ def _clip_factor(series: Series) -> float | None:
     tight = [factor for factor in factors if factor < _TIGHT]
     often = len(factors) >= _OFTEN * len(series.norms) and len(tight) >= _OFTEN * len(factors)
     return median(tight) if tight and often else None
+
+
+def _own_limit(series: Series) -> float | None:
+    """The norm that nearly all steps share to three digits, where they do: left to itself it differs from step to step."""
+    norms = [norm for norm in series.norms if math.isfinite(norm) and norm > 0]
+    if len(norms) < _LEAST_NORMS:
+        return None
+    usual = median(norms)
+    return usual if sum(abs(norm / usual - 1) < _EQUAL for norm in norms) >= _OFTEN * len(norms) else None
 
 
 def _summed(loop: Loop) -> bool:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+from gradient_flow.diagnosis.robust import loss_change
 from gradient_flow.diagnosis.words import count, percent, plain
 
 NARROW: Final = 0.5
@@ -27,6 +29,13 @@ CODE: Final = 0.75
 """Numbers of an autoencoder's code over the effective rank of its data, which is less than their dimension."""
 BLOCKED: Final = 0.1
 """Share of samples to which a narrow layer of ReLUs gives no gradient at all."""
+_COMES_ALONG, _FALLS = 0.35, 0.6
+"""Shares of the first loss."""
+_LEAST_LOSSES: Final = 20
+TINY: Final = 2
+"""Units of a code that can hold next to nothing, where the last layer makes one and nothing weighs it any more."""
+_MUCH_WIDER: Final = 8
+"""Times as many units before such a code, and directions that the loss asks of what is made of it."""
 _SHARE, _BETA = 0.5, 0.25
 """Hanin (2018): gradients of a random ReLU net vary like exp(sum of 1/width); one layer with most of a large sum."""
 
@@ -52,8 +61,23 @@ def bottlenecks(record: AnalysisRecord) -> Iterator[Issue]:
         # The one that is asked for most stands for all.
         found = _judged(record, [*places, *sorted(heads, key=lambda head: head.gradient_rank or 0.0)[-1:]])
         if found:
-            yield _issue(min(found, key=lambda narrow: (narrow.score, narrow.place.units, narrow.place.order)))
-            return
+            worst = min(found, key=lambda narrow: (narrow.score, narrow.place.units, narrow.place.order))
+            if not (_is_passed_by(record, chain, worst.place) and loss_change(record.losses) < _FALLS):
+                yield _issue(worst, learns=_learns(record))
+                return
+
+
+def width_of_input(input_units: int, input_size: int, positions: int) -> int:
+    """Numbers of the input for each position of a place: a picture of one channel that is cut into squares has many."""
+    return max(input_units, input_size // max(1, positions))
+
+
+def _is_tiny_code(place: Place, later: Sequence[Place], before: int) -> bool:
+    """Whether the last layer gives one or two numbers of which the model makes many by itself: similarities, say."""
+    if not place.own_weights or any(each.own_weights for each in later) or place.units > TINY:
+        return False
+    asked = later[-1].gradient_rank or 0.0
+    return place.positions == 1 and min(before, asked) >= _MUCH_WIDER * place.units
 
 
 def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
@@ -74,14 +98,19 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
     found = []
     for index, place in enumerate(places[:-1]):
         # Only what layers make counts: a matrix of similarities is as wide as the batch.
-        before = max([p.units for p in places[:index] if p.own_weights] + [record.input_units])
+        before = max([p.units for p in places[:index] if p.own_weights] + [width_of_input(record.input_units, record.input_size, place.positions)])
         later = places[index + 1 :]
+        if _is_tiny_code(place, places[index + 1 :], before):
+            score = place.units / (places[-1].gradient_rank or math.inf)
+            found.append(_Narrow(place, before, score, place.empty_samples or 0.0, 1.0, beta))
+            continue
         limit = NARROW
         if not index and record.input_size == 0:
             # Token inputs have no width; treat it as unbounded. The vocabulary at the output does not count either.
             before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
         after = max([p.units for p in later if p.own_weights], default=0)
-        if not place.own_weights or place.units > limit * min(before, after):
+        made = place.own_weights or (place.role == "input" and bool(index))  # a sum of what layers made
+        if not made or place.units > limit * min(before, after):
             continue
         if _is_small_code(record, place, places[-1]):
             score = place.size / (record.sample_rank or 1.0)
@@ -90,7 +119,8 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         if _is_code(record, place, places[-1]) or _has_bypass(record, places, index):
             continue
         score = _score(record, place, places[0], task)
-        share = sum(p.units <= place.units for p in weighted[:-1]) / place.units / beta  # a narrow stretch counts whole
+        # A narrow stretch counts whole.
+        share = max(1, sum(p.units <= place.units for p in weighted[:-1])) / place.units / beta
         narrow = _Narrow(place, min(before, after), score, place.empty_samples or 0.0, share, beta)
         # Without an activation behind it nothing is switched on and off: a data space between two nets is none. What is
         # as wide as the data is one too, whatever bounds it.
@@ -145,7 +175,21 @@ def _has_bypass(record: AnalysisRecord, places: list[Place], index: int) -> bool
     return any(place.name in frozen and start < place.order < places[index + 1].order for place in record.places)
 
 
-def _issue(narrow: _Narrow) -> Issue:
+def _is_passed_by(record: AnalysisRecord, chain: Sequence[int], place: Place) -> bool:
+    """Whether another way from the data, wide all along, comes to the same output: a branch beside a layer."""
+    others = [[record.places[index] for index in each] for each in record.chains if set(each) & set(chain)]
+    ways = [each for each in others if place not in each and each[-1] is record.places[chain[-1]]]
+    return any(min((p.units for p in way[:-1] if p.own_weights), default=0) >= 2 * place.units for way in ways)
+
+
+def _learns(record: AnalysisRecord) -> bool:
+    """Whether the training comes along well through what is narrow: it may be as wide as the task needs."""
+    losses = [loss for loss in record.losses if math.isfinite(loss)]
+    last = losses[-max(3, len(losses) // 5) :]
+    return len(losses) >= _LEAST_LOSSES and 0 < median(last) < _COMES_ALONG * median(losses[:3])
+
+
+def _issue(narrow: _Narrow, *, learns: bool) -> Issue:
     place = narrow.place
     low = narrow.score < VERY_LOW or narrow.blocked > 0.25
     parts = []
@@ -163,7 +207,7 @@ def _issue(narrow: _Narrow) -> Issue:
     wider = max(2 * place.units, min(narrow.units_around, math.ceil(place.units / max(narrow.score, 0.05))))
     return Issue(
         issue_type=IssueType.BOTTLENECK,
-        severity=IssueSeverity.HIGH if low else IssueSeverity.MEDIUM,
+        severity=IssueSeverity.HIGH if low else IssueSeverity.LOW if learns else IssueSeverity.MEDIUM,
         layer=place.name,
         message=f"{count(place.units, what)} between layers with {narrow.units_around:,} or more: "
         f"{' and '.join(parts)}.",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.words import count
+
+LEAST_STEPS: Final = 40
+"""Steps without a block that is left out by chance, as in stochastic depth, and comes back."""
 
 
 def disconnected(record: AnalysisRecord) -> Iterator[Issue]:
@@ -33,11 +37,16 @@ def disconnected(record: AnalysisRecord) -> Iterator[Issue]:
 def unused(record: AnalysisRecord) -> Iterator[Issue]:
     """Layers that are to be trained and never ran."""
     never = [layer for layer in record.layers if layer.trainable and layer.order is None and not layer.gradient_seen]
-    forgotten = [layer for layer in never if not layer.used_by_sibling]
+    skipped = [layer for layer in never if layer.used_by_sibling and _is_left_out(record, layer)]
+    forgotten = [layer for layer in never if not layer.used_by_sibling or layer in skipped]
     if forgotten and record.loss_needs_grad:
         # A head for later harms nothing. Positions that are never looked up are missing from what is learnt; so is a
         # part of a layer that ran and got nothing, as of an attention under `no_grad`.
-        missing = [layer for layer in forgotten if layer.is_embedding or _is_part_without_gradient(record, layer)]
+        missing = [
+            layer
+            for layer in forgotten
+            if layer.is_embedding or layer in skipped or _is_part_without_gradient(record, layer)
+        ]
         first, *rest = [*missing, *(layer for layer in forgotten if layer not in missing)]
         yield Issue(
             issue_type=IssueType.DISCONNECTED,
@@ -219,6 +228,16 @@ def _also_lost(layer: Layer) -> Issue:
         layer=layer.name,
         message="no gradient arrives.",
     )
+
+
+def _is_left_out(record: AnalysisRecord, layer: Layer) -> bool:
+    """Whether it belongs to a block of a list whose other blocks work one after another: no expert, which waits its turn."""
+    parts = layer.name.split(".")
+    at = next((k for k, part in enumerate(parts) if part.isdigit()), None)
+    if at is None or record.steps < LEAST_STEPS:
+        return False
+    places = [record.places[index].name.split(".") for chain in record.chains[:1] for index in chain]
+    return len({place[at] for place in places if len(place) > at and place[:at] == parts[:at]}) >= 2
 
 
 def _is_part_without_gradient(record: AnalysisRecord, layer: Layer) -> bool:

@@ -17,6 +17,10 @@ COLLAPSED_SPREAD: Final = 0.05
 NEAR_SPREAD: Final = 0.1
 FALL: Final = 4.0
 """The spread must have fallen by this factor inside the stack: inputs that are alike are not the model's doing."""
+ALIKE: Final = 0.02
+"""Token spread all along the stack: a mean cosine above 0.9996."""
+_EVEN: Final = 0.999
+"""Entropy of attention as a share of that of an average over all positions."""
 SPARSE: Final = 0.95
 """Share of near-zero weights that is a warning sign by itself."""
 
@@ -38,6 +42,9 @@ class Collapse:
 def find_collapse(layers: Sequence[LayerAttention], limit: float = COLLAPSED_SPREAD) -> Collapse | None:
     """The first stack whose tokens' spread falls below `limit`, a quarter or less of what enters the stack."""
     stacks = _stacks(layers)
+    alike = _alike_from_the_start(stacks)
+    if alike is not None:
+        return alike
     for index, stack in enumerate(stacks):
         start = stack[0].token_spread_before
         for at, layer in enumerate(stack):
@@ -45,6 +52,20 @@ def find_collapse(layers: Sequence[LayerAttention], limit: float = COLLAPSED_SPR
             if start is not None and spread is not None and spread < limit and spread * FALL < start:
                 harmless = at == len(stack) - 1 and index == len(stacks) - 1
                 return Collapse(layers=stack[at:], start=start, spread=spread, harmless=harmless)
+    return None
+
+
+def _alike_from_the_start(stacks: Sequence[Sequence[LayerAttention]]) -> Collapse | None:
+    """A stack of two blocks or more that tokens enter and leave with next to nothing to tell them apart by.
+
+    A vector that is added to all of them drowns what they differ in; attention is an average over all of them then.
+    """
+    for stack in stacks:
+        spreads = [spread for layer in stack for spread in (layer.token_spread_before, layer.token_spread)]
+        known = [spread for spread in spreads if spread is not None]
+        flat = all(entropy > _EVEN for layer in stack for entropy in layer.entropy)
+        if len(stack) > 1 and len(known) > 1 and max(known) < ALIKE and flat:
+            return Collapse(layers=stack, start=known[0], spread=known[-1], harmless=False)
     return None
 
 

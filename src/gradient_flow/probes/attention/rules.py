@@ -113,10 +113,16 @@ def _rank_collapse(stats: AttentionStats) -> Iterator[Issue]:
 def _rank_issue(collapse: Collapse, severity: IssueSeverity, risk: RankCollapseRisk) -> Issue:
     first = collapse.layers[0]
     similarity = "" if first.token_similarity is None else f", mean cosine {first.token_similarity:.4f}"
+    alike = collapse.start < COLLAPSED_SPREAD
+    course = (
+        f"tokens are indistinguishable from the start of the stack on. Their spread is {plain(collapse.start, 2)} there and "
+        f"{plain(collapse.spread, 2)} at its end"
+        if alike
+        else f"tokens become indistinguishable. Their spread falls from {plain(collapse.start, 2)} at the start of the "
+        f"stack to {plain(collapse.spread, 2)} after `{first.block}`"
+    )
     message = (
-        f"{str(risk).capitalize()} rank collapse risk: tokens become indistinguishable. Their spread falls from "
-        f"{plain(collapse.start, 2)} at the start of the stack to {plain(collapse.spread, 2)} after "
-        f"`{first.block}`{similarity} "
+        f"{str(risk).capitalize()} rank collapse risk: {course}{similarity} "
         f"(1 = all different, 0 = all equal, limit {COLLAPSED_SPREAD})."
     )
     evidence = {
@@ -126,7 +132,9 @@ def _rank_issue(collapse: Collapse, severity: IssueSeverity, risk: RankCollapseR
         "spread_by_block": {layer.block: layer.token_spread for layer in collapse.layers},
     }
     cause = (
-        "Attention averages tokens: without a skip connection each layer makes them more alike."
+        "What is added to every token (a type, a large bias, inputs far from zero) is much larger than what they differ in."
+        if alike
+        else "Attention averages tokens: without a skip connection each layer makes them more alike."
         if not collapse.harmless
         else "Tokens are alike at the output, where no further attention has to tell them apart."
     )

@@ -1,4 +1,7 @@
-"""Attention written out by hand: a product of two activations, a softmax over its last dimension, a product again.
+"""Attention written out by hand: queries meet keys, a softmax over the last dimension, a product with values.
+
+They meet in a product of two activations, in `cdist`, or pair by pair in a sum or difference that is reduced to a score.
+
 
 A softmax alone says little: classifiers, mixture-of-experts routers and linear attention have one too. So the tensors
 are followed from the first product to the last. Routers and classifiers fall out because their logits come from a
@@ -24,6 +27,17 @@ _ADDED_PRODUCTS: Final = frozenset({torch.baddbmm, torch.Tensor.baddbmm})
 _RESIZING: Final = frozenset({torch.cat, torch.concat, torch.Tensor.__getitem__, torch.Tensor.narrow, torch.narrow})
 """Ways to put a sink's column next to the scores, and to take it away again after the softmax."""
 
+_PAIRING: Final = frozenset(
+    {torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.sub, torch.Tensor.sub, torch.Tensor.__sub__}
+)
+_REDUCING: Final = frozenset(
+    {torch.sum, torch.Tensor.sum, torch.mean, torch.Tensor.mean, torch.norm, torch.Tensor.norm, F.linear}
+    | {torch.linalg.vector_norm, torch.linalg.norm, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__}
+    | {torch.einsum, torch.squeeze, torch.Tensor.squeeze}
+)
+"""Ways from what every pair has in common, (…, i, j, d), to its score."""
+_PAIRED: Final = object()
+"""The mark of pairs of queries and keys."""
 _SCORES: Final = object()
 """The mark of what a product of two activations has led to."""
 
@@ -50,11 +64,18 @@ class EagerAttention:
             return
         if func in _SOFTMAXES:
             self._saw_softmax(args, kwargs, result)
+        elif func is torch.cdist:
+            self._marks.put(result, _SCORES)
+        elif func in _PAIRING and _makes_pairs(_tensors(args), result):
+            self._marks.put(result, _PAIRED)
         elif func in _PRODUCTS or self._marks:
             operands = _tensors((*args, *kwargs.values()))
             marked, mark = self._first_marked(operands)
             factors = operands[1:] if func in _ADDED_PRODUCTS else operands
-            if func in _PRODUCTS and _two_activations(factors):
+            if mark is _PAIRED and marked is not None and marked.numel() != result.numel():
+                if func in _REDUCING and result.shape[:2] == marked.shape[:2]:
+                    self._marks.put(result, _SCORES if result.dim() < marked.dim() else _PAIRED)
+            elif func in _PRODUCTS and _two_activations(factors):
                 self._saw_product(result, mark)
             elif marked is not None and (marked.numel() == result.numel() or func in _RESIZING):
                 self._marks.put(result, mark)
@@ -68,7 +89,7 @@ class EagerAttention:
 
     def _saw_softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
         logits = args[0] if args else kwargs["input"]
-        if self._marks.get(logits) is not _SCORES:
+        if self._marks.get(logits) is not _SCORES or logits.dim() < 3:
             return
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
         if dim in (-1, logits.dim() - 1) and logits.shape[-1] > 1:
@@ -107,6 +128,15 @@ def _remove(marks: dict[int, tuple[weakref.ref[torch.Tensor], Any]], key: int, g
     # The id may belong to another tensor by now.
     if key in marks and marks[key][0] is gone:
         del marks[key]
+
+
+def _makes_pairs(operands: list[torch.Tensor], result: torch.Tensor) -> bool:
+    """Whether (…, i, 1, d) and (…, 1, j, d) meet: each of them is spread over the other."""
+    if len(operands) != 2 or result.dim() < 4 or any(isinstance(each, nn.Parameter) for each in operands):
+        return False
+    shapes = [tuple(each.shape[-3:-1]) for each in operands if each.dim() >= 3]
+    i, j = result.shape[-3:-1]
+    return sorted(shapes) == sorted([(i, 1), (1, j)]) and i > 1 and j > 1
 
 
 def _two_activations(factors: list[torch.Tensor]) -> bool:

@@ -13,6 +13,8 @@ from gradient_flow.probes.policy.stats import PolicyStats
 
 SMALL_BESIDE: Final = 0.3
 """A small standard deviation that is also this much smaller than the differences between states is no exploration."""
+FAR_ABOVE, DROWNS = 5.0, 10.0
+"""Times the largest standard deviation, and times the differences between states, from which on noise is all there is."""
 MORE_STD: Final = (
     "Put a floor under the standard deviation (clamp `log_std`), or start it higher.",
     *MORE_ENTROPY[:3],
@@ -75,6 +77,9 @@ def high_std(
         return None
     # Beyond the range most actions are cut off at its bounds: that needs no absolute number.
     cut_off = stats.std_relative is not None and scaled > threshold and course is not ReturnCourse.AT_BEST
+    # Where the range is not known, the mean actions of different states tell the scale.
+    lost = stats.std_relative is None and std > max(FAR_ABOVE * threshold, DROWNS * (stats.mean_spread or math.inf))
+    cut_off |= lost and course is not ReturnCourse.AT_BEST
     return Issue(
         issue_type=IssueType.EXPLORATION,
         severity=IssueSeverity.HIGH if explicit else IssueSeverity.MEDIUM if cut_off else IssueSeverity.LOW,
