@@ -6,6 +6,8 @@ Half: drill.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -399,7 +401,7 @@ class Taper(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = (3, 48, 24, 12, 8)
-        self.convs = nn.ModuleList(nn.Conv2d(a, b, 3) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, 3) for a, b in pairwise(widths))
         self.fc = nn.Linear(8, 6)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -426,12 +428,12 @@ class Separable(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.deep, self.point = nn.Conv2d(3, 24, 1), nn.Conv2d(24, 24, 3, groups=24), nn.Conv2d(24, 32, 1)
-        self.n1, self.n2, self.act = nn.BatchNorm2d(24), nn.BatchNorm2d(32), nn.ReLU6()
+        self.n1, self.n2, self.a1, self.a2 = nn.BatchNorm2d(24), nn.BatchNorm2d(32), nn.ReLU6(), nn.ReLU6()
         self.fc = nn.Linear(32, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.act(self.n1(self.deep(self.stem(x))))
-        return self.fc(self.act(self.n2(self.point(x))).mean(dim=(2, 3)))
+        x = self.a1(self.n1(self.deep(self.stem(x))))
+        return self.fc(self.a2(self.n2(self.point(x))).mean(dim=(2, 3)))
 
 
 zoo.healthy("weaves-separable-batch-norm", lambda s: cloth(s, Separable(), lr=1e-2))
