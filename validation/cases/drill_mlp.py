@@ -199,12 +199,12 @@ def sudden(seed: int, first: float) -> Setup:
 warm = zoo.healthy("grains-relu-even-rate", lambda s: sudden(s, 1.0))
 zoo.sick(
     "grains-relu-first-three-steps-far-too-long",
-    lambda s: sudden(s, 800.0),
-    at_last(dead("3", 0.8)),
+    lambda s: sudden(s, 200.0),
+    at_last(dead("3", 0.9)),
     "DEAD",
     "EXPLODING",
     "UNSTABLE",
-    layer=("2", "0", "4"),
+    layer="2",
     also={*DEADENS, *THROWN, "NUMERICAL", "SLOW"},
     control=warm,
 )
