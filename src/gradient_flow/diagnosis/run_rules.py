@@ -25,6 +25,7 @@ STRETCH: Final = 256
 """Steps in which spikes are counted: however long a run goes on afterwards, they were as frequent as they were."""
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the norms around it."""
+_MUCH: Final = 3
 LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
@@ -145,9 +146,15 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     if not at or not (often or tall >= TALL):
         return
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
+    # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out.
+    late = not often and is_solved(series.losses) and at[0] > len(norms) // 2 and tall < _MUCH * TALL
     yield Issue(
         issue_type=IssueType.UNSTABLE,
-        severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
+        severity=IssueSeverity.HIGH
+        if often and tall >= TALL
+        else IssueSeverity.LOW
+        if late
+        else IssueSeverity.MEDIUM,
         layer=series.name,
         step=steps[at[0]],
         message=f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(tall, 2)} × the median norm around them.",

@@ -25,6 +25,8 @@ from gradient_flow.table.updates import WeightSample, sample_weights
 
 _LEAST_SAMPLES = 16
 _MOSTLY_ZERO = 0.5
+_LEAST_SEQUENCE: Final = 8
+"""Positions from which on it is asked how far back a gradient reaches."""
 MOST_HELD: Final = 32 << 20
 """Bytes of sampled rows that a look holds until its end; what comes after them is measured without."""
 _NOTHING: Final = nn.Module()
@@ -295,7 +297,10 @@ class Observer:
         started = time.perf_counter()
         rows = self._rows_of(passage, gradient)
         active = samples.any_nonzero(rows) if rows is not None and passage.module in self._weighted else None
-        seen = Seen(self._read([gradient]), self._kept(rows), active)
+        entry = self._close and passage.feeds_from_data and gradient.dim() == 3 and gradient.shape[1] >= _LEAST_SEQUENCE
+        in_order = entry and not samples.units_come_second(passage.module, passage.shape)
+        reach = samples.reach(gradient) if in_order and rows is not None else None
+        seen = Seen(self._read([gradient]), self._kept(rows), active, reach)
         self.seconds += time.perf_counter() - started
         return seen
 

@@ -34,10 +34,12 @@ _QUIET: Final = 0.3
 class Seen:
     """What a hook keeps of one tensor: a row of sums and, from a few rows, what units did."""
 
-    __slots__ = ("row", "rows", "units")
+    __slots__ = ("reach", "row", "rows", "units")
 
-    def __init__(self, row: Any, rows: torch.Tensor | None, units: torch.Tensor | None) -> None:
-        self.row, self.rows, self.units = row, rows, units
+    def __init__(
+        self, row: Any, rows: torch.Tensor | None, units: torch.Tensor | None, reach: float | None = None
+    ) -> None:
+        self.row, self.rows, self.units, self.reach = row, rows, units, reach
 
     def sums(self) -> NDArray[np.float64]:
         """The row; on an accelerator this is where the host waits."""
@@ -72,6 +74,8 @@ class PlaceRecords:
                 bad_values=forward.bad[position],
                 bad_gradients=backward.bad[position],
             )
+            if came and passage.backward.reach is not None:
+                place.reach = passage.backward.reach
             if place.own_weights and came and passage.forward.units is not None:
                 units = (passage.forward.units & ~passage.backward.units).cpu().numpy()
                 first = (passage.path, "output", 0)
@@ -113,7 +117,12 @@ class PlaceRecords:
             here += [passages[key_of[head.order]] for head in heads]
             places = [self._places[passage.key] for passage in here]
             units = [place.units for place in places]
-            first = [width_of_input(input_units, input_size, place.positions) or _MANY for place in places]
+            first = [
+                (input_size if isinstance(passage.module, nn.RNNBase) else 0)
+                or width_of_input(input_units, input_size, place.positions)
+                or _MANY
+                for passage, place in zip(here, places, strict=True)
+            ]
             narrow = [
                 passage
                 for i, passage in enumerate(here[: len(here) - max(1, len(heads))])

@@ -23,6 +23,8 @@ ELEMENTS: Final = 1024
 _RUN: Final = 32
 _LEAST_FOR_RANK: Final = 8
 _OF_NUMPY: Final = (torch.float16, torch.float32, torch.float64)
+HARDLY: Final = 0.01
+"""Share of the gradient at the last position of a sequence that counts as none."""
 FLAT: Final = 0.05
 """A slope below this share of the largest is flat."""
 _UNITS_SECOND: Final = ("Conv", "BatchNorm", "GroupNorm", "InstanceNorm", "Pool2d", "Pool1d", "Pool3d", "Dropout2d")
@@ -45,7 +47,10 @@ def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
         tensor = tensor[:, None]
     samples, positions, units = tensor.shape
     kept = min(positions, max(4, ROWS // max(samples, 1)))
-    tensor = tensor[:: max(1, -(-samples * kept // ROWS)), :: max(1, positions // kept)]
+    apart = max(1, positions // max(1, kept))
+    # Up to the last position, which may be the only one that the loss asks about.
+    first = max(0, positions - 1 - apart * (kept - 1))
+    tensor = tensor[:: max(1, -(-samples * kept // ROWS)), first::apart]
     few = tensor[:, :kept, :: max(1, units // UNITS)][..., :UNITS]
     return few.to(torch.float32, copy=True)  # a view would keep all of it alive, and change with it in place
 
@@ -87,6 +92,17 @@ def variation(rows: torch.Tensor) -> float:
     if flat.numel() == 0:
         return math.nan
     return float((flat.std(dim=0, unbiased=False) / flat.square().mean(dim=0).sqrt()).median())
+
+
+def reach(gradient: torch.Tensor) -> float | None:
+    """Of a gradient (samples, positions, units) that is largest at the last position: the share of positions that get
+    at least `HARDLY` of that; None where it is largest elsewhere, as under a loss at every position.
+    """
+    norms = gradient.detach().float().square().sum(dim=(0, 2)).sqrt().cpu().numpy()
+    largest = float(norms.max())
+    if not 0 < largest < math.inf or norms[-1] < largest:
+        return None
+    return float((norms >= HARDLY * largest).mean())
 
 
 def empty_samples(rows: torch.Tensor) -> float:

@@ -108,6 +108,7 @@ _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "los
 _STUCK: Final = frozenset({"loss_stuck"})
 _UNDER_DEAD: Final = _STUCK | {"only_decay", "never_moves"}
 """What a layer that lets no gradient through does to those before it."""
+_UNDER_FADING: Final = _STUCK | {"eps_rules"}
 _CUTS_OFF: Final = frozenset({_T.VANISHING, _T.DISCONNECTED, _T.SYMMETRY, _T.DEAD})
 """Faults that, where they are critical, keep a network from learning anything of its input."""
 _MOMENT, _PART = 1.0, 0.1
@@ -151,14 +152,20 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         follows = [issue for issue in mains if issue.code in _FOLLOWS]
         mains = [issue for issue in mains if issue not in follows]
         left[left.index(causes[0])] = with_consequences(causes[0], follows)
-    cut = next((i for i in left if i.issue_type in _CUTS_OFF and i.severity is IssueSeverity.CRITICAL), None)
+    cut = next((issue for issue in left if _cuts_off(issue)), None)
     if cut is not None:
-        follows = _UNDER_DEAD if cut.issue_type is _T.DEAD else _STUCK
+        follows = _UNDER_DEAD if cut.issue_type in (_T.DEAD, _T.DISCONNECTED) else _UNDER_FADING
         stuck = [issue for issue in mains if issue.code in follows]
         mains = [issue for issue in mains if issue not in stuck]
         left[left.index(cut)] = with_consequences(cut, stuck)
     mains, left = _why_stuck([_as_it_shows(main) for main in mains], left)
     return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
+
+
+def _cuts_off(issue: Issue) -> bool:
+    if issue.issue_type is _T.SHORT_MEMORY:
+        return issue.severity >= IssueSeverity.HIGH
+    return issue.issue_type in _CUTS_OFF and issue.severity is IssueSeverity.CRITICAL
 
 
 def _as_it_shows(main: Issue) -> Issue:
@@ -186,7 +193,9 @@ def _would_stop(issue: Issue) -> bool:
     """Whether a remark says what keeps a model from using its input."""
     if issue.issue_type is _T.SHORT_MEMORY:
         memory, length = issue.evidence.get("effective_memory_length"), issue.evidence.get("sequence_length", 0)
-        return memory is not None and memory < max(_MOMENT, _PART * length)
+        return issue.evidence.get("cut_share", 0.0) > 0 or (
+            memory is not None and memory < max(_MOMENT, _PART * length)
+        )
     return issue.code == "not_in_optimizer"
 
 
@@ -256,9 +265,11 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False
     if main.code == "first_loss_high" and other.issue_type is _T.EXPLODING:
         return not other.code and "growth_of_values" in other.evidence  # the same, seen inside of the network
-    if main.code in ("never_moves", "only_decay") and other.issue_type is _T.DEAD:
-        # Units that never fire, or let no gradient through, are a cause of their own.
+    if main.code in ("never_moves", "only_decay") and other.issue_type in (_T.DEAD, _T.DISCONNECTED):
+        # Units that never fire, or whatever lets no gradient through, are a cause of their own.
         return "dead_share" not in other.evidence and other.severity < IssueSeverity.CRITICAL
+    if main.code == "eps_rules" and other.issue_type is _T.VANISHING and other.severity is IssueSeverity.CRITICAL:
+        return False  # gradients are so small because one layer lets hardly any through
     if main.code == "stale_second_moment" and (other.step or 0) < (main.step or 0):
         return False  # it was there before
     if main.code in SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:

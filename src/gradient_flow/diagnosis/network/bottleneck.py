@@ -36,6 +36,9 @@ TINY: Final = 2
 """Units of a code that can hold next to nothing, where the last layer makes one and nothing weighs it any more."""
 _MUCH_WIDER: Final = 8
 """Times as many units before such a code, and directions that the loss asks of what is made of it."""
+_RECURRENT: Final = frozenset({"RNN", "LSTM", "GRU"})
+_MUCH_WIDER_WORDS: Final = 16
+"""Times the width of an embedding of one number."""
 _SHARE, _BETA = 0.5, 0.25
 """Hanin (2018): gradients of a random ReLU net vary like exp(sum of 1/width); one layer with most of a large sum."""
 
@@ -72,6 +75,13 @@ def width_of_input(input_units: int, input_size: int, positions: int) -> int:
     return max(input_units, input_size // max(1, positions))
 
 
+def _given(record: AnalysisRecord, place: Place) -> int:
+    """Numbers of the input behind each of its outputs: of a recurrent layer, the whole sequence up to it."""
+    if place.kind in _RECURRENT:
+        return record.input_size
+    return width_of_input(record.input_units, record.input_size, place.positions)
+
+
 def _is_tiny_code(place: Place, later: Sequence[Place], before: int) -> bool:
     """Whether the last layer gives one or two numbers of which the model makes many by itself: similarities, say."""
     if not place.own_weights or any(each.own_weights for each in later) or place.units > TINY:
@@ -90,7 +100,7 @@ def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
 
 
 def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
-    if len(places) < 3:
+    if len(places) < 2:
         return []
     weighted = [place for place in places if place.own_weights]
     beta = math.fsum(1 / max(place.units, 1) for place in weighted[:-1])
@@ -98,7 +108,7 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
     found = []
     for index, place in enumerate(places[:-1]):
         # Only what layers make counts: a matrix of similarities is as wide as the batch.
-        before = max([p.units for p in places[:index] if p.own_weights] + [width_of_input(record.input_units, record.input_size, place.positions)])
+        before = max([p.units for p in places[:index] if p.own_weights] + [_given(record, place)])
         later = places[index + 1 :]
         if _is_tiny_code(place, places[index + 1 :], before):
             score = place.units / (places[-1].gradient_rank or math.inf)
@@ -125,7 +135,8 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         # Without an activation behind it nothing is switched on and off: a data space between two nets is none. What is
         # as wide as the data is one too, whatever bounds it.
         data = 0 < record.input_units <= place.units
-        if _counts(narrow, switched=not places[index + 1].own_weights and not data):
+        single = not index and record.input_size == 0 and place.units == 1 and after >= _MUCH_WIDER_WORDS
+        if _counts(narrow, switched=(not places[index + 1].own_weights and not data) or single):
             found.append(narrow)
     return found
 
@@ -145,7 +156,8 @@ def _counts(narrow: _Narrow, *, switched: bool) -> bool:
 def _score(record: AnalysisRecord, place: Place, first: Place, task: float) -> float:
     """1 if nothing is lost: the smaller of what is left of the gradient's rank and of the values' rank."""
     backward = (place.gradient_rank or math.inf) / task
-    before = max([rank for rank in (first.rank, record.input_rank) if rank is not None], default=math.inf)
+    given = record.sample_rank if place is first else first.rank
+    before = max([rank for rank in (given, record.input_rank) if rank is not None], default=math.inf)
     wanted = min(before, task)
     forward = place.rank / wanted if place.rank is not None and wanted < math.inf else math.inf
     return min(backward, forward, 1.0)
@@ -155,13 +167,15 @@ def _is_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
     """Whether this is the code of an autoencoder that is wide enough for its data: then it is meant."""
     if not _is_autoencoder(record, output):
         return False
+    if record.input_rank is None and place.positions == output.positions > 1:
+        return False  # as many positions as the picture has: nothing is put into a code
     return record.input_rank is None or place.units >= CODE * record.input_rank
 
 
 def _is_small_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
     """Whether an autoencoder of images or sequences keeps far fewer numbers than its data have directions."""
     small = record.sample_rank is not None and place.size < CODE * record.sample_rank
-    return small and place.positions > 1 and _is_autoencoder(record, output)
+    return small and record.input_rank is None and _is_autoencoder(record, output)
 
 
 def _is_autoencoder(record: AnalysisRecord, output: Place) -> bool:

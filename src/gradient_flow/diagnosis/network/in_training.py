@@ -23,11 +23,15 @@ _KNOWS: Final = 0.3
 """Share of the loss of a guess."""
 _SMALL: Final = 0.1
 """A loss of targets of ordinary size."""
-_LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY})
+_LASTING: Final = frozenset(
+    {IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY, IssueType.HEAD_DIVERSITY}
+)
 """A fault whatever the loss is."""
 _LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
 _LEARNS: Final = 0.7
 """Share of the first loss."""
+_THRIVES: Final = 0.35
+"""The same, of a training that gradients which grow a little do no harm."""
 _LEAST_LOSSES: Final = 10
 _FROM_THE_START: Final = frozenset({IssueType.DEAD, IssueType.SATURATION})
 """Units that a training ends with in this state have done their work; those that began in it never did any."""
@@ -96,11 +100,13 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
 
     A tanh that learns leaves its linear part, and a recurrence that has to remember gets a radius above 1.
     """
-    if first is None or not (loss_change(losses, _LEAST_LOSSES) < _LEARNS and fell_beyond_noise(losses)):
+    change = loss_change(losses, _LEAST_LOSSES)
+    if first is None or not (change < _LEARNS and fell_beyond_noise(losses)):
         return list(issues)
     return [
         replace(issue, severity=IssueSeverity.LOW)
-        if issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first
+        if (issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first)
+        or (issue.issue_type is IssueType.SPECTRAL_RADIUS and issue.severity < IssueSeverity.HIGH and change < _THRIVES)
         else issue
         for issue in issues
     ]

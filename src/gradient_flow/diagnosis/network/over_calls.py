@@ -1,7 +1,8 @@
 """SHORT_MEMORY of a recurrence that is written out in a `forward`: a layer used again and again, for each step once.
 
 What an `nn.LSTM` does inside is seen by a probe. Of a loop of one's own only the calls are seen, and the gradient that
-comes back to each of them: where it shrinks from call to call, early steps teach nothing.
+comes back to each of them: where it shrinks from call to call, early steps teach nothing. Where no layer is part of the
+recurrence, as in a state space, what goes into it is a sequence whose gradient tells the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from gradient_flow.diagnosis.words import percent, times
 LEAST_CALLS: Final = 8
 LOST: Final = 4.0
 """Decades from the last call to the first."""
+FAR_ENOUGH: Final = 0.35
+"""Share of a sequence that a new GRU reaches back is about half of twenty steps."""
 _STEADY: Final = 0.8
 """Share of neighbouring calls between which the gradient shrinks."""
 _LEAST_LOSSES: Final = 20
@@ -26,12 +29,36 @@ _STUCK: Final = 0.9
 """Share of the first loss."""
 
 
+def fading_over_positions(record: AnalysisRecord) -> Iterator[Issue]:
+    """The gradient reaches only the last part of the sequence that the model takes in, and the loss does not fall."""
+    if not _is_stuck(record):
+        return
+    for place in record.places:
+        if place.reach is None or place.reach > FAR_ENOUGH or not place.own_weights:
+            continue
+        chain = next(([record.places[i] for i in each] for each in record.chains if record.places[each[0]] is place), [])
+        cell = next((p for p in chain if p.kind in ("RNN", "GRU", "LSTM")), place)
+        steps = max(1, round(place.reach * place.positions))
+        yield _short(
+            cell.name,
+            f"short effective memory: only the last {steps:,} of its {place.positions:,} steps get a gradient of at least "
+            "1% of the largest, and the loss does not fall.",
+            {"reach": place.reach, "steps": place.positions, "loss_change": loss_change(record.losses)},
+        )
+        return
+
+
+def _is_stuck(record: AnalysisRecord) -> bool:
+    """Whether the loss does not fall; where it does, what has to be remembered is."""
+    if not record.trained or len(record.losses) < _LEAST_LOSSES or not all(map(math.isfinite, record.losses)):
+        return False
+    return not (loss_change(record.losses) < _STUCK and fell_beyond_noise(record.losses))
+
+
 def fading_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
     """The gradient shrinks from call to call of one layer, and the loss does not fall."""
-    if not record.trained or len(record.losses) < _LEAST_LOSSES or not all(map(math.isfinite, record.losses)):
+    if not _is_stuck(record):
         return
-    if loss_change(record.losses) < _STUCK and fell_beyond_noise(record.losses):
-        return  # what it needs to remember it does
     layers = {layer.name for layer in record.layers}
     calls: dict[str, list[Place]] = {}
     for place in record.places:
@@ -56,19 +83,21 @@ def _fading(places: list[Place]) -> float:
 
 def _issue(places: list[Place], decades: float, record: AnalysisRecord) -> Issue:
     kept = 10 ** (-decades / (len(places) - 1))
-    layer = places[0].name
+    return _short(
+        places[0].name,
+        f"short effective memory: with each step back the gradient shrinks to {percent(kept)}, so that over "
+        f"its {len(places):,} calls it gets {times(10**decades, 2)} smaller, and the loss does not fall.",
+        {"decay": kept, "calls": len(places), "decades": decades, "loss_change": loss_change(record.losses)},
+    )
+
+
+def _short(layer: str, message: str, evidence: dict[str, float]) -> Issue:
     return Issue(
         issue_type=IssueType.SHORT_MEMORY,
         severity=IssueSeverity.HIGH,
         layer=layer,
-        message=f"short effective memory: with each step back the gradient shrinks to {percent(kept)}, so that over "
-        f"its {len(places):,} calls it gets {times(10**decades, 2)} smaller, and the loss does not fall.",
-        evidence={
-            "decay": kept,
-            "calls": len(places),
-            "decades": decades,
-            "loss_change": loss_change(record.losses),
-        },
+        message=message,
+        evidence=evidence,
         cause="the state is overwritten, or shrunk, at every step.",
         advice=[
             "Let gates start open (a bias of +1 or more where a gate keeps), or add to the state instead of replacing "

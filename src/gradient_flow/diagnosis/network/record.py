@@ -62,6 +62,8 @@ class Place:
     rank: float | None = None
     """Effective rank of the values."""
     gradient_rank: float | None = None
+    reach: float | None = None
+    """Of a sequence at whose last position the gradient is largest: the share of positions that it reaches."""
     on_a_line: bool | None = None
     """Whether the values of all samples lie on one line, although those of the layer before it do not."""
 

@@ -30,6 +30,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     depth_rules.exploding_over_depth,
     depth_rules.starved_layers,
     call_rules.fading_over_calls,
+    call_rules.fading_over_positions,
     update_rules.learning_rate_too_large,
     update_rules.learning_rate_too_small,
     stability_rules.unstable_norm,

@@ -231,13 +231,13 @@ def _also_lost(layer: Layer) -> Issue:
 
 
 def _is_left_out(record: AnalysisRecord, layer: Layer) -> bool:
-    """Whether it belongs to a block of a list whose other blocks work one after another: no expert, which waits its turn."""
+    """Whether it is in a block of a list that lies on the main path, as others of it do: no expert, which waits its turn."""
     parts = layer.name.split(".")
     at = next((k for k, part in enumerate(parts) if part.isdigit()), None)
     if at is None or record.steps < LEAST_STEPS:
         return False
     places = [record.places[index].name.split(".") for chain in record.chains[:1] for index in chain]
-    return len({place[at] for place in places if len(place) > at and place[:at] == parts[:at]}) >= 2
+    return any(len(place) > at and place[:at] == parts[:at] for place in places)
 
 
 def _is_part_without_gradient(record: AnalysisRecord, layer: Layer) -> bool:

@@ -80,7 +80,7 @@ def stale(loop: Loop) -> Iterator[Issue]:
             continue
         worst = max(high, key=lambda look: look.stale or 0.0)
         rate = worst.rate or 0.0
-        rose = _rose_after(loop, worst.step)
+        rose = _rose_after(loop, worst.step) and not is_solved(loop.losses)
         severity = IssueSeverity.LOW
         if rose and (worst.stale or 0.0) >= STALE:
             severity = IssueSeverity.HIGH if (worst.stale or 0.0) >= VERY_STALE else IssueSeverity.MEDIUM

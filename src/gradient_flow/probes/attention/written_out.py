@@ -3,9 +3,9 @@
 They meet in a product of two activations, in `cdist`, or pair by pair in a sum or difference that is reduced to a score.
 
 
-A softmax alone says little: classifiers, mixture-of-experts routers and linear attention have one too. So the tensors
-are followed from the first product to the last. Routers and classifiers fall out because their logits come from a
-weight matrix, linear attention because it takes the softmax of features.
+A softmax alone says little: classifiers, mixture-of-experts routers and linear attention have one too. So tensors are
+followed. Routers and linear attention fall out because they take the softmax of features, which come straight from a
+weight matrix; classifiers, because their probabilities never meet values.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _PAIRED: Final = object()
 """The mark of pairs of queries and keys."""
 _SCORES: Final = object()
 """The mark of what a product of two activations has led to."""
+_FEATURES: Final = object()
+"""The mark of what comes from a weight matrix."""
 
 
 class EagerAttention:
@@ -68,11 +70,13 @@ class EagerAttention:
             self._marks.put(result, _SCORES)
         elif func in _PAIRING and _makes_pairs(_tensors(args), result):
             self._marks.put(result, _PAIRED)
-        elif func in _PRODUCTS or self._marks:
+        elif func in _PRODUCTS or func is F.linear or self._marks:
             operands = _tensors((*args, *kwargs.values()))
             marked, mark = self._first_marked(operands)
             factors = operands[1:] if func in _ADDED_PRODUCTS else operands
-            if mark is _PAIRED and marked is not None and marked.numel() != result.numel():
+            if (func is F.linear or func in _PRODUCTS) and mark is not _PAIRED and _has_matrix(operands):
+                self._marks.put(result, _FEATURES)
+            elif mark is _PAIRED and marked is not None and marked.numel() != result.numel():
                 if func in _REDUCING and result.shape[:2] == marked.shape[:2]:
                     self._marks.put(result, _SCORES if result.dim() < marked.dim() else _PAIRED)
             elif func in _PRODUCTS and _two_activations(factors):
@@ -81,7 +85,7 @@ class EagerAttention:
                 self._marks.put(result, mark)
 
     def _saw_product(self, result: torch.Tensor, mark: Any) -> None:
-        if mark is None or mark is _SCORES:
+        if mark is None or any(mark is kind for kind in (_SCORES, _FEATURES, _PAIRED)):
             self._marks.put(result, _SCORES)
         else:
             self._marks.drop(mark)  # weights that meet values twice are one attention
@@ -89,7 +93,8 @@ class EagerAttention:
 
     def _saw_softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
         logits = args[0] if args else kwargs["input"]
-        if self._marks.get(logits) is not _SCORES or logits.dim() < 3:
+        mark = self._marks.get(logits)
+        if mark is _FEATURES or mark is _PAIRED:
             return
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
         if dim in (-1, logits.dim() - 1) and logits.shape[-1] > 1:
@@ -98,8 +103,9 @@ class EagerAttention:
                 self._marks.put(result, reduced)
 
     def _first_marked(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor | None, Any]:
-        marked = ((tensor, self._marks.get(tensor)) for tensor in tensors)
-        return next((pair for pair in marked if pair[1] is not None), (None, None))
+        marked = [(tensor, self._marks.get(tensor)) for tensor in tensors]
+        known = [pair for pair in marked if pair[1] is not None]
+        return next(iter(sorted(known, key=lambda pair: pair[1] is _FEATURES)), (None, None))
 
 
 class _Marks:
@@ -137,6 +143,10 @@ def _makes_pairs(operands: list[torch.Tensor], result: torch.Tensor) -> bool:
     shapes = [tuple(each.shape[-3:-1]) for each in operands if each.dim() >= 3]
     i, j = result.shape[-3:-1]
     return sorted(shapes) == sorted([(i, 1), (1, j)]) and i > 1 and j > 1
+
+
+def _has_matrix(operands: list[torch.Tensor]) -> bool:
+    return any(isinstance(each, nn.Parameter) and each.dim() >= 2 for each in operands)
 
 
 def _two_activations(factors: list[torch.Tensor]) -> bool:

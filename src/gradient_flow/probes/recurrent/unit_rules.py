@@ -241,7 +241,7 @@ def cut_between_steps(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         return None
     always = unit.cut_share > 0.9
     return _issue(
-        IssueType.DISCONNECTED,
+        IssueType.DISCONNECTED if always else IssueType.SHORT_MEMORY,
         IssueSeverity.HIGH if always else IssueSeverity.LOW,
         unit,
         f"the state is detached before {percent(unit.cut_share)} of its {unit.sequence_length:,} steps: no gradient "
