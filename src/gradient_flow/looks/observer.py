@@ -25,6 +25,7 @@ from gradient_flow.table.updates import WeightSample, sample_weights
 
 _LEAST_SAMPLES = 16
 _MOSTLY_ZERO = 0.5
+_COLUMNS: Final = 8
 _LEAST_SEQUENCE: Final = 8
 """Positions from which on it is asked how far back a gradient reaches."""
 MOST_HELD: Final = 32 << 20
@@ -195,6 +196,8 @@ class Observer:
             record.input_rms, record.input_spread = samples.scale_and_spread(rows)
             self._input_rows = rows if first.dim() == 2 else None
             self._sample_rows = samples.sample(first.flatten(1), units_second=False) if first.dim() > 2 else rows
+            if first.dim() == 2 and first.shape[1] >= _COLUMNS and len(floating) == 1:
+                record.input_on_a_line = samples.are_on_a_line(rows)
 
     def on_loss(self, loss: torch.Tensor) -> None:
         """The loss of a step, before backward."""

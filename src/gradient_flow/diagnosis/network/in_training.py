@@ -30,6 +30,8 @@ _LASTING: Final = frozenset(
 _LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
 _LEARNS: Final = 0.7
 """Share of the first loss."""
+_FROZEN: Final = 500.0
+"""A logit of attention beyond which its softmax has no slope left, whatever was learnt beside it."""
 _THRIVES: Final = 0.35
 """The same, of a training that gradients which grow a little do no harm."""
 _LEAST_LOSSES: Final = 10
@@ -113,7 +115,9 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
 
 
 def _never_worked(issue: Issue) -> bool:
-    """Whether nothing of a layer passes a gradient, and that from the first look on."""
+    """Whether nothing of a layer passes a gradient, and that from the first look on; or its softmax none, by far."""
+    if issue.issue_type is IssueType.ENTROPY_COLLAPSE:
+        return issue.severity >= IssueSeverity.HIGH and issue.evidence.get("max_logit", 0.0) > _FROZEN
     return issue.issue_type in _FROM_THE_START and issue.severity == IssueSeverity.CRITICAL and issue.step == 1
 
 

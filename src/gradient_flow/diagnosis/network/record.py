@@ -178,6 +178,8 @@ class AnalysisRecord:
     input_rms: float = math.nan
     input_spread: float = math.nan
     """Largest over median root mean square of the input's columns."""
+    input_on_a_line: bool = False
+    """Whether samples of a table differ in one direction only."""
     input_rank: float | None = None
     sample_rank: float | None = None
     """Of whole samples, all positions together."""

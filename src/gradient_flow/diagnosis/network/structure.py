@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself, initialise
@@ -95,6 +96,17 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
 
 def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
     """A wide layer that lets a single direction through: by its matrix, or by what comes out of it."""
+    if record.input_on_a_line and record.layers:
+        yield replace(
+            _low_rank(
+                record.layers[0],
+                f"the {record.input_units:,} columns of the input say all the same: samples differ in one direction only.",
+                "one column was read or copied into all of them, or they were scaled by numbers far apart.",
+                "Print a few samples: the columns should differ from one another, and on one scale.",
+            ),
+            severity=IssueSeverity.MEDIUM,
+        )
+        return
     lines = {place.name for place in record.places if place.on_a_line}
     for layer in record.layers:
         if layer.trainable and not layer.is_embedding and not layer.equal_units:
