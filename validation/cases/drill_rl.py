@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.case import Setup, Zoo
-from validation.evidence import at_last, explores, flat_behind, lags, lasting, no_gradient, thrives
+from validation.case import Case, Evidence, Proof, Setup, Zoo, costly
+from validation.evidence import at_last, both, explores, flat_behind, judged, lags, lasting, no_gradient, thrives
+from validation.evidence.live import trained
 from validation.labels import STUCK, SURE
 from validation.nets import mlp
 from validation.setups import live
@@ -43,11 +44,44 @@ def drives(seed: int, driver: nn.Module, loss=None, **more) -> Setup:
     return live(driver, task, kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 60, **more})
 
 
-calm = zoo.healthy("routes-heat-of-1", lambda s: drives(s, Driver()))
+def sampled(logits: Tensor, pay: Tensor) -> Tensor:
+    """REINFORCE with the mean as a baseline; the loss itself has no meaning."""
+    policy = torch.distributions.Categorical(logits=logits)
+    action = policy.sample()
+    earned = pay.gather(1, action[:, None]).squeeze(1)
+    return 1 - (policy.log_prob(action) * (earned - earned.mean())).mean()
+
+
+@torch.no_grad()
+def missed(setup: Setup) -> float:
+    """How much less than the best the driver earns."""
+    total = 0.0
+    for _ in range(4):
+        p = setup.model(setup.input_fn()).softmax(dim=1)
+        pay = setup.loss_fn.__self__.target
+        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
+    return total
+
+
+def poorer(by: float, measure=missed) -> Proof:
+    """Each trained by its own optimizer, the agent ends further from the best than its twin."""
+
+    def proof(case: Case, seed: int) -> Evidence:
+        ends = [measure(trained(each).make(seed)) for each in (case, case.control)]
+        return judged(not ends[0] - ends[1] < by, "ends {:.3f} from the best, the twin {:.3f}", *ends)
+
+    return costly(proof)
+
+
+calm = zoo.healthy(
+    "routes-tried-and-rewarded",
+    lambda s: drives(s, Driver(), sampled, lr=1e-2, steps=100),
+    thrives(0.1, measure=missed),
+)
 zoo.sick(
-    "routes-heat-of-three-thousandths",
-    lambda s: drives(s, Driver(3e-3), lr=1e-3),
-    lasting(explores(0, 0.03)),
+    "routes-tried-and-rewarded-heat-of-three-thousandths",
+    lambda s: drives(s, Driver(3e-3), sampled, lr=1e-3, steps=80),
+    both(lasting(explores(0, 0.06)), poorer(0.05)),
     *STUCK,
     layer="choose",
     also={*SURE, "UNSTABLE", "DEAD"},
@@ -78,7 +112,7 @@ def fond(seed: int) -> Setup:
 zoo.sick(
     "routes-chances-drawn-together",
     fond,
-    at_last(explores(0, 0.05)),
+    both(at_last(explores(0, 0.05)), poorer(0.05)),
     *STUCK,
     layer="choose",
     also=SURE,
@@ -101,27 +135,51 @@ class Joint(nn.Module):
         return mean, self.log_std.exp().expand_as(mean)
 
 
-def turned(seed: int, joint: nn.Module, **more) -> Setup:
+def by_trial(out: tuple[Tensor, Tensor], best: Tensor) -> Tensor:
+    """The chance of a turn is raised by how much better than the mean it was."""
+    policy = torch.distributions.Normal(*out)
+    turn = policy.sample()
+    reward = -((turn - best) / 2).square().sum(dim=1)
+    return 5 - (policy.log_prob(turn).sum(dim=1) * (reward - reward.mean())).mean()
+
+
+@torch.no_grad()
+def astray(setup: Setup) -> float:
+    """How far the means are from the best turns, in units of the range."""
+    total = 0.0
+    for _ in range(4):
+        mean, _ = setup.model(setup.input_fn())
+        total += ((mean - setup.loss_fn.__self__.target) / 2).square().sum(dim=1).mean().item() / 4
+    return total
+
+
+def turned(seed: int, joint: nn.Module, tried: bool = False, **more) -> Setup:
+    task = moves(seed, 10, 3, 2.0)
     return live(
         joint,
-        moves(seed, 10, 3, 2.0),
+        task.with_loss(by_trial) if tried else task,
         kwargs={"action_extractor": lambda out: (None, out[1], out[0], None)},
         hints={"action_range": (-2.0, 2.0)},
         **{"lr": 3e-3, "steps": 60, **more},
     )
 
 
-joint = zoo.healthy("joints-deviation-of-a-half", lambda s: turned(s, Joint(math.log(0.5))))
+tries = zoo.healthy(
+    "joints-by-trial-deviation-of-a-half",
+    lambda s: turned(s, Joint(math.log(0.5)), tried=True, lr=1e-2, steps=100),
+    thrives(0.1, measure=astray),
+)
 zoo.sick(
-    "joints-deviation-of-a-millionth",
-    lambda s: turned(s, Joint(-13.0)),
-    lasting(explores(0, 0.01)),
+    "joints-by-trial-deviation-of-a-hundred-thousandth",
+    lambda s: turned(s, Joint(-11.5), tried=True, lr=1e-3, steps=80),
+    both(lasting(explores(0, 0.01)), poorer(0.05, astray)),
     "EXPLORATION",
     "ENTROPY_COLLAPSE",
     layer=("log_std", "mean"),
-    also={"DISCONNECTED", "SATURATION"},
-    control=joint,
+    also={"DISCONNECTED", "SATURATION", "EXPLODING", "UNSTABLE"},
+    control=tries,
 )
+joint = zoo.healthy("joints-deviation-of-a-half", lambda s: turned(s, Joint(math.log(0.5))))
 zoo.sick(
     "joints-mean-at-its-bounds",
     lambda s: turned(s, Joint(math.log(0.5), factor=300.0), lr=1e-3),
@@ -168,32 +226,6 @@ zoo.sick(
 )
 
 # --- odd and healthy
-
-
-def sampled(logits: Tensor, pay: Tensor) -> Tensor:
-    """REINFORCE with the mean as a baseline; the loss itself has no meaning."""
-    policy = torch.distributions.Categorical(logits=logits)
-    action = policy.sample()
-    earned = pay.gather(1, action[:, None]).squeeze(1)
-    return 1 - (policy.log_prob(action) * (earned - earned.mean())).mean()
-
-
-@torch.no_grad()
-def missed(setup: Setup) -> float:
-    """How much less than the best the driver earns."""
-    total = 0.0
-    for _ in range(4):
-        p = setup.model(setup.input_fn()).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
-
-
-zoo.healthy(
-    "routes-tried-and-rewarded",
-    lambda s: drives(s, Driver(), sampled, lr=1e-2, steps=100),
-    thrives(0.1, measure=missed),
-)
 
 
 def imitated(logits: Tensor, pay: Tensor) -> Tensor:
