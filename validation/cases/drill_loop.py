@@ -579,7 +579,7 @@ through = zoo.healthy("grains-one-iterator", lambda s: refreshed(s, False))
 zoo.sick(
     "grains-a-new-iterator-for-each-step",
     lambda s: refreshed(s, True),
-    broken(repeats, less=0.8),
+    broken(repeats, less=0.9),
     "same_batch",
     also={"VANISHING", "SLOW"},
     control=through,
