@@ -309,8 +309,7 @@ zoo.sick(
     "tallies-relu-identity-1.5",
     lambda s: grown(s, 1.5, length=24, lr=1e-4, steps=40, clip=1.0),
     BURSTS,
-    "EXPLODING",
-    "SPECTRAL_RADIUS",
+    *CHAOTIC,
     layer="memory",
     also=GROWS,
     control=eye,
@@ -340,16 +339,16 @@ class Harmonies(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.read, self.keep = nn.GRU(2, 32, batch_first=True), nn.Linear(32, size)
-        self.tower, self.out = nn.Linear(size, 32), nn.Linear(32, 6)
+        self.tower, self.out = nn.Linear(size, 32), nn.Linear(32, 12)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(F.silu(self.tower(self.keep(self.read(x)[1][0]))))
 
 
-harmonies = zoo.healthy("gestures-12-numbers-kept", lambda s: live(Harmonies(12), gestures(s), lr=1e-2, steps=70))
+harmonies = zoo.healthy("gestures-12-numbers-kept", lambda s: live(Harmonies(12), gestures(s, 12), lr=1e-2, steps=70))
 zoo.sick(
     "gestures-1-number-kept",
-    lambda s: live(Harmonies(1), gestures(s), lr=1e-2, steps=70),
+    lambda s: live(Harmonies(1), gestures(s, 12), lr=1e-2, steps=70),
     lags(0.12),
     "BOTTLENECK",
     "LOW_RANK",
