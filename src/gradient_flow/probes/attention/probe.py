@@ -22,7 +22,7 @@ from gradient_flow.probes.attention.token_spread import token_sums
 
 _UNSEEN = (
     "Seen are nn.MultiheadAttention, F.scaled_dot_product_attention and attention written out with products and a "
-    "softmax; not flash-attn, flex attention or additive attention. For a Hugging Face model load it with "
+    "softmax; not flash-attn or flex attention. For a Hugging Face model load it with "
     "attn_implementation='sdpa' or 'eager'."
 )
 

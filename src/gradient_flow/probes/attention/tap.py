@@ -1,8 +1,8 @@
 """Attention wherever a model computes it: a context manager that hands each one on while it is there, and keeps none.
 
 Seen are `F.scaled_dot_product_attention`, `nn.MultiheadAttention` and what is built on it, and attention written out
-with products and a softmax; so Hugging Face models under `sdpa` and `eager`. Not seen are fused kernels that torch does
-not know (flash-attn) or compiles (flex attention), and additive attention.
+with a softmax of any scores (products, distances, additive); so Hugging Face models under `sdpa` and `eager`. Not seen
+are fused kernels that torch does not know (flash-attn) or compiles (flex attention).
 
 Wherever a model repeats itself, outputs, gradients and random state stay bit-identical, with one exception: torch
 leaves its inference fast path for `nn.TransformerEncoder` and `nn.MultiheadAttention` while anybody watches. Then
