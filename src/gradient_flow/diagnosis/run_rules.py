@@ -150,11 +150,7 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     late = not often and is_solved(series.losses) and at[0] > len(norms) // 2 and tall < _MUCH * TALL
     yield Issue(
         issue_type=IssueType.UNSTABLE,
-        severity=IssueSeverity.HIGH
-        if often and tall >= TALL
-        else IssueSeverity.LOW
-        if late
-        else IssueSeverity.MEDIUM,
+        severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.LOW if late else IssueSeverity.MEDIUM,
         layer=series.name,
         step=steps[at[0]],
         message=f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(tall, 2)} × the median norm around them.",

@@ -200,12 +200,15 @@ def column_spread(tensors: Iterable[torch.Tensor]) -> float | None:
 
 
 def _is_output_spread(node: Any, shape: tuple[int, ...], outputs: set[Any]) -> bool:
-    """Whether an output of the model, (…, N, 1), meets a constant in a difference, (…, N, N)."""
+    """Whether an output of the model meets a constant in a difference that repeats it for each sample or position:
+    (…, N, 1) becomes (…, N, N), or (N, 1, d) becomes (N, N, d).
+    """
     children = [child for child, _ in node.next_functions if child is not None]
     given = _shape(children[0]) if len(children) == 1 and children[0] in outputs else None
-    if given is None or len(given) < 3 or given[-1] != 1:
+    if given is None or len(given) < 3 or len(given) != len(shape):
         return False
-    return shape == (*given[:-1], given[-2]) and given[-2] > _LEAST_ROWS
+    spread = [made for own, made in zip(given, shape, strict=True) if own == 1 != made]
+    return any(made > _LEAST_ROWS and made in (given[0], given[-2]) for made in spread)
 
 
 def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> list[torch.Tensor]:

@@ -127,16 +127,20 @@ def spread(loop: Loop) -> Iterator[Issue]:
     own = bool(looks) and all(look.spread for look in looks)
     if own or (shapes is not None and {look.step for look, _ in calls} == {look.step for look in looks}):
         made = looks[-1].spread
-        left, right = shapes or [[*made[:-1], 1], made[1:] if len(made) > 2 else [1, *made[1:]]]
+        left, right = shapes or ([[], []] if len(made) > 2 else [[made[0], 1], [1, made[0]]])
+        have = (
+            f"predictions and targets have shapes {tuple(left)} and {tuple(right)}"
+            if left
+            else f"the difference of predictions and targets has shape {tuple(made)}, more than either of them"
+        )
         yield issue(
             "broadcast",
             IssueSeverity.HIGH,
-            f"predictions and targets have shapes {tuple(left)} and {tuple(right)}: each prediction is compared with "
-            "the targets of all samples, and the model learns their mean.",
+            f"{have}: each prediction is compared with the targets of all samples, and the model learns their mean.",
             "broadcasting spreads one over the other.",
             ["Bring both to one shape: `output.squeeze(-1)` or `target.unsqueeze(-1)`."],
             step=1,
-            shapes=[left, right],
+            shapes=[left, right] if left else [made],
         )
 
 

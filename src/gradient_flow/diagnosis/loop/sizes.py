@@ -25,6 +25,7 @@ _SLOW: Final = 1e-4
 _SUSPICIOUS: Final = 0.3
 """The same as `LARGE` where it is known that steps are too large by a factor."""
 _EQUAL: Final = 1e-3
+_VARIES: Final = 1e-2
 _LEAST_NORMS: Final = 20
 _AGREE: Final = 0.2
 _ORDINARY: Final = 0.1
@@ -200,7 +201,11 @@ def _clip_factor(series: Series) -> float | None:
 def _own_limit(series: Series) -> float | None:
     """The norm that nearly all steps share to three digits, where they do: left to itself it differs from step to step."""
     norms = [norm for norm in series.norms if math.isfinite(norm) and norm > 0]
-    if len(norms) < _LEAST_NORMS:
+    later = [loss for loss in series.losses[len(series.losses) // 2 :] if math.isfinite(loss)]
+    if len(norms) < _LEAST_NORMS or not later:
+        return None
+    # Where nothing changes any more the norm does not either: batches have to differ, and their norms not to.
+    if max(later) - min(later) < _VARIES * abs(median(later)):
         return None
     usual = median(norms)
     return usual if sum(abs(norm / usual - 1) < _EQUAL for norm in norms) >= _OFTEN * len(norms) else None

@@ -23,9 +23,7 @@ _KNOWS: Final = 0.3
 """Share of the loss of a guess."""
 _SMALL: Final = 0.1
 """A loss of targets of ordinary size."""
-_LASTING: Final = frozenset(
-    {IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY, IssueType.HEAD_DIVERSITY}
-)
+_LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueType.SYMMETRY, IssueType.HEAD_DIVERSITY})
 """A fault whatever the loss is."""
 _LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
 _LEARNS: Final = 0.7

@@ -36,7 +36,9 @@ def fading_over_positions(record: AnalysisRecord) -> Iterator[Issue]:
     for place in record.places:
         if place.reach is None or place.reach > FAR_ENOUGH or not place.own_weights:
             continue
-        chain = next(([record.places[i] for i in each] for each in record.chains if record.places[each[0]] is place), [])
+        chain = next(
+            ([record.places[i] for i in each] for each in record.chains if record.places[each[0]] is place), []
+        )
         cell = next((p for p in chain if p.kind in ("RNN", "GRU", "LSTM")), place)
         steps = max(1, round(place.reach * place.positions))
         yield _short(

@@ -36,6 +36,9 @@ _REDUCING: Final = frozenset(
     | {torch.einsum, torch.squeeze, torch.Tensor.squeeze}
 )
 """Ways from what every pair has in common, (…, i, j, d), to its score."""
+_SPLITTING: Final = frozenset(
+    {torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split, torch.unbind, torch.Tensor.unbind}
+)
 _PAIRED: Final = object()
 """The mark of pairs of queries and keys."""
 _SCORES: Final = object()
@@ -62,6 +65,10 @@ class EagerAttention:
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Take note of one operation and its result."""
+        if func in _SPLITTING and isinstance(result, (tuple, list)):
+            mark = self._first_marked(_tensors(args))[1]
+            for part in result if mark is not None else ():
+                self._marks.put(part, mark)
         if not isinstance(result, torch.Tensor) or result.dim() < 3:
             return
         if func in _SOFTMAXES:
@@ -80,7 +87,9 @@ class EagerAttention:
                 if func in _REDUCING and result.shape[:2] == marked.shape[:2]:
                     self._marks.put(result, _SCORES if result.dim() < marked.dim() else _PAIRED)
             elif func in _PRODUCTS and _two_activations(factors):
-                self._saw_product(result, mark)
+                # Features that meet a product of keys and values: linear attention, which has no weights per position.
+                sums = any(self._marks.get(factor) is _SCORES for factor in factors)
+                self._saw_product(result, None if sums else mark)
             elif marked is not None and (marked.numel() == result.numel() or func in _RESIZING):
                 self._marks.put(result, mark)
 
