@@ -62,6 +62,8 @@ def watched(program: Program) -> Iterable[Any]:
     import gradient_flow
 
     flow = gradient_flow.watch(program.model, program.optimizer, scaler=program.scaler, **program.config)
+    if program.log is not None:
+        program.log.to = flow.log
     # A program may end by an error of its own, as one that draws from a distribution of NaN does: a run as well.
     with contextlib.suppress(ValueError), flow:
         program.run()

@@ -72,6 +72,17 @@ STATE_CAUSES = (
     "bad_batch",
 )
 """The same for the family `state`: programs whose optimizer is at fault, or one of their samples."""
+LANGUAGE_CAUSES = (
+    "stale_second_moment",
+    "attention_logits",
+    "router_collapse",
+    "embedding_row",
+    "batch_size",
+    "policy_entropy_collapse",
+    "kl_runaway",
+    "clip_fraction_high",
+)
+"""And what goes wrong with language models and policies, by their own numbers or by those that their loop logs."""
 PROGRAMS = ("loop", "state")
 """Families that hold programs."""
 
@@ -96,6 +107,20 @@ class Setup:
     """What a user knows and may say, such as the lag that a task needs; passed on where the analyzer takes it."""
 
 
+class Log:
+    """The log that a loop keeps of its own: it prints nothing, and `to` is where its user sends it."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, float]] = []
+        self.to: Callable[..., None] | None = None
+
+    def __call__(self, **values: float) -> None:
+        """Note values of the coming step."""
+        self.lines.append(values)
+        if self.to is not None:
+            self.to(**values)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A training loop as its user wrote it: the tool is put around `run`, which knows nothing of it."""
@@ -109,6 +134,8 @@ class Program:
     """Further arguments of `watch`."""
     losses: list[float] = field(default_factory=list)
     """What the loop notes of its loss, as a user prints it. For proofs."""
+    log: Log | None = None
+    """Further numbers that the loop logs, such as a policy's entropy; the adapter hands them to the watch."""
     score: Callable[[], float] | None = None
     """How bad the model is at what its user had in mind: the loss that was meant, on unseen data. For proofs."""
 
@@ -169,7 +196,9 @@ class Case:
     @property
     def cause(self) -> tuple[str, ...]:
         """Codes of the causes that are a right answer, its class first; none for a case of a set-up."""
-        return tuple(sorted(self.label & {*CAUSES, *STATE_CAUSES}, key=lambda code: (code != self.fault, code)))
+        return tuple(
+            sorted(self.label & {*CAUSES, *STATE_CAUSES, *LANGUAGE_CAUSES}, key=lambda code: (code != self.fault, code))
+        )
 
     def make(self, seed: int) -> Any:
         """Build the set-up or the program of one seed, the same each time."""

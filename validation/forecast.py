@@ -51,24 +51,25 @@ def course(kind: str, seed: int, steps: int) -> Course:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(16, 48), nn.Tanh(), nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 6))
     betas = (0.9, 0.9999) if kind == "beta2" else (0.9, 0.99)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, betas=betas)
+    start = 2e-2 if kind == "beta2" else 3e-3
+    optimizer = torch.optim.Adam(model.parameters(), lr=start, betas=betas)
     answer, at = torch.randn(16, 6), steps * 2 // 3 + seed % 7
     found: dict[str, list[float]] = {"losses": [], "norms": [], "updates": [], "stale": []}
     for step in range(steps):
         x = torch.randn(64, 16)
-        y = (x @ answer).argmax(1)
+        y, weight = (x @ answer).argmax(1), 1.0
         if kind == "rate" and step >= at:
-            optimizer.param_groups[0]["lr"] = 3e-3 * 1.25 ** (step - at)
-        if kind == "beta2" and step >= at:
-            x = x * (1 + 0.25 * (step - at))
+            optimizer.param_groups[0]["lr"] = start * 1.25 ** (step - at)
+        if kind == "beta2" and step >= at:  # gradients grow by a half each step, and the second moment has not seen it
+            weight = min(1.5 ** (step - at), 1e4)
         if kind == "batch" and step == at:
-            x = x * 40
+            y = (y + 1) % 6
         if kind == "labels" and step >= at:
             noisy = torch.rand(64) < min(1.0, 0.05 * (step - at))
             y = torch.where(noisy, torch.randint(6, (64,)), y)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
-        loss.backward()
+        (loss * weight).backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         before = [p.detach().clone() for p in model.parameters()]
         optimizer.step()
@@ -76,7 +77,7 @@ def course(kind: str, seed: int, steps: int) -> Course:
         rate = optimizer.param_groups[0]["lr"]
         found["losses"].append(loss.item())
         found["norms"].append(_norm(gradients))
-        found["updates"].append(_norm(moved) / 3e-3 if rate else 0.0)
+        found["updates"].append(_norm(moved) / start if rate else 0.0)
         found["stale"].append(_stale(optimizer, gradients))
     return Course(kind, seed, **found)
 

@@ -52,6 +52,8 @@ def loop(
         losses: list[float] = []
 
         def cast(x: Any) -> Any:
+            if isinstance(x, tuple):
+                return tuple(map(cast, x))
             return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
 
         def loss_on(x: Any, y: Any) -> Tensor:

@@ -120,3 +120,37 @@ def spikes(least: int = 2, times: float = 10.0) -> Fact:
         return high >= least, f"{high} of {len(norms)} gradients are {times:g} times the usual one"
 
     return fact
+
+
+def jumps(times: float = 2.0, least: int = 3) -> Fact:
+    """Some losses are so many times the median of the ten before."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        losses = played.program.losses
+        high = sum(losses[at] > times * median(losses[at - 10 : at]) for at in range(10, len(losses)))
+        return high >= least, f"{high} losses are {times:g} times those before"
+
+    return fact
+
+
+def ends_above(level: float) -> Fact:
+    """The loss ends above a level."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        last = median(played.program.losses[-10:])
+        return last > level, f"the loss ends at {last:.3g}"
+
+    return fact
+
+
+def logged(name: str, *, above: float | None = None, below: float | None = None) -> Fact:
+    """The last tenth of what the loop logs under this name is beyond a limit, in the median."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        assert played.program.log is not None
+        values = [line[name] for line in played.program.log.lines]
+        last = median(values[-max(1, len(values) // 10) :])
+        holds = (above is None or last > above) and (below is None or last < below)
+        return holds, f"{name} ends at {last:.3g}"
+
+    return fact

@@ -62,6 +62,7 @@ _BY_CODE: Final = {
     "momentum_too_long": "The momentum is too long",
     "state_reset": "The optimizer's state starts over",
     "batch_size": "The batch size does not fit",
+    "attention_logits": "Attention logits are large",
 }
 """Causes of types whose word alone says too little."""
 
@@ -73,6 +74,7 @@ def title_of(issue: Issue) -> str:
     >>> title_of(Issue(issue_type=IssueType.DEAD, severity=IssueSeverity.HIGH, layer="fc1", message=""))
     'No gradient arrives in `fc1`'
     """
-    named = _BY_CODE.get(issue.code) if issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) else None
+    by_code = issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) or issue.code == "attention_logits"
+    named = _BY_CODE.get(issue.code) if by_code else None
     what = named or _BY_TYPE.get(issue.issue_type) or issue.issue_type.value.capitalize()
     return what if issue.layer == "model" else f"{what} in `{issue.layer}`"

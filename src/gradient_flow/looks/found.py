@@ -25,8 +25,8 @@ def with_bounded_mean(stats: PolicyStats, network: AnalysisRecord) -> PolicyStat
 
 
 def policy_head(record: AnalysisRecord | None, actions: float | None) -> str:
-    """The last layer with a unit per action. Of continuous actions, the last of the heads side by side, which is that of
-    their deviation as a rule; where there are none, the layer before the loss.
+    """The last layer with a unit per action. Of continuous actions, the last of the heads side by side: that of their
+    deviation as a rule. Where there are none, the layer before the loss.
     """
     if record is None:
         return "policy"

@@ -75,8 +75,9 @@ class Looks:
             nothing, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, fails=self._fail, zero=zero
         )
         self._top_of: dict[nn.Module, nn.Module] = {}
+        self._attention = AttentionProbe(nothing, eager=False)
         self._probes: dict[str, Probe] = {
-            "attention": AttentionProbe(nothing, eager=False),
+            "attention": self._attention,
             "recurrent": RecurrentProbe(nothing, written_out=False),
             "routing": RoutingProbe(routers),
             "embedding": EmbeddingProbe(),
@@ -201,6 +202,7 @@ class Looks:
             self._observer.forget_direction()
             self._observer.note_direction(gradients)
             self._observer.begin(step)
+            self._attention.at_step = step
             modes = compiled_graphs() == self._graphs
             for name, probe in self._probes.items():
                 if modes or name != "attention":  # a mode makes compiled code recompile

@@ -289,6 +289,7 @@ class LoopWatch:
             self.facts.maximize |= any(bool(group.get("maximize")) for group in optimizer.param_groups)
             norms = dict(zip(table.names, table.norm.tolist(), strict=True))
             look.used = sum(norm != 0 for norm in norms.values())
+            look.given = len(norms)
             # Where a gradient cancels, as that of the bias of keys does in a softmax, rounding is left of it.
             sizes = table.norm / np.sqrt(np.maximum(table.count, 1))
             usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0

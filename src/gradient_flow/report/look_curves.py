@@ -91,6 +91,15 @@ QUANTITIES: Final = (
         worst=lambda entropy: -entropy,
     ),
     Quantity(
+        key="logit",
+        title="Largest attention logit",
+        axis="magnitude",
+        short="largest attention logit",
+        hint="Before the softmax. Below 10 is usual; beyond 50 a softmax looks at single positions.",
+        log=True,
+        worst=lambda logit: logit,
+    ),
+    Quantity(
         key="load",
         title="Busiest expert",
         axis="share of tokens",
@@ -253,11 +262,12 @@ def _gains(record: AnalysisRecord, step: int, position: int) -> Iterator[Point]:
 def _attention(step: int, found: Mapping[str, Any]) -> Iterator[Point]:
     stats = found["stats"]
     for layer in stats["layers"]:
-        by_step = [_float(value) for value in layer.get("entropy_by_step") or ()]
-        if by_step and stats["steps"] == step == len(by_step):
-            yield from (Point("entropy", layer["name"], at, value) for at, value in enumerate(by_step, start=1))
-        elif by_step:
-            yield Point("entropy", layer["name"], step, by_step[-1])
+        for quantity, key in (("entropy", "entropy_by_step"), ("logit", "max_logit_by_step")):
+            by_step = [_float(value) for value in layer.get(key) or ()]
+            if by_step and stats["steps"] == step == len(by_step):
+                yield from (Point(quantity, layer["name"], at, value) for at, value in enumerate(by_step, start=1))
+            elif by_step:
+                yield Point(quantity, layer["name"], step, by_step[-1])
 
 
 def _recurrent(step: int, found: Mapping[str, Any]) -> Iterator[Point]:

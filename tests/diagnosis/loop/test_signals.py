@@ -11,6 +11,7 @@ from gradient_flow.diagnosis.issue import IssueSeverity
 from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
+from gradient_flow.diagnosis.loop.rules import with_loop
 from gradient_flow.diagnosis.loop.signals import clip_fraction, entropy, kl, zero_variance
 from gradient_flow.record.evidence import RunRecord, Series, evidence_of
 
@@ -29,8 +30,8 @@ def collapsing(at):
 @pytest.mark.parametrize(
     ("rule", "series", "code", "step"),
     [
-        (entropy, {"entropy": collapsing}, "policy_entropy_collapse", 36),
-        (entropy, {"entropy": collapsing, "reward": lambda at: 1 - abs(at - 40) / 60}, "policy_entropy_collapse", 36),
+        (entropy, {"entropy": collapsing}, "policy_entropy_collapse", 31),
+        (entropy, {"entropy": collapsing, "reward": lambda at: 1 - abs(at - 40) / 60}, "policy_entropy_collapse", 31),
         (kl, {"kl": lambda at: 1e-3 * math.exp(at / 12)}, "kl_runaway", 76),
         (zero_variance, {"zero_std": lambda at: min(1.0, at / 50)}, "no_reward_variance", 41),
         (clip_fraction, {"clip_fraction": lambda at: 0.5}, "clip_fraction_high", 1),
@@ -58,6 +59,50 @@ def test_each_is_found_since_its_step(rule, series, code, step):
 )
 def test_a_healthy_course_is_not(rule, series):
     assert list(rule(loop_with(**series))) == []
+
+
+def wavers(level):
+    return lambda at: min(at, 40) / 40 * level + 0.03 * (-1) ** at
+
+
+def test_a_policy_that_always_answers_the_same_has_collapsed_although_its_reward_rose():
+    series = {"entropy": collapsing, "reward": wavers(0.4), "zero_std": lambda at: min(1.0, at / 40)}
+    (issue,) = entropy(loop_with(**series))
+    assert issue.severity == IssueSeverity.MEDIUM
+    assert "the same answer each time" in issue.message
+    assert list(entropy(loop_with(**{**series, "zero_std": lambda at: 0.3}))) == []  # groups still differ
+    assert list(entropy(loop_with(**{**series, "reward": lambda at: min(at, 40) / 40}))) == []  # solved
+
+
+def test_the_collapse_is_the_cause_of_rewards_without_variance():
+    series = {"entropy": collapsing, "reward": wavers(0.4), "zero_std": lambda at: min(1.0, at / 40)}
+    loop = loop_with(**series)
+    found = with_loop([], [*entropy(loop), *zero_variance(loop)], loop)
+    assert [issue.code for issue in found] == ["policy_entropy_collapse"]
+    assert [issue.code for issue in found[0].consequences] == ["no_reward_variance"]
+
+
+def test_a_collapse_in_the_first_steps_is_measured_from_before_it():
+    (issue,) = entropy(loop_with(entropy=lambda at: 2.0 if at < 2 else 0.01))
+    assert issue.evidence["first"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("reward", "end", "severity"),
+    [
+        (lambda at: at / 100, 2.0, IssueSeverity.LOW),  # a policy that learns leaves its reference
+        (lambda at: 1 - at / 100, 2.0, IssueSeverity.MEDIUM),
+        (lambda at: at / 100, 40.0, IssueSeverity.MEDIUM),  # so far away a reward is cheated
+    ],
+)
+def test_what_the_policy_earns_tells_whether_its_kl_runs_away(reward, end, severity):
+    (issue,) = kl(loop_with(kl=lambda at: end * math.exp((at - 99) / 12), reward=reward))
+    assert issue.severity == severity
+
+
+def test_groups_without_variance_are_a_remark_once_the_task_is_solved():
+    (issue,) = zero_variance(loop_with(zero_std=lambda at: min(1.0, at / 50), reward=lambda at: min(at, 50) / 50))
+    assert issue.severity == IssueSeverity.LOW
 
 
 def test_too_few_values_say_nothing():

@@ -39,9 +39,11 @@ def forget(optimizer):
 
 SICK = {
     "eps_rules": (lambda p: adam(p, 3e-3, eps=1.0), {}),
+    "eps_rules while the loss crawls": (lambda p: adam(p, 3e-3, eps=0.3), {}),
     "eps_rules by the loss": (lambda p: adam(p, 3e-3), {"scale": 1e-9}),
     "lost_updates": (lambda p: adamw(p, 2e-5), {"dtype": torch.bfloat16}),
     "decay_dominates": (lambda p: adamw(p, 3e-3, weight_decay=60.0), {}),
+    "decay_dominates in spite of what is learned": (lambda p: adamw(p, 1e-2, weight_decay=8.0), {}),
     "decay_dominates in the gradient": (lambda p: sgd(p, 0.05, momentum=0.9, weight_decay=1.0), {}),
     "second_moment_underflow": (lambda p: adam(p, 1e-3), {"dtype": torch.float16}),
     "momentum_too_long": (lambda p: sgd(p, 0.5, momentum=0.999), {}),

@@ -255,3 +255,34 @@ def test_what_the_step_raises_on_the_whole_batch_comes_out():
     model = dense()
     with pytest.raises(RuntimeError, match="shapes"):
         gf.find_batch(lambda part: model(part).mean(), torch.ones(4, 5), model)
+
+
+class _NowAndThen(nn.Module):
+    """The log of zero where the first unit of a sample with a large first number is dropped, in its own place."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.out = nn.Dropout(0.5), nn.Linear(WIDE, 3)
+
+    def forward(self, x):
+        kept = self.drop(torch.ones_like(x))[:, :1]
+        return self.out(torch.where(x[:, :1] > 50, (kept / 2).log().sqrt(), x))
+
+
+WIDE = 6
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sample_that_breaks_only_under_some_masks_is_found_in_its_place(seed):
+    torch.manual_seed(seed)
+    model, x = _NowAndThen(), torch.randn(24, WIDE)
+    x[11, 0] = 99.0
+    while True:  # a random state with which it does break
+        state = gf.RandomState.capture()
+        if not F.cross_entropy(model(x), torch.zeros(24, dtype=torch.long)).isfinite():
+            break
+    cause = gf.find_batch(
+        lambda b: F.cross_entropy(model(b[0]), b[1]), (x, torch.zeros(24).long()), model, rng_state=state
+    )
+    assert cause.indices == (11,)
+    assert not cause.coupled

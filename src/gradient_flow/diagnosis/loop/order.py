@@ -71,6 +71,8 @@ def _cut_off_later(loop: Loop) -> Iterator[Issue]:
     since = looks[last + 1 :]
     if len(since) < ENOUGH or loop.facts.optimizers > 1 or any(look.brought or look.used for look in since):
         return
+    if all(look.backwards and look.given for look in since):
+        return  # it arrives and is zero: advantages of zero, a margin that is kept, or all units dead
     ran = any("F" in look.order for look in since)
     yield issue(
         "detached_loss",

@@ -57,6 +57,8 @@ class LoopLook:
     """Tensors with a gradient other than zero after the backward passes."""
     used: int = 0
     """Tensors with a gradient other than zero at the step."""
+    given: int = 0
+    """Tensors with a gradient at the step, be it zero."""
     stale: int = 0
     """Those of them that still held the gradient of the step before when the first pass began."""
     evaluating: bool = False

@@ -22,8 +22,8 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     trained.frozen,
     data.masked,
     data.no_variance,
-    signals.zero_variance,
     signals.entropy,
+    signals.zero_variance,
     signals.kl,
     signals.clip_fraction,
     order.not_cleared,
@@ -117,9 +117,16 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 """Causes beside which another is possible: they do not stop a loss from falling."""
 
 
+_OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
+_WHOLE_GRADIENT: Final = 0.9
+"""Share of an embedding's squared gradient that leaves next to nothing for its other rows."""
+
+
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues])
+    others, found = _under_router(others, found)
+    others = _with_row(others, found)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
     if closer is not None:  # it names the layer that a step moves most
         others.remove(closer)
@@ -169,7 +176,7 @@ def _cuts_off(issue: Issue) -> bool:
 
 
 def _as_it_shows(main: Issue) -> Issue:
-    """A momentum that makes weights explode: what is seen is the explosion, which knows the layer, and this is its cause."""
+    """A momentum that makes weights explode: the explosion is what is seen and knows the layer, this is its cause."""
     shown = next((issue for issue in main.consequences if issue.issue_type is _T.EXPLODING), None)
     if main.code != "momentum_too_long" or shown is None or shown.severity < IssueSeverity.HIGH:
         return main
@@ -229,6 +236,8 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return False
     if (main.code, issue.code) == ("lost_updates", "never_moves"):
         return True  # the same, seen from outside
+    if (main.code, issue.code) == ("policy_entropy_collapse", "no_reward_variance"):
+        return True  # who always answers the same always gets the same reward
     if main.code in _SHRINKS_OR_BREAKS and issue.code in SIZES:
         return True  # it is the state, whatever the rate is
     if issue.code in _FOLLOWS:
@@ -239,6 +248,40 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return main.code == issue.code
     # A cause that stops all training leaves nothing to be said of what is trained.
     return EXPLAINS.get(main.code, frozenset()) >= _IDLE and issue.code not in _LEAVES_OTHERS
+
+
+def _under_router(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list[Issue], list[Issue]]:
+    """Experts that no token is sent to get no gradient: that follows from the router beside them."""
+    at = next((at for at, issue in enumerate(issues) if issue.code == "router_collapse"), None)
+    if at is None or issues[at].severity == IssueSeverity.LOW:
+        return list(issues), list(found)
+    router = issues[at]
+    blocks = [name.rpartition(".")[0] for name in router.evidence.get("routers", (router.layer,))]
+
+    def idle(issue: Issue) -> bool:
+        names = issue.evidence.get("parameters", ())
+        return issue.code in _OF_IDLE_EXPERTS and bool(names) and all(_lies_in(name, blocks) for name in names)
+
+    follows = [issue for issue in found if idle(issue)]
+    rest = list(issues)
+    rest[at] = with_consequences(router, follows)
+    return rest, [issue for issue in found if issue not in follows]
+
+
+def _lies_in(name: str, blocks: Sequence[str]) -> bool:
+    return any(not block or name.startswith(f"{block}.") for block in blocks)
+
+
+def _with_row(issues: Sequence[Issue], found: Sequence[Issue]) -> list[Issue]:
+    """A row that has nearly all of the gradient is no remark where nothing is learned beside it."""
+    if not any(issue.code == "loss_stuck" for issue in found):
+        return list(issues)
+    return [
+        replace(issue, severity=IssueSeverity.MEDIUM)
+        if issue.code == "embedding_row" and issue.evidence.get("share", 0.0) > _WHOLE_GRADIENT
+        else issue
+        for issue in issues
+    ]
 
 
 def _under_cut(issues: Sequence[Issue]) -> list[Issue]:
@@ -265,6 +308,8 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False
     if main.code == "first_loss_high" and other.issue_type is _T.EXPLODING:
         return not other.code and "growth_of_values" in other.evidence  # the same, seen inside of the network
+    if other.code in ("router_collapse", "embedding_row"):
+        return False  # it has a cause of its own
     if main.code in ("never_moves", "only_decay") and other.issue_type in (_T.DEAD, _T.DISCONNECTED):
         # Units that never fire, or whatever lets no gradient through, are a cause of their own.
         return "dead_share" not in other.evidence and other.severity < IssueSeverity.CRITICAL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
+from statistics import mean, median, pstdev
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
@@ -20,6 +20,10 @@ CLIPPED: Final = 0.4
 """Share of ratios outside the clip range. 0.1 to 0.2 is usual."""
 RUNAWAY: Final = 10.0
 KL_HIGH: Final = 0.5
+KL_FAR: Final = 10.0
+"""Nats from which on a policy has nothing to do with its reference, whatever its reward says."""
+DIFFERS: Final = 0.005
+"""Of the mean reward: how much batches differ while there is something left to learn."""
 
 
 def entropy(loop: Loop) -> Iterator[Issue]:
@@ -27,15 +31,21 @@ def entropy(loop: Loop) -> Iterator[Issue]:
     steps, values = _signal(loop, "entropy")
     if len(values) < LEAST:
         return
-    start, end = _first(values), _last(values)
-    if not start > 0 or end > COLLAPSED * start or _does_well(loop):
+    start, end = max(values[: max(3, len(values) // 10)]), _last(values)  # a collapse may take a few steps
+    if not start > 0 or end > COLLAPSED * start or (_does_well(loop) and not _always_the_same(loop)):
         return
     since = next((step for step, value in zip(steps, values, strict=True) if value <= COLLAPSED * start), steps[-1])
     yield issue(
         "policy_entropy_collapse",
         IssueSeverity.MEDIUM,
         f"the entropy of the policy fell from {plain(start)} to {plain(end)}"
-        + (", and the reward is below what it was" if _signal(loop, "reward")[1] else "")
+        + (
+            ", and it gives the same answer each time, for more reward or for less"
+            if _always_the_same(loop)
+            else ", and the reward is below what it was"
+            if _signal(loop, "reward")[1]
+            else ""
+        )
         + ": it has stopped exploring.",
         "steps that make what was rewarded once ever more likely.",
         [
@@ -60,7 +70,8 @@ def kl(loop: Loop) -> Iterator[Issue]:
     since = next(step for step, value in zip(steps, values, strict=True) if value >= KL_HIGH)
     yield issue(
         "kl_runaway",
-        IssueSeverity.MEDIUM,
+        # A policy that learns leaves its reference: what it earns tells whether it runs away.
+        IssueSeverity.LOW if _does_well(loop) and end < KL_FAR else IssueSeverity.MEDIUM,
         f"the KL divergence from the reference rose from {plain(early, 2)} to {plain(end, 2)}: the policy runs "
         "away from it.",
         "a learning rate that is too high, a KL penalty that is too small, or a reward that can be cheated.",
@@ -81,9 +92,10 @@ def zero_variance(loop: Loop) -> Iterator[Issue]:
         return
     share = median(values[len(values) // 2 :])
     since = next(step for step, value in zip(steps, values, strict=True) if value >= NO_VARIANCE)
+    solved = _does_well(loop) and not _always_the_same(loop)
     yield issue(
         "no_reward_variance",
-        IssueSeverity.MEDIUM,
+        IssueSeverity.LOW if solved else IssueSeverity.MEDIUM,
         f"in {share:.0%} of the groups all rewards are the same: their advantages are zero, and they teach nothing.",
         "tasks that are all too easy or all too hard, or a reward without degrees.",
         [
@@ -118,12 +130,23 @@ def _signal(loop: Loop, name: str) -> tuple[list[int], list[float]]:
     return loop.run.signals.get(name, ([], []))
 
 
-def _first(values: Sequence[float]) -> float:
-    return median(values[: max(3, len(values) // 10)])
-
-
 def _last(values: Sequence[float]) -> float:
     return median(values[-max(3, len(values) // 5) :])
+
+
+def lacks_variance(loop: Loop) -> bool:
+    """Whether the rewards within nearly all groups are the same by now, so that no gradient comes of them."""
+    values = _signal(loop, "zero_std")[1]
+    return len(values) >= LEAST and _last(values) >= NO_VARIANCE
+
+
+def _always_the_same(loop: Loop) -> bool:
+    """Whether rewards differ from batch to batch, and not within a group: some tasks are always failed."""
+    rewards = _signal(loop, "reward")[1]
+    last = rewards[-max(5, len(rewards) // 5) :]
+    if not lacks_variance(loop) or len(rewards) < LEAST:
+        return False
+    return pstdev(last) > DIFFERS * max(abs(mean(last)), 1e-12)
 
 
 def _does_well(loop: Loop) -> bool:

@@ -85,14 +85,14 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
 
 
 def _limited(loop: Loop, limit: float) -> Iterator[Issue]:
-    """Gradients that come with one and the same norm, far too small to move anything: a limit by the user's own code."""
+    """Gradients that come with one and the same norm, too small to move anything: a limit by the user's own code."""
     if len(loop.losses) >= 20 and not fell_beyond_noise(loop.losses):
         yield context.issue(
             "clip_sets_step",
             IssueSeverity.HIGH,
-            f"the gradients have a norm of {plain(limit, 2)} in nearly every step, to three digits: something sets it. A "
-            f"step moves the typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the loss "
-            "does not fall.",
+            f"the gradients have a norm of {plain(limit, 2)} in nearly every step, to three digits: something sets it. "
+            f"A step moves the typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the "
+            "loss does not fall.",
             "code that divides gradients by their norm, or clips them at a limit far below it.",
             [advice.RAISE_CLIP],
             step=1,
@@ -199,7 +199,7 @@ def _clip_factor(series: Series) -> float | None:
 
 
 def _own_limit(series: Series) -> float | None:
-    """The norm that nearly all steps share to three digits, where they do: left to itself it differs from step to step."""
+    """The norm that nearly all steps share to three digits; left to itself it differs from step to step."""
     norms = [norm for norm in series.norms if math.isfinite(norm) and norm > 0]
     later = [loss for loss in series.losses[len(series.losses) // 2 :] if math.isfinite(loss)]
     if len(norms) < _LEAST_NORMS or not later:

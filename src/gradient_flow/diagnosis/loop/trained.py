@@ -8,6 +8,8 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
+from gradient_flow.diagnosis.optimizer.record import HALF
+from gradient_flow.diagnosis.robust import fell_beyond_noise
 
 _MOSTLY: Final = 0.5
 _BODY: Final = 0.9
@@ -16,6 +18,8 @@ _LOST: Final = 1e-5
 """A step that moves the typical matrix by less is too small for all, not for some."""
 _LEAST_STEPS: Final = 40
 """Steps in which a weight has to stay as it is, to the bit."""
+_FEW: Final = 0.05
+"""Share of all elements that may be lost to rounding while the rest learns: the weights of norms are one hundredth."""
 
 
 def unheld(loop: Loop) -> Iterator[Issue]:
@@ -183,7 +187,7 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
     if facts.still and facts.steps >= _LEAST_STEPS and rates and min(rates) > 0 and loop.typical_update > _LOST:
         yield issue(
             "never_moves",
-            IssueSeverity.HIGH,
+            IssueSeverity.LOW if _few_lost_to_rounding(loop) else IssueSeverity.HIGH,
             f"{some(facts.still)} get gradients, and no step has changed them by a single bit.",
             "the steps are smaller than the spacing of numbers in this precision (bfloat16 near 1: 0.008), or a group "
             "has a learning rate of 0.",
@@ -207,6 +211,18 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
             layer=module_of(masked[0]),
             step=1,
         )
+
+
+def _few_lost_to_rounding(loop: Loop) -> bool:
+    """Whether what stays is a small part of a model in 16 bits that learns all the same, as norms near 1 are."""
+    still = set(loop.facts.still)
+    sizes = {layer.name: max(layer.elements, default=0) for layer in loop.run.layers}
+    known = [state for state in loop.states.tensors if state.name in still]
+    if not still <= sizes.keys() or any(state.rate == 0 or state.dtype not in HALF for state in known):
+        return False  # a group with a rate of 0 is a mistake, however small
+    if not any(look.low_precision > _MOSTLY for look in loop.states.looks):
+        return False
+    return sum(sizes[name] for name in still) < _FEW * sum(sizes.values()) and fell_beyond_noise(loop.losses)
 
 
 def unstepped(loop: Loop) -> Iterator[Issue]:

@@ -165,7 +165,7 @@ def _blocked_at(record: AnalysisRecord, earlier: Place, later: Place) -> Iterato
 
 
 def _goes_on(record: AnalysisRecord, later: Place) -> bool:
-    """Whether the module behind takes values that are not zero, and a gradient comes to them: only the way back ends."""
+    """Whether the module behind takes values other than zero, and they get a gradient: only the way back ends."""
     taken = [p for p in record.places if p.name == later.name and p.role == "input" and p.call == later.call]
     return any(p.typical_rms > 0 and (p.typical_gradient or 0.0) > 0 for p in taken)
 

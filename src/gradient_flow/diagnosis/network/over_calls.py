@@ -43,8 +43,8 @@ def fading_over_positions(record: AnalysisRecord) -> Iterator[Issue]:
         steps = max(1, round(place.reach * place.positions))
         yield _short(
             cell.name,
-            f"short effective memory: only the last {steps:,} of its {place.positions:,} steps get a gradient of at least "
-            "1% of the largest, and the loss does not fall.",
+            f"short effective memory: only the last {steps:,} of its {place.positions:,} steps get a gradient of at "
+            "least 1% of the largest, and the loss does not fall.",
             {"reach": place.reach, "steps": place.positions, "loss_change": loss_change(record.losses)},
         )
         return

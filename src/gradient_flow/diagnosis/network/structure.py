@@ -100,7 +100,7 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
         yield replace(
             _low_rank(
                 record.layers[0],
-                f"the {record.input_units:,} columns of the input say all the same: samples differ in one direction only.",
+                f"the {record.input_units:,} columns of the input say the same: samples differ in one direction only.",
                 "one column was read or copied into all of them, or they were scaled by numbers far apart.",
                 "Print a few samples: the columns should differ from one another, and on one scale.",
             ),
@@ -243,7 +243,7 @@ def _also_lost(layer: Layer) -> Issue:
 
 
 def _is_left_out(record: AnalysisRecord, layer: Layer) -> bool:
-    """Whether it is in a block of a list that lies on the main path, as others of it do: no expert, which waits its turn."""
+    """Whether it is in a block of a list of which others lie on the main path: no expert, which waits its turn."""
     parts = layer.name.split(".")
     at = next((k for k, part in enumerate(parts) if part.isdigit()), None)
     if at is None or record.steps < LEAST_STEPS:

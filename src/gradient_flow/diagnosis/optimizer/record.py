@@ -7,6 +7,8 @@ from typing import Final
 
 OPTIMIZER: Final = "optimizer"
 """The name under which a look keeps it."""
+HALF: Final = ("float16", "bfloat16")
+"""Types whose numbers are so far apart that a step may be lost between them."""
 MOST_STATES: Final = 16
 """Looks that are kept: the first, and the last ones."""
 MOST_NOISE: Final = 64

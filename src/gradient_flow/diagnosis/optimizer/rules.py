@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
-from gradient_flow.diagnosis.optimizer.record import StateLook, TensorState
+from gradient_flow.diagnosis.optimizer.record import HALF, StateLook, TensorState
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import RESUMED
@@ -19,6 +19,10 @@ ENOUGH: Final = 3
 EPS_RULES: Final = 0.8
 """Of the denominator of Adam: with this much eps, a step is five times smaller than it was meant to be."""
 EPS_SEEN: Final = 0.5
+USUAL_UPDATE: Final = 1e-3
+"""Of the size of a weight matrix, per step. Who sets a large eps with the rate that it needs is above."""
+CRAWLS: Final = 2 / 3
+"""A loss that has not fallen below this share of its first, in a run whose steps are small."""
 STALE: Final = 2.0
 """Gradients over the root of their second moment, as a root mean square. Ordinary runs stay below 1.4."""
 VERY_STALE: Final = 4.0
@@ -27,13 +31,15 @@ LOST_SEEN: Final = 0.5
 """Shares of elements in 16 bits whose step is below half the spacing of numbers."""
 UNDERFLOW: Final = 0.02
 """Share of elements with a first moment and no second one."""
-_HALF: Final = ("float16", "bfloat16")
 HALF_EPS: Final = 2.0**-25
 """What is smaller is zero in float16."""
 DECAYS: Final = 1.0
 """What weight decay takes off, over how far the gradient moves."""
 SHRINKS: Final = -1e-3
 """Change of the norm of the weights by one step."""
+FORGETS: Final = 0.01
+"""Share of a weight that a decoupled decay takes off in each step: what was learned 100 steps ago is gone. Usual is a
+ten-thousandth."""
 LONG_MEMORY: Final = 0.98
 """A momentum from which on the memory is longer than 50 steps."""
 ACROSS: Final = 0.2
@@ -51,10 +57,11 @@ def eps_rules(loop: Loop) -> Iterator[Issue]:
         if min(shares) < EPS_SEEN or median(shares) < EPS_RULES or not last.root_second or not last.eps:
             continue
         slower = 1 / max(1 - median(shares), 1e-9)
+        crawls = loop.typical_update < USUAL_UPDATE and loss_change(loop.losses, LEAST_LOSSES) > CRAWLS
         better = _below(last.root_second)
         yield _issue(
             "eps_rules",
-            _if_idle(loop),
+            IssueSeverity.MEDIUM if crawls else _if_idle(loop),
             f"eps ({last.eps:g}) is {median(shares):.0%} of what {last.name} divides by, for gradients are of the size "
             f"{plain(last.root_second or 0.0, 2)}: its steps are {plain(slower)} times smaller than the learning rate "
             "says.",
@@ -111,7 +118,7 @@ def stale(loop: Loop) -> Iterator[Issue]:
 def underflow(loop: Loop) -> Iterator[Issue]:
     """Second moments that are zero because 16 bits cannot hold a square that small."""
     half = [state for state in loop.states.tensors if state.dtype == "float16"]
-    if not any(state.dtype in _HALF for state in loop.states.tensors):
+    if not any(state.dtype in HALF for state in loop.states.tensors):
         return  # in 32 bits only gradients below 1e-22 do that, and they have a cause of their own
     for looks in _by_optimizer(loop, "underflow", least=2):
         share = max(look.underflow or 0.0 for look in looks)
@@ -184,10 +191,11 @@ def decays(loop: Loop) -> Iterator[Issue]:
         if ratio < DECAYS or shrinks > SHRINKS or not last.weight_decay:
             continue
         better = last.weight_decay * 0.1 / ratio
+        forgets = last.decoupled and (last.rate or 0.0) * last.weight_decay >= FORGETS and not is_solved(loop.losses)
         how = "takes off each step" if last.decoupled else "adds to the gradient"
         yield _issue(
             "decay_dominates",
-            _if_idle(loop, idle=IssueSeverity.HIGH),
+            max(_if_idle(loop, idle=IssueSeverity.HIGH), IssueSeverity.MEDIUM if forgets else IssueSeverity.LOW),
             f"what a weight decay of {last.weight_decay:g} {how} is {plain(ratio, 2)} times what the loss asks for: "
             f"weights shrink by {-shrinks:.1%} per step.",
             "the weight decay is too large for these gradients.",

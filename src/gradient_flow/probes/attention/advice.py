@@ -9,6 +9,7 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import IssueSeverity
 from gradient_flow.diagnosis.words import plain
+from gradient_flow.probes.attention.growth import Growth
 from gradient_flow.probes.attention.stats import LayerAttention
 
 HEALTHY_LOGIT: Final = 10.0
@@ -42,6 +43,29 @@ def _entropy_advice(layer: LayerAttention, severity: IssueSeverity, falling: boo
             "check the factor 1 / sqrt(head size)."
         )
     yield "Bound the spectral norm of W_q and W_k (sigma-reparametrisation, Zhai et al., 2023) or decay their weights."
+
+
+def logit_advice(layer: LayerAttention, growth: Growth | None) -> tuple[str, ...]:
+    """For logits that grow, or have grown, large."""
+    factor = math.sqrt(HEALTHY_LOGIT / layer.largest_logit) if layer.largest_logit > HEALTHY_LOGIT else 1.0
+    advice = [
+        by_itself(
+            "Normalise the queries and keys of each head before their product (QK-norm): that bounds the logits by "
+            "the square root of the head's size.",
+            "qk_norm",
+        )
+    ]
+    if growth is not None:
+        advice.append(
+            "Lower the learning rate of W_q and W_k to a third, in a parameter group of their own, or lengthen the "
+            f"warm-up: at a third, logits double in {3 * growth.doubling:,.0f} steps instead of {growth.doubling:,.0f}."
+        )
+    advice.append(
+        "Cap the logits before the softmax, as Gemma 2 does: 50 * tanh(logits / 50); or after each step multiply W_q "
+        f"and W_k of `{layer.name}` by {plain(factor, 2)} each, which brings the largest back to "
+        f"{plain(layer.largest_logit * factor**2, 2)} (QK-clip)."
+    )
+    return tuple(advice)
 
 
 def rank_advice(layer: LayerAttention) -> tuple[str, ...]:

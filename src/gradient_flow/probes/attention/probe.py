@@ -52,6 +52,9 @@ class AttentionProbe:
         self._windows: dict[str, AttentionWindow] = {}
         self._chained: set[str] = set()
         self._steps = 0
+        self.at_step: int | None = None
+        """The step of the training that is looked at; without one, steps are counted."""
+        self._at_steps: deque[int] = deque(maxlen=STEPS)
         self._forget_step()
 
     def bind(self, model: nn.Module) -> None:
@@ -110,6 +113,8 @@ class AttentionProbe:
     def after_step(self, inputs: Any, output: Any) -> None:
         """Take note of what this step's forward passes showed; the only time that numbers leave the device."""
         self._steps += 1
+        if self._sums:
+            self._at_steps.append(self._steps if self.at_step is None else self.at_step)
         numbers = iter(_on_host([*(sums.flat() for _, sums in self._sums.values()), *self._tokens.values()]))
         for name, (block, sums) in self._sums.items():
             window = self._windows.setdefault(name, AttentionWindow(block))
@@ -151,6 +156,7 @@ class AttentionProbe:
         return AttentionStats(
             layers=tuple(layers),
             steps=self._steps,
+            at_steps=tuple(self._at_steps),
             attention_entropy_mean=mean(value for layer in layers for value in layer.entropy),
             attention_sparsity=sparsity,
             head_diversity=mean(layer.head_diversity for layer in layers),

@@ -1,15 +1,21 @@
-"""Attention that has gone wrong: entropy collapse, rank collapse, redundant heads. One issue for each cause."""
+"""Attention that has gone wrong: entropy collapse, growing logits, rank collapse, redundant heads.
+
+One issue for each cause.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.words import percent, plain
-from gradient_flow.probes.attention.advice import diversity_advice, entropy_advice, rank_advice
+from gradient_flow.probes.attention.advice import diversity_advice, entropy_advice, logit_advice, rank_advice
 from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse, one_position
 from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
+from gradient_flow.probes.attention.growth import CODE, HOT, Growth, growth_of, growth_words
 from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, RankCollapseRisk
 from gradient_flow.record.plain import from_plain
 
@@ -42,7 +48,13 @@ def attention_issues(
     layers = stats.layers
     histories = {layer.name: layer.entropy_by_step if trend is None else trend.get(layer.name, ()) for layer in layers}
     yield from _numerical(layers)
-    yield from _entropy_collapse(layers, min_entropy_threshold, histories, _ENTROPY in explicit)
+    growths = {layer.name: growth for layer in layers if (growth := growth_of(layer, stats.at_steps)) is not None}
+    collapsed = list(_entropy_collapse(layers, min_entropy_threshold, histories, _ENTROPY in explicit))
+    if collapsed and collapsed[0].severity > IssueSeverity.LOW:  # the same cause: it tells what the logits came to
+        yield from (_with_growth(issue, growths) for issue in collapsed)
+    else:
+        yield from collapsed
+        yield from _logits(layers, growths)
     yield from _rank_collapse(stats)
     yield from _low_diversity(layers, min_diversity_threshold, _DIVERSITY in explicit)
 
@@ -103,6 +115,52 @@ def _entropy_collapse(
     )
 
 
+def _with_growth(issue: Issue, growths: Mapping[str, Growth]) -> Issue:
+    """Entropy collapse, and how fast the logits grow where they do."""
+    growth = growths.get(issue.layer) or next(
+        (growths[c.layer] for c in issue.consequences if c.layer in growths), None
+    )
+    if growth is None:
+        return issue
+    evidence = {**issue.evidence, **growth.evidence}
+    message = f"{issue.message} {growth_words(growth)}"
+    return replace(issue, message=message, evidence=evidence, code=CODE, step=issue.step or growth.since)
+
+
+def _logits(layers: Sequence[LayerAttention], growths: Mapping[str, Growth]) -> Iterator[Issue]:
+    """Logits that grow without bound; large ones that do not are a remark."""
+    found = [(growths[layer.name].severity, layer) for layer in layers if layer.name in growths]
+    if found:
+        first = min((growths[layer.name] for _, layer in found), key=lambda g: (-g.severity, g.steps_left))
+        worst = next(layer for layer in layers if growths.get(layer.name) is first)
+        found = [(first.severity, worst), *(each for each in found if each[1] is not worst)]
+        yield _issue(
+            IssueType.UNSTABLE,
+            found,
+            growth_words(first),
+            first.evidence,
+            cause="The weights of queries and keys grow and nothing bounds their product.",
+            advice=logit_advice(worst, first),
+            step=first.since,
+            code=CODE,
+        )
+        return
+    # One head that looks at single positions is what trained models have.
+    large = [(IssueSeverity.LOW, layer) for layer in layers if layer.max_logit and median(layer.max_logit) > HOT]
+    if large:
+        worst = max((layer for _, layer in large), key=lambda layer: layer.largest_logit)
+        yield _issue(
+            IssueType.UNSTABLE,
+            [(IssueSeverity.LOW, worst), *(each for each in large if each[1] is not worst)],
+            f"The largest attention logit is {plain(worst.largest_logit)} (below 10 is usual); it does not grow at "
+            "present.",
+            {"max_logit": worst.largest_logit},
+            cause="Queries and keys are long: a softmax of such logits looks at single positions.",
+            advice=logit_advice(worst, None),
+            code=CODE,
+        )
+
+
 def _rank_collapse(stats: AttentionStats) -> Iterator[Issue]:
     collapse = find_collapse(stats.layers)
     if collapse is not None:
@@ -115,8 +173,8 @@ def _rank_issue(collapse: Collapse, severity: IssueSeverity, risk: RankCollapseR
     similarity = "" if first.token_similarity is None else f", mean cosine {first.token_similarity:.4f}"
     alike = collapse.start < COLLAPSED_SPREAD
     course = (
-        f"tokens are indistinguishable from the start of the stack on. Their spread is {plain(collapse.start, 2)} there and "
-        f"{plain(collapse.spread, 2)} at its end"
+        "tokens are indistinguishable from the start of the stack on. Their spread is "
+        f"{plain(collapse.start, 2)} there and {plain(collapse.spread, 2)} at its end"
         if alike
         else f"tokens become indistinguishable. Their spread falls from {plain(collapse.start, 2)} at the start of the "
         f"stack to {plain(collapse.spread, 2)} after `{first.block}`"
@@ -132,7 +190,7 @@ def _rank_issue(collapse: Collapse, severity: IssueSeverity, risk: RankCollapseR
         "spread_by_block": {layer.block: layer.token_spread for layer in collapse.layers},
     }
     cause = (
-        "What is added to every token (a type, a large bias, inputs far from zero) is much larger than what they differ in."
+        "What all tokens share (a type, a large bias, inputs far from zero) is much larger than what they differ in."
         if alike
         else "Attention averages tokens: without a skip connection each layer makes them more alike."
         if not collapse.harmless
@@ -203,6 +261,7 @@ def _issue(kind: IssueType, found: Sequence[Found], message: str, evidence: Mapp
 def _brief(kind: IssueType, layer: LayerAttention) -> str:
     value = {
         IssueType.ENTROPY_COLLAPSE: ("entropy", layer.entropy_mean),
+        IssueType.UNSTABLE: ("largest logit", layer.largest_logit),
         IssueType.RANK_COLLAPSE: ("token spread", layer.token_spread),
         IssueType.HEAD_DIVERSITY: ("head diversity", layer.head_diversity),
     }.get(kind, ("non-finite share", layer.nonfinite))

@@ -111,6 +111,8 @@ class AttentionStats:
     """Smallest over blocks of ||X - mean|| / ||X||: 0 when all tokens of a sequence have become equal."""
     token_similarity: float | None
     """Largest over blocks of the mean cosine between two tokens."""
+    at_steps: Sequence[int] = ()
+    """The steps that `entropy_by_step` and `max_logit_by_step` are of."""
 
     def __str__(self) -> str:
         heads = sum(len(layer.entropy) for layer in self.layers)

@@ -1,6 +1,6 @@
 """Attention written out by hand: queries meet keys, a softmax over the last dimension, a product with values.
 
-They meet in a product of two activations, in `cdist`, or pair by pair in a sum or difference that is reduced to a score.
+They meet in a product of two activations, in `cdist`, or pair by pair in a sum or difference that becomes a score.
 
 
 A softmax alone says little: classifiers, mixture-of-experts routers and linear attention have one too. So tensors are

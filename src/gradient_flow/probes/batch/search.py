@@ -24,6 +24,8 @@ MANY: Final = 4
 """Samples that are not finite by themselves, after which there may be many."""
 ADDS_UP: Final = 0.8
 SAME: Final = 1e-3
+STAND_INS: Final = 3
+"""Samples that are tried as a stand-in for all others."""
 SAME_IF_RANDOM: Final = 0.1
 """Dropout gives other masks to other places, so that parts do not add up to the whole by more than this."""
 
@@ -122,6 +124,8 @@ class Search:
         left = tuple(range(self.samples))
         while left and not self.run(left).finite:
             one = self._one_nonfinite(left)
+            if one is None and self.random:
+                one = self._one_in_its_place(left)
             if one is None:
                 self.mismatch = "Samples are sound by themselves and bad together: the loss compares them."
                 self.found += self._smallest(left, self._is_nonfinite)
@@ -148,6 +152,21 @@ class Search:
                 self._note_sound(first)
                 bad, certain = second, False  # it must be, if samples are independent
         return bad[0] if certain or self._is_nonfinite(bad) else None
+
+    def _one_in_its_place(self, bad: Samples) -> int | None:
+        """The same where random numbers belong to places: others are not left out, a sound sample stands for them."""
+        candidates = [*self.sound, *(each for each in range(self.samples) if each not in self.sound)][:STAND_INS]
+        stand_in = next((each for each in candidates if self.run((each,) * self.samples).finite), None)
+        if stand_in is None:
+            return None
+
+        def is_bad(which: Samples) -> bool:
+            kept = set(which)
+            return not self.run(tuple(each if each in kept else stand_in for each in range(self.samples))).finite
+
+        while len(bad) > 1:
+            bad = next((half for half in halves(bad) if is_bad(half)), ())
+        return bad[0] if bad and is_bad(bad) else None
 
     def _note_sound(self, which: Samples) -> None:
         if len(which) > len(self.sound) and not self.run(self._with_company(which)).raised:

@@ -14,7 +14,7 @@ from gradient_flow.probes.policy.stats import PolicyStats
 SMALL_BESIDE: Final = 0.3
 """A small standard deviation that is also this much smaller than the differences between states is no exploration."""
 FAR_ABOVE, DROWNS = 5.0, 10.0
-"""Times the largest standard deviation, and times the differences between states, from which on noise is all there is."""
+"""Times the largest standard deviation, and times the differences between states: noise is all there is then."""
 MORE_STD: Final = (
     "Put a floor under the standard deviation (clamp `log_std`), or start it higher.",
     *MORE_ENTROPY[:3],

@@ -1,0 +1,139 @@
+"""What stays as it is, what gets gradients of zero, and what routers and rows explain: found, and not overstated."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradient_flow as gf
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook
+from gradient_flow.diagnosis.loop.rules import with_loop
+from gradient_flow.diagnosis.loop.trained import unmoved
+from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook, TensorState
+from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
+
+FALLS = [2.0 * 0.97**at for at in range(80)]
+
+
+def rounded(*, elements=64, dtype="bfloat16", rate=1e-3, losses=FALLS, low_precision=1.0):
+    """A run in which `norm.weight` never moves, beside 10,000 elements that do."""
+    steps = list(range(1, len(losses) + 1))
+    layers = [
+        LayerSeries(name="norm.weight", steps=[1], norms=[1.0], elements=[elements]),
+        LayerSeries(name="fc.weight", steps=[1], norms=[1.0], elements=[10_000], is_weight=True, update_ratios=[1e-3]),
+    ]
+    run = RunRecord(totals=[Series(name="model", steps=steps, norms=losses, losses=losses)], layers=layers)
+    looks = [LoopLook(step=step, rate=1e-3) for step in (3, 26, 51)]
+    states = OptimizerFacts(
+        looks=[StateLook(step=3, low_precision=low_precision)],
+        tensors=[TensorState(name="norm.weight", elements=elements, dtype=dtype, rate=rate)],
+    )
+    return Loop(run, LoopFacts(looks=looks, taken=3, still=["norm.weight"], moving=2), None, states)
+
+
+def test_norms_lost_to_rounding_are_a_remark_while_the_rest_learns():
+    (issue,) = unmoved(rounded())
+    assert (issue.code, issue.severity) == ("never_moves", IssueSeverity.LOW)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"elements": 2_000},  # a considerable share
+        {"losses": [2.0 + 0.1 * (-1) ** at for at in range(80)]},  # and nothing is learned
+        {"rate": 0.0},  # a group that somebody forgot
+        {"dtype": "float32", "low_precision": 0.0},  # no rounding explains it
+    ],
+)
+def test_otherwise_it_is_an_alarm(how):
+    (issue,) = unmoved(rounded(**how))
+    assert (issue.code, issue.severity) == ("never_moves", IssueSeverity.HIGH)
+
+
+def test_a_margin_that_is_kept_gives_gradients_of_zero_and_is_not_cut_off():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    with gf.watch(model, optimizer, describe=False) as flow:
+        for _ in range(230):
+            x = torch.randn(16, 4)
+            x[:, 0] += x[:, 0].sign()
+            loss = F.relu(1 - x[:, :1].sign() * model(x)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert loss == 0
+    assert "detached_loss" not in [issue.code for issue in flow.diagnose()]
+
+
+def test_a_loss_that_is_cut_off_later_is_still_found():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with gf.watch(model, optimizer, describe=False) as flow:
+        for step in range(230):
+            x = torch.randn(16, 4)
+            optimizer.zero_grad()
+            loss = (model(x) - x[:, :1]).square().mean()
+            if step < 20:
+                loss.backward()
+            optimizer.step()
+    assert "detached_loss" in [issue.code for issue in flow.diagnose()]
+
+
+class _Experts(nn.Module):
+    top_k: ClassVar[int] = 1
+
+    def __init__(self, push):
+        super().__init__()
+        self.gate = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+        with torch.no_grad():
+            self.gate.bias[0] = push
+
+    def forward(self, x):
+        weight, chosen = self.gate(x).softmax(-1).max(-1)
+        out = torch.stack([expert(x) for expert in self.experts], 1)
+        return weight[:, None] * out[torch.arange(len(x)), chosen]
+
+
+@pytest.mark.parametrize(("push", "codes"), [(9.0, ["router_collapse"]), (0.0, [])])
+def test_idle_experts_follow_from_their_router(push, codes):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), _Experts(push), nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    way = torch.randn(8, 3)
+    with gf.watch(model, optimizer, describe=False, looks=(3, 6, 9, 12, 20, 40), budget=1.0) as flow:
+        for _ in range(60):
+            x = torch.randn(64, 8)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), (x @ way).argmax(1)).backward()
+            optimizer.step()
+    alarms = [issue for issue in flow.diagnose() if issue.severity > IssueSeverity.LOW]
+    assert [issue.code for issue in alarms] == codes
+    if codes:
+        assert "only_decay" in [issue.code for issue in alarms[0].consequences]
+
+
+@pytest.mark.parametrize(
+    ("share", "stuck", "severity"),
+    [(0.95, True, IssueSeverity.MEDIUM), (0.95, False, IssueSeverity.LOW), (0.7, True, IssueSeverity.LOW)],
+)
+def test_a_row_with_the_whole_gradient_is_an_alarm_where_nothing_is_learned(share, stuck, severity):
+    row = Issue(
+        issue_type=IssueType.LOOP,
+        severity=IssueSeverity.LOW,
+        layer="words",
+        message="",
+        evidence={"share": share},
+        code="embedding_row",
+    )
+    idle = Issue(issue_type=IssueType.LOOP, severity=IssueSeverity.MEDIUM, layer="model", message="", code="loss_stuck")
+    found = with_loop([row], [idle] if stuck else [], Loop(RunRecord(), LoopFacts()))
+    assert next(issue.severity for issue in found if issue.code == "embedding_row") == severity
+    alarms = [issue.code for issue in found if issue.severity > IssueSeverity.LOW]
+    assert alarms == (["embedding_row"] if severity > IssueSeverity.LOW else ["loss_stuck"] * stuck)
