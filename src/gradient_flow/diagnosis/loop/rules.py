@@ -161,8 +161,8 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         left[left.index(causes[0])] = with_consequences(causes[0], follows)
     cut = next((issue for issue in left if _cuts_off(issue)), None)
     if cut is not None:
-        follows = _UNDER_DEAD if cut.issue_type in (_T.DEAD, _T.DISCONNECTED) else _UNDER_FADING
-        stuck = [issue for issue in mains if issue.code in follows]
+        below = _UNDER_DEAD if cut.issue_type in (_T.DEAD, _T.DISCONNECTED) else _UNDER_FADING
+        stuck = [issue for issue in mains if issue.code in below]
         mains = [issue for issue in mains if issue not in stuck]
         left[left.index(cut)] = with_consequences(cut, stuck)
     mains, left = _why_stuck([_as_it_shows(main) for main in mains], left)
