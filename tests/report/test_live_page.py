@@ -201,6 +201,20 @@ def test_the_page_follows_training(browser, tmp_path):
         dashboard.stop()
 
 
+def test_a_finished_run_is_asked_for_once(browser, tmp_path):
+    training = Training(tmp_path / "run")
+    training.steps(5)
+    training.flow.close()
+    dashboard = Served(tmp_path / "run")
+    try:
+        browser.open(dashboard.url)
+        browser.wait(lambda: browser.text("#live") == "Ended", "the end is told")
+        browser.settle()
+        assert [url.rpartition("/")[2] for url in browser.requests() if "/api/run/" in url].count("-") == 1
+    finally:
+        dashboard.stop()
+
+
 def test_the_page_comes_back_after_the_server_was_away(browser, tmp_path):
     training = Training(tmp_path / "run")
     training.steps(5)

@@ -67,7 +67,10 @@ def application(live: LiveRuns) -> Starlette:
     async def events(request: Request) -> Response:
         run_id = _run_id(request)
         digest: LiveRun = await _found(lambda: live.digest(run_id))
-        return StreamingResponse(_news(request, live, run_id, digest), media_type="text/event-stream")
+        size = request.query_params.get("size", "")
+        known = size.isascii() and size.isdigit() and len(size) < 17
+        shown = (int(size), request.query_params.get("complete") == "true", "") if known else None
+        return StreamingResponse(_news(request, live, run_id, digest, shown), media_type="text/event-stream")
 
     paths: list[tuple[str, Callable[[Request], Any]]] = [
         ("/", page),
@@ -89,10 +92,11 @@ def _page() -> str:
     return render_page(None)
 
 
-async def _news(request: Request, live: LiveRuns, run_id: str, digest: LiveRun) -> AsyncIterator[bytes]:
-    """A line whenever there is more to show; ends when the reader has gone, or the server stops."""
+async def _news(
+    request: Request, live: LiveRuns, run_id: str, digest: LiveRun, sent: tuple[int, bool, str] | None
+) -> AsyncIterator[bytes]:
+    """A line whenever there is more to show than was `sent`; ends when the reader has gone, or the server stops."""
     yield b": listening\n\n"
-    sent: tuple[int, bool, str] | None = None
     told_end = False
     quiet = 0.0
     while not live.stopping.is_set() and not await request.is_disconnected():
