@@ -168,7 +168,7 @@
                 : {
                     size: 30,
                     space: width < 400 ? 48 : 70,
-                    incrs: this.shared ? GF.axis.increments : undefined,
+                    incrs: this.shared ? GF.axis.increments() : spec.increments,
                     values: (_, ticks) =>
                       ticks.map(tick => (this.shared ? GF.axis.format(tick) : (spec.xFormat || GF.count)(tick))),
                   }),
