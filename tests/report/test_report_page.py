@@ -404,7 +404,8 @@ def test_an_issue_leads_to_its_place(page, data):
 def test_an_issue_of_the_whole_model_leads_to_the_column_of_its_step(page, data):
     page.click(f"[data-issue={data['verdict']['issues'][0]['id']}][data-to=map]")
     step = data["layers"]["first"][5]
-    page.js("GF.setRange([1, 4], null); GF.jump({ layer: null, layers: [], first_step: arguments[0], severity: 'LOW' })", step)
+    page.js("GF.setRange([1, 4], null)")
+    page.js("GF.jump({ layer: null, layers: [], first_step: arguments[0], severity: 'LOW' })", step)
     found = page.js("return [GF.map.highlight.rows.length, GF.map.highlight.first, GF.map.cursor, GF.state.range]")
     assert found == [len(data["layers"]["names"]), step, None, None]
 

@@ -73,7 +73,9 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
 def _told(run: Run) -> Iterator[dict[str, Any]]:
     """Events that the run itself recorded."""
     told = {event.step for event in run.events if event.kind == LOOKED}
-    yield from (_event(step, "look", "An analysis looked inside the model.") for step in run.look_steps if step not in told)
+    for step in run.look_steps:
+        if step not in told:
+            yield _event(step, "look", "An analysis looked inside the model.")
     for event in run.events:
         step = event.step or 0
         if event.kind == RESUMED:
