@@ -677,4 +677,5 @@ def test_a_pending_verdict_is_not_called_healthy(browser, data, tmp_path):
     text = browser.js("return document.querySelector('main').innerText")
     assert "Verdict pending" in text
     assert "There is no verdict yet" in text
+    assert "Not judged yet." in text
     assert "found anything to report" not in text

@@ -222,6 +222,7 @@ def _truth(digest: LiveRun, columns: int, shown: LayerColumns) -> dict[str, Any]
     thinned = steps > columns or tables > len(shown.first)
     return {
         "downsampled": thinned,
+        "judged": digest.judged,
         "complete": not digest.pending and digest.judged,
         "text": text,
         "size": digest.run.size,

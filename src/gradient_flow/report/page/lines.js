@@ -72,6 +72,12 @@
       return this.shared && !this.spec.ownAxis ? GF.markRoom(this.spec.markKinds) : 0;
     }
 
+    beyond() {
+      // half of the last label of the axis may stand beyond its end
+      const last = this.xLimits()[1];
+      return Math.max(16, 3.5 * (this.shared ? GF.axis.format(last) : GF.count(last)).length);
+    }
+
     xLimits() {
       if (this.spec.xLimits) return this.spec.xLimits;
       return this.shared
@@ -126,7 +132,7 @@
           width,
           height: this.height + this.room,
           legend: { show: false },
-          padding: [() => 8 + this.room, spec.endLabels ? 118 : spec.xNames ? 90 : 16, 0, 0],
+          padding: [() => 8 + this.room, spec.endLabels ? 118 : spec.xNames ? 90 : () => this.beyond(), 0, 0],
           series,
           bands,
           cursor: {

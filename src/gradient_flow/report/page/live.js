@@ -52,13 +52,14 @@
     if (source) source.close();
     // What is on the page goes along: the server tells at once if there is more, and the page asks for nothing twice.
     const truth = () => (onScreen === id ? GF.state.data.truth : {});
-    const shown = onScreen === id ? { size: truth().size, complete: truth().complete } : {};
+    const shown = onScreen === id ? { size: truth().size, judged: truth().judged, complete: truth().complete } : {};
     source = new EventSource(GF.url(GF.runPath(id, "/events"), shown));
     const own = source;
     own.onopen = () => {
       if (own === source) {
         wait = 1000;
-        say("live", "Live");
+        if (onScreen === id && GF.state.data.run.status === "finished") say("wait", "Reading the rest…");
+        else say("live", "Live");
         if (onScreen !== id) fetchRun(id);
       }
     };
@@ -69,7 +70,9 @@
       } catch (_) {
         /* the news is that there is news */
       }
-      say("live", Number.isFinite(told.last_step) ? `Live, step ${GF.count(told.last_step)}` : "Live");
+      // News of a run that has ended is about the reading of it: its end is told when all of it is read.
+      if (badge.dataset.state !== "wait" || told.size !== truth().size)
+        say("live", Number.isFinite(told.last_step) ? `Live, step ${GF.count(told.last_step)}` : "Live");
       fetchRun(id);
     });
     // The line stays open: a run that ended may be taken up again.

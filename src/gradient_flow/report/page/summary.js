@@ -151,7 +151,7 @@
       return "No step has been recorded yet. The first one appears as soon as the optimizer takes it.";
     if (data.run.status === "silent") return "No problems found before the run went silent.";
     if (data.verdict.level === "unknown")
-      return "There is no verdict yet. The curves and the map are already below.";
+      return "There is no verdict yet. The map and the curves are already here.";
     if (data.verdict.level === "failed") return "Nothing else was found by the rules that this recording supports.";
     return "No problems found by the rules that this recording supports.";
   };
