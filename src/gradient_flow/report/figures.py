@@ -185,8 +185,8 @@ def _round_ticks(axes: Axes, ratio: float) -> None:
     """Plain numbers on a log axis of few decades, where powers of ten alone would be one label or two."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    within_one = MaxNLocator(6, steps=[1, 2, 5, 10])
-    axes.yaxis.set_major_locator(within_one if ratio < 10 else LogLocator(subs=(1.0, 2.0, 5.0)))
+    parts = (1.0, 2.0, 3.0, 5.0) if ratio < 20 else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]) if ratio < 5 else LogLocator(subs=parts))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
 

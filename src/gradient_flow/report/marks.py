@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.diagnosis.robust import spikes
+from gradient_flow.diagnosis.robust import FLOOR, SPIKE, spikes
 from gradient_flow.record.evidence import clipped_steps, rate_changes
 from gradient_flow.record.run import Run
 from gradient_flow.record.step_columns import StepColumns
@@ -90,7 +90,8 @@ def _tallest(norms: NDArray[np.float64]) -> list[int]:
     logs = np.log(norms)
     medians = np.median(logs[:whole].reshape(-1, _WINDOW), axis=1).repeat(_WINDOW)
     heights = logs - np.append(medians, np.full(len(norms) - whole, np.median(logs[-_WINDOW:])))
-    return sorted(np.argsort(heights)[-MOST:].tolist())
+    tall = np.flatnonzero(heights > SPIKE * FLOOR)
+    return sorted(tall[np.argsort(heights[tall])[-MOST:]].tolist())
 
 
 def _spikes_at(norms: NDArray[np.float64], at: int) -> bool:
