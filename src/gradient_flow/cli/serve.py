@@ -38,7 +38,6 @@ def serve(path: Path, host: str, port: int | None, token: str | None, open_brows
         if (missing.name or "").split(".")[0] not in ("starlette", "uvicorn", "anyio"):
             raise
         raise MissingExtraError("dashboard") from missing
-    gc.freeze()  # what was imported stays: a tenth of the time that it takes to read a long run is looking through it
     try:
         server = DashboardServer(path, host=host, port=port, token=token)
     except GradientFlowError as problem:
@@ -53,5 +52,9 @@ def serve(path: Path, host: str, port: int | None, token: str | None, open_brows
         if open_browser:
             click.launch(server.url)
 
-    server.serve(tell)
+    gc.freeze()  # what was imported stays; looking through it again is a tenth of the time to read a long run
+    try:
+        server.serve(tell)
+    finally:
+        gc.unfreeze()
     click.echo("Stopped.")
