@@ -110,3 +110,16 @@ def test_the_micro_batch_is_named():
 def test_damaged_events_count_as_not_there():
     for data in ({"batch": 3}, {"batch": "a", "indices": "x", "micro_batch": "y"}, {}):
         assert named([spiking([35])], [batch_at(35, **data)])[0].severity == IssueSeverity.MEDIUM
+
+
+def test_a_rule_that_counts_fewer_spikes_names_the_batches_of_those():
+    issue = spiking([30, 31])
+    issue.evidence["spikes_at"] = [31]
+    (found,) = named([issue], [batch_at(30, batch="aa"), batch_at(31, batch="bb")])
+    assert found.evidence["batches"] == {"31": "bb"}
+    assert "Step 31 was made of batch bb." in found.message
+
+
+def test_one_more_spike_is_one():
+    (found,) = named([spiking([30, 31])], [batch_at(30, batch="aa"), batch_at(31, batch="bb")])
+    assert found.message.endswith("Step 30 was made of batch aa; that of one more spike is in the evidence.")

@@ -250,3 +250,11 @@ def test_a_diagnosis_is_a_sequence_that_filters_and_prints():
     assert diagnosis.filter(issue_type=IssueType.SLOW).healthy
     assert str(diagnosis).startswith("Not healthy (vanishing): 2 issues in 10 steps.")
     assert json.dumps(diagnosis.to_dict(), allow_nan=False)
+
+
+def test_an_issue_and_a_verdict_are_short_among_others():
+    issue = Issue(issue_type=IssueType.DEAD, severity=IssueSeverity.HIGH, layer="fc1", message="m " * 99, step=3)
+    assert repr([issue]) == "[Issue(DEAD, HIGH, 'fc1', step=3)]"
+    assert repr(Issue(issue_type=IssueType.SLOW, severity=IssueSeverity.LOW, layer="a", message="")).endswith("'a')")
+    assert repr(Diagnosis([issue], steps=7)).endswith("1 issue, 7 steps)")
+    assert repr(Diagnosis([], steps=7)).endswith("0 issues, 7 steps)")

@@ -164,8 +164,58 @@ def test_runs_beyond_the_colours_are_dashed(browser, served):
         return looks.map(look => `${look.colour} ${look.dash}`)"""
     )
     assert len(set(looks)) == 24
+    assert len({look.split()[0] for look in looks}) == 6
+    assert [look.split()[1] for look in looks[:7]] == ["undefined"] * 6 + ["7,4"]
     colours = browser.js("return Array.from({ length: 8 }, (_, at) => GF.colour(`run${at}`))")
     assert len(set(colours)) == 8
+
+
+def overlaid_norm(browser):
+    """x and y of the first line of the overlaid norms, and whether it has a log scale."""
+    return browser.js(
+        """const chart = [...GF.charts].find(one => one.figure.parentNode.id === "compare-charts");
+        const { x, lines, log, xLabel } = chart.spec;
+        return [x, lines.map(line => line.values), log, xLabel]"""
+    )
+
+
+def choose(browser, box, value):
+    browser.js(
+        "const box = GF.el(arguments[0]); box.value = arguments[1]; box.dispatchEvent(new Event('change'))", box, value
+    )
+
+
+def test_overlaid_runs_have_axes_and_smoothing_of_their_own(browser, tmp_path):
+    for name, steps in (("one", 20), ("two", 30)):
+        torch.manual_seed(steps)
+        training = Training(tmp_path / name)
+        training.steps(steps)
+        training.flow.close()
+    dashboard = Served(tmp_path)
+    try:
+        open_list(browser, dashboard.url)
+        for name in ("one", "two"):
+            tick(browser, name)
+        browser.wait(lambda: browser.find("#compare").is_displayed(), "the comparison is shown")
+        steps, values, log, label = overlaid_norm(browser)
+        assert (steps, log, label) == (list(range(1, 31)), True, "step")
+        choose(browser, "compare-scale", "linear")
+        assert overlaid_norm(browser)[2] is False
+        choose(browser, "compare-smooth", "0.9")
+        smooth = overlaid_norm(browser)[1][0][:20]
+        weights = [0.9**back for back in range(20)]
+        for at in (0, 1, 19):
+            expected = sum(weights[back] * values[0][at - back] for back in range(at + 1)) / sum(weights[: at + 1])
+            assert smooth[at] == pytest.approx(expected, rel=1e-9)
+        choose(browser, "compare-x", "time")
+        seconds, _, _, label = overlaid_norm(browser)
+        assert label == "time since the start"
+        assert seconds == sorted(seconds)
+        assert len(seconds) > 30  # each run has times of its own
+        assert browser.js("return GF.el('compare-x').options[1].disabled")  # no epoch was logged
+        assert browser.complaints() == []
+    finally:
+        dashboard.stop()
 
 
 def test_hostile_names_are_text_here_too(browser, served):
@@ -198,6 +248,20 @@ def test_the_page_follows_training(browser, tmp_path):
         assert browser.complaints() == []
     finally:
         training.flow.close()
+        dashboard.stop()
+
+
+def test_a_finished_run_is_asked_for_once(browser, tmp_path):
+    training = Training(tmp_path / "run")
+    training.steps(5)
+    training.flow.close()
+    dashboard = Served(tmp_path / "run")
+    try:
+        browser.open(dashboard.url)
+        browser.wait(lambda: browser.text("#live") == "Ended", "the end is told")
+        browser.settle()
+        assert [url.rpartition("/")[2] for url in browser.requests() if "/api/run/" in url].count("-") == 1
+    finally:
         dashboard.stop()
 
 

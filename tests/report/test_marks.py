@@ -4,7 +4,10 @@ import torch
 from torch import nn
 
 import gradient_flow as gf
+from gradient_flow.record.run import run_of_lines
+from gradient_flow.report import marks
 from gradient_flow.report.data import page_data
+from gradient_flow.report.events import run_events
 from gradient_flow.report.marks import KINDS, MOST
 
 EPOCH = 25
@@ -79,3 +82,37 @@ def test_of_many_epochs_the_marks_are_bounded_and_one_that_falls_back_is_no_axis
     assert len(marks_of(tmp_path / "many")["epoch"]) == MOST
     assert page_data(tmp_path / "back")["series"]["epoch"] is None
     assert "epoch" not in marks_of(tmp_path / "back")
+
+
+def run_of_norms(norms, *more):
+    header = {"kind": "header", "format": 2, "parameters": []}
+    steps = [{"kind": "step", "step": at + 1, "norm": norm} for at, norm in enumerate(norms)]
+    return run_of_lines([header, *steps, *more])
+
+
+def test_a_long_run_has_the_marks_of_the_spikes_in_all_of_it(monkeypatch):
+    norms = [1.0 + 0.1 * (at % 7) for at in range(1000)]
+    for at in (150, 500, 501, 998):
+        norms[at] = 80.0
+    short = marks_of(run_of_norms(norms))["spike"]
+    monkeypatch.setattr(marks, "_SEARCHED", 100)
+    long = marks_of(run_of_norms(norms))["spike"]
+    assert [mark["step"] for mark in long] == [151, 501, 502, 999]
+    assert long == short
+
+
+def test_a_long_quiet_run_has_no_spike(monkeypatch):
+    monkeypatch.setattr(marks, "_SEARCHED", 100)
+    assert "spike" not in marks_of(run_of_norms([1.0 + 0.1 * (at % 7) for at in range(1000)]))
+
+
+def test_every_look_is_an_event_and_the_end_says_its_verdict_in_words():
+    looked = {"kind": "looked", "step": 2, "because": "schedule"}
+    seen = [{"kind": "seen", "step": step, "probe": "attention", "found": {}} for step in (2, 3)]
+    end = {"kind": "end", "steps": 3, "status": "stable", "message": "ENTROPY_COLLAPSE in `a`, since step 2: low."}
+    run = run_of_norms([1.0, 1.0, 1.0], looked, *seen, end)
+    events, total = run_events(run)
+    assert total == len(events) == 3
+    assert [(event["step"], event["kind"]) for event in events] == [(2, "look"), (3, "look"), (3, "end")]
+    assert [event["step"] for event in events if event["kind"] == "look"] == run.look_steps
+    assert events[-1]["text"] == "Finished after 3 steps. The verdict then: Entropy collapse in `a`, since step 2: low."

@@ -401,6 +401,15 @@ def test_an_issue_leads_to_its_place(page, data):
 # --- the other parts ---
 
 
+def test_an_issue_of_the_whole_model_leads_to_the_column_of_its_step(page, data):
+    page.click(f"[data-issue={data['verdict']['issues'][0]['id']}][data-to=map]")
+    step = data["layers"]["first"][5]
+    page.js("GF.setRange([1, 4], null)")
+    page.js("GF.jump({ layer: null, layers: [], first_step: arguments[0], severity: 'LOW' })", step)
+    found = page.js("return [GF.map.highlight.rows.length, GF.map.highlight.first, GF.map.cursor, GF.state.range]")
+    assert found == [len(data["layers"]["names"]), step, None, None]
+
+
 def test_the_theme_switches_and_is_remembered(browser, sick_page):
     browser.open(sick_page, theme="light")
     light = browser.js("return getComputedStyle(document.body).backgroundColor")
@@ -668,4 +677,5 @@ def test_a_pending_verdict_is_not_called_healthy(browser, data, tmp_path):
     text = browser.js("return document.querySelector('main').innerText")
     assert "Verdict pending" in text
     assert "There is no verdict yet" in text
+    assert "Not judged yet." in text
     assert "found anything to report" not in text

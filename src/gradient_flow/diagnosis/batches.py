@@ -32,7 +32,11 @@ def with_batches(issues: Sequence[Issue], record: RunRecord) -> list[Issue]:
 def _named(issue: Issue, known: Mapping[int, Mapping[str, Any]], spikes: Sequence[int]) -> Issue:
     if issue.issue_type not in (IssueType.UNSTABLE, IssueType.NUMERICAL):
         return issue
-    steps = spikes if issue.issue_type is IssueType.UNSTABLE and spikes else [issue.step]
+    steps: Sequence[int | None] = [issue.step]
+    if issue.issue_type is IssueType.UNSTABLE and spikes:
+        # A rule that counts spikes by another measure names the batches of those that it counted.
+        own = issue.evidence.get("spikes_at", ())
+        steps = [step for step in spikes if step in own] or spikes
     named = [(step, known[step]) for step in steps if step is not None and step in known]
     here = [(step, data) for step, data in named if isinstance(data.get("batch"), str)]
     if not here:
@@ -67,7 +71,9 @@ def _sentence(step: int, data: Mapping[str, Any], count: int) -> str:
     if isinstance(indices, list) and _is_list(indices):
         more = f" and {len(indices) - _SHOWN} more" if len(indices) > _SHOWN else ""
         drawn = f" (samples {', '.join(map(str, indices[:_SHOWN]))}{more})"
-    others = "" if count == 1 else f"; those of {count - 1} more spikes are in the evidence"
+    others = {1: "", 2: "; that of one more spike is in the evidence"}.get(
+        count, f"; those of {count - 1} more spikes are in the evidence"
+    )
     return f"Step {step} was made of batch {data['batch']}{part}{drawn}{others}."
 
 

@@ -111,6 +111,11 @@ class Issue:
             lines.append(f"  Follows from it: {self.followers}.")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        # Short: a list of issues is read by people. All of it: `to_dict()`.
+        since = "" if self.step is None else f", step={self.step}"
+        return f"Issue({self.issue_type.name}, {self.severity.name}, {self.layer!r}{since})"
+
     def _repr_html_(self) -> str:
         from gradient_flow.diagnosis.notebook import issue_html
 
@@ -368,7 +373,7 @@ class Diagnosis(Sequence[Issue]):
         return diagnosis_html(self)
 
     def __repr__(self) -> str:
-        return f"Diagnosis({self.status!r}, {len(self)} issues, {self.steps} steps)"
+        return f"Diagnosis({self.status!r}, {len(self)} issue{'' if len(self) == 1 else 's'}, {self.steps} steps)"
 
 
 def _message_of(plain: Mapping[str, Any]) -> str:

@@ -150,7 +150,7 @@ def run_html(run: Run) -> str:
     where = "run in memory" if run.in_memory else run.path.parent.name
     span = "no steps yet" if run.last_step is None else f"{len(run):,} recorded steps, up to {run.last_step:,}"
     elements = sum(math.prod(parameter["shape"] or []) for parameter in run.parameters)
-    rows = [("steps", span), ("tensors", f"{len(run.parameters):,}, {elements:,} parameters")]
+    rows = [("steps", span), ("tensors", f"{len(run.parameters):,} with {elements:,} parameters")]
     rows += [] if ending is None else [("state", f"{ending.state}. {ending.sentence}".rstrip(". ") + ".")]
     looks = run.look_steps
     rows += [

@@ -220,7 +220,13 @@ def _truth(digest: LiveRun, columns: int, shown: LayerColumns) -> dict[str, Any]
         said.append("The verdict is not yet about the newest steps.")
     text = " ".join(said) or "Every recorded step is shown, and every table of layers."
     thinned = steps > columns or tables > len(shown.first)
-    return {"downsampled": thinned, "complete": not digest.pending and digest.judged, "text": text}
+    return {
+        "downsampled": thinned,
+        "judged": digest.judged,
+        "complete": not digest.pending and digest.judged,
+        "text": text,
+        "size": digest.run.size,
+    }
 
 
 def _plain(values: NDArray[np.floating]) -> list[float | None]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.diagnosis.issue import IssueType
 from gradient_flow.diagnosis.verdict import origin_sentence
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import BATCH, CLIP_BEFORE_UNSCALE, CURE, END, FORENSICS, LOOKED, LOOKS_ENDED, RESUMED
@@ -71,6 +72,10 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
 
 def _told(run: Run) -> Iterator[dict[str, Any]]:
     """Events that the run itself recorded."""
+    told = {event.step for event in run.events if event.kind == LOOKED}
+    for step in run.look_steps:
+        if step not in told:
+            yield _event(step, "look", "An analysis looked inside the model.")
     for event in run.events:
         step = event.step or 0
         if event.kind == RESUMED:
@@ -176,4 +181,9 @@ def _where(layers: Sequence[str]) -> str:
 def _verdict(end: Mapping[str, Any]) -> str:
     """What was said then; a verdict taken now stands at the top of the page."""
     message = end.get("message")
-    return f"The verdict then: {message}" if isinstance(message, str) and message else ""
+    if not isinstance(message, str) or not message:
+        return ""
+    # It begins with the name of the type, as the terminal has it; a page says that in words.
+    word, _, rest = message.partition(" ")
+    name = IssueType[word].value.capitalize() if word in IssueType.__members__ else word
+    return f"The verdict then: {name} {rest}".rstrip()

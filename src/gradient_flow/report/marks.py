@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradient_flow.diagnosis.robust import spikes
+from gradient_flow.diagnosis.robust import FLOOR, SPIKE, spikes
 from gradient_flow.record.evidence import clipped_steps, rate_changes
 from gradient_flow.record.run import Run
 from gradient_flow.record.step_columns import StepColumns
@@ -29,7 +30,8 @@ MOST: Final = 200
 """Marks of a kind; of more, the first ones."""
 _WINDOW: Final = 64
 _SEARCHED: Final = 5_000
-"""Steps that are searched for spikes: the newest."""
+"""Steps up to which each is compared with those before it; of a longer run only those that are tallest among their
+neighbours, which are found in a moment."""
 
 
 def run_marks(run: Run, layers: LayerColumns, looks: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -71,10 +73,31 @@ def _first_zeros(layers: LayerColumns, names: Sequence[str]) -> Iterator[dict[st
 
 
 def _spikes(steps: StepColumns) -> Iterator[dict[str, Any]]:
-    norms, numbers = steps.get("norm")[-_SEARCHED:], steps["step"][-_SEARCHED:]
-    finite = np.flatnonzero(np.isfinite(norms))
-    for at in spikes(norms[finite].tolist(), window=_WINDOW):
-        yield _mark("spike", int(numbers[finite[at]]), f"The norm spiked to {number(float(norms[finite[at]]))}")
+    norms, numbers = steps.get("norm"), steps["step"]
+    finite = np.flatnonzero(np.isfinite(norms) & (norms > 0))
+    values = norms[finite]
+    if len(values) <= _SEARCHED:
+        found = spikes(values.tolist(), window=_WINDOW)
+    else:
+        found = [at for at in _tallest(values) if _spikes_at(values, at)]
+    for at in found:
+        yield _mark("spike", int(numbers[finite[at]]), f"The norm spiked to {number(float(values[at]))}")
+
+
+def _tallest(norms: NDArray[np.float64]) -> list[int]:
+    """Those that stand highest above the median of their stretch of the run; in the order of steps."""
+    whole = len(norms) // _WINDOW * _WINDOW
+    logs = np.log(norms)
+    medians = np.median(logs[:whole].reshape(-1, _WINDOW), axis=1).repeat(_WINDOW)
+    heights = logs - np.append(medians, np.full(len(norms) - whole, np.median(logs[-_WINDOW:])))
+    tall = np.flatnonzero(heights > SPIKE * FLOOR)
+    return sorted(tall[np.argsort(heights[tall])[-MOST:]].tolist())
+
+
+def _spikes_at(norms: NDArray[np.float64], at: int) -> bool:
+    """Whether a norm stands out from those before it: several windows of them, some of which may be spikes as well."""
+    low = max(0, at - 4 * _WINDOW)
+    return at - low in spikes(norms[low : at + 1].tolist(), window=_WINDOW)
 
 
 def _stretched(kind: str, steps: StepColumns, mask: Any) -> Iterator[dict[str, Any]]:

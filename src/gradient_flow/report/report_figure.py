@@ -190,7 +190,7 @@ def _updates(axes: Axes, layers: Mapping[str, Any]) -> None:
 
 
 def _inside(axes: Axes, curve: Mapping[str, Any]) -> None:
-    """What looks saw of one quantity; a dot is a look."""
+    """What looks saw of one quantity; a dot is a value, and between two of them nothing is known."""
     from matplotlib.ticker import PercentFormatter
 
     if curve["healthy"] is not None:
@@ -215,7 +215,7 @@ def _inside(axes: Axes, curve: Mapping[str, Any]) -> None:
     clean(axes)
     entries = len(axes.get_legend_handles_labels()[1])
     pad = max(_PAD, 8 + 12 * -(-entries // 2))
-    axes.set_title(f"{curve['title'].lower()}, a dot per look", loc="left", pad=pad)
+    axes.set_title(curve["title"].lower(), loc="left", pad=pad)
     axes.set_xlabel("step")
     axes.set_ylabel(curve["axis"])
     axes.legend(**{**_ABOVE, "ncols": 2})

@@ -178,7 +178,7 @@ def _issues(diagnosis: Diagnosis | None, width: int, most: int) -> list[Text]:
 
 
 def _number(value: float) -> str:
-    return "not finite" if math.isinf(value) else "" if math.isnan(value) else number(value)
+    return "NaN/Inf" if math.isinf(value) else "" if math.isnan(value) else number(value)
 
 
 def _largest(values: Sequence[float]) -> float:

@@ -43,6 +43,7 @@ def plot_training_curves(entries: Entries) -> Figure:
         _stems(nonfinite, steps, values, name, colour)
     if len(steps):
         nonfinite.set_xlim(loss.get_xlim())
+        nonfinite.set_ylim(bottom=0)
     if len(steps) and not any(np.nan_to_num(values).any() for values in counts.values()):
         nonfinite.set_ylim(0, 1)
         nonfinite.text(0.5, 0.5, "all gradients finite", transform=nonfinite.transAxes, ha="center", color="#888888")
@@ -134,9 +135,9 @@ def _norm_distribution(axes: Axes, norms: Any) -> None:
         wide = high > 20 * low
         bins = np.geomspace(low, high, 31) if wide else np.linspace(low, high, 31)
         axes.hist(positive, bins=bins.tolist(), color=LINES[2], alpha=0.85)
-        for share, style in ((50, "-"), (90, "--")):
+        for share, word, style in ((50, "median", "-"), (90, "90th percentile", "--")):
             value = float(np.percentile(positive, share))
-            axes.axvline(value, color=LINES[0], linestyle=style, linewidth=1.2, label=f"{share} %: {plain(value)}")
+            axes.axvline(value, color=LINES[0], linestyle=style, linewidth=1.2, label=f"{word} {plain(value)}")
         if wide:
             axes.set_xscale("log")
     axes.set_xlabel("gradient norm")
@@ -158,7 +159,7 @@ def _correlations(axes: Axes, entries: Entries) -> None:
     ranks = np.stack([values[usable].argsort().argsort() for values in columns.values()])
     with np.errstate(invalid="ignore"):
         matrix = np.nan_to_num(np.corrcoef(ranks))
-    image = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r")
+    image = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r", aspect="auto")  # as wide as the panel above
     names = [name.replace("_", " ") for name in columns]
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize="small")
     axes.set_yticks(range(len(names)), names, fontsize="small")
@@ -166,7 +167,7 @@ def _correlations(axes: Axes, entries: Entries) -> None:
         value = matrix[row, column]
         colour = "white" if abs(value) > 0.6 else "#222222"
         axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
-    axes.figure.colorbar(image, ax=axes, shrink=0.85)
+    axes.figure.colorbar(image, ax=axes, label="rank correlation")
 
 
 def _say_if_empty(entries: Entries, panels: Sequence[Axes]) -> None:

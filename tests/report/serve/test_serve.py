@@ -452,6 +452,76 @@ def test_a_long_run_is_read_on_in_the_background_and_that_is_told(tmp_path, monk
         assert get(server, "/api/run/-") == json.loads(json.dumps(page_data(folder)))
 
 
+def test_the_verdict_of_a_long_run_is_told_before_all_of_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_run, "SAMPLE", 5)
+    monkeypatch.setattr(live_run, "LONG", 10)
+    go = threading.Event()
+    read_some = live_run.LiveRun.read_some
+
+    def slow(self):
+        assert go.wait(PATIENCE)
+        read_some(self)
+
+    monkeypatch.setattr(live_run.LiveRun, "read_some", slow)
+    folder = write_run(tmp_path / "run", 300)
+    with served(folder) as server:
+        truth = get(server, "/api/run/-")["truth"]
+        assert not truth["judged"]
+        with Stream(server, f"/api/run/-/events?size={truth['size']}&judged=false&complete=false") as stream:
+            assert not stream.first("changed")["complete"]
+            truth = get(server, "/api/run/-")["truth"]
+            assert truth["judged"]
+            assert not truth["complete"]
+            go.set()
+            assert stream.first("changed")["complete"]
+
+
+def test_what_a_page_shows_already_is_no_news(tmp_path):
+    folder = write_run(tmp_path / "run", 5)
+    with served(folder) as server:
+        truth = get(server, "/api/run/-")["truth"]
+        assert truth["judged"]
+        assert truth["complete"]
+        assert truth["size"] == (folder / "run.jsonl").stat().st_size
+        with Stream(server, f"/api/run/-/events?size={truth['size']}&judged=true&complete=true") as stream:
+            assert [stream.next()[0] for _ in range(2)] == ["comment", "ended"]
+        for less in (f"size={truth['size'] - 1}&judged=true&complete=true", f"size={truth['size']}&judged=true"):
+            with Stream(server, f"/api/run/-/events?{less}") as stream:
+                assert [stream.next()[0] for _ in range(3)] == ["comment", "changed", "ended"]
+        with Stream(server, "/api/run/-/events?size=many") as stream:
+            assert [stream.next()[0] for _ in range(2)] == ["comment", "ended"]
+
+
+def test_the_list_does_not_read_the_run_that_the_first_page_waits_for(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", 5)
+    begun, go = threading.Event(), threading.Event()
+    update = live_run.LiveRun.update
+
+    def slow(self):
+        begun.set()
+        assert go.wait(PATIENCE)
+        return update(self)
+
+    read = []
+
+    def none_made(files, _workers):
+        read.extend(files)
+        yield from ()
+
+    monkeypatch.setattr(live_run.LiveRun, "update", slow)
+    monkeypatch.setattr(live_runs, "make_digests", none_made)
+    live = live_runs.LiveRuns(RunFolder(folder))
+    live.facts()
+    live.prepare()
+    assert begun.wait(PATIENCE)
+    live._judge_listed()
+    assert read == []
+    go.set()
+    until(lambda: not live._preparing)
+    live._judge_listed()
+    assert read == [str(folder / "run.jsonl")]
+
+
 def test_a_run_that_has_just_begun_is_waited_for(tmp_path):
     (tmp_path / "run.jsonl").touch()
     with served(tmp_path) as server, Stream(server, "/api/run/-/events") as stream:

@@ -41,7 +41,8 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
         return
     ratio = max(finite) / middle
     seen = (
-        f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(ratio, 2)} × the median norm ({plain(middle, 2)})"
+        f"{len(at):,} of {len(norms):,} steps spiked beyond {LARGE:g} × the median norm ({plain(middle, 2)}), up to "
+        f"{plain(ratio, 2)} ×"
         if at
         else f"the gradient norm changes {plain(math.exp(math.sqrt(2 * noise)), 2)}-fold from step to step"
     )

@@ -20,7 +20,7 @@
     if (GF.changed(body, [run.about, run.settings, run.versions, run.name])) {
       GF.fill(
         body,
-        (run.about || []).length ? listOf("What this run was", run.about) : null,
+        (run.about || []).length ? listOf("Training", run.about) : null,
         listOf("Settings of the watch", Object.entries(run.settings || {})),
         listOf("Versions", Object.entries(run.versions || {})),
       );

@@ -23,8 +23,8 @@
     return width > 0 ? to[low] + ((x - from[low]) * (to[high] - to[low])) / width : to[high];
   };
 
-  const pairs = data => {
-    const values = kind === "time" ? data.series.time : kind === "epoch" ? data.series.epoch : null;
+  const pairs = (data, which = kind) => {
+    const values = which === "time" ? data.series.time : which === "epoch" ? data.series.epoch : null;
     const steps = [],
       rising = [];
     (values || []).forEach((value, i) => {
@@ -63,12 +63,17 @@
     },
     to: step => (kind === "step" ? step : between(step, known.steps, known.values)),
     from: x => (kind === "step" ? x : between(x, known.values, known.steps)),
-    label: () => ({ step: "step", epoch: "epoch", time: "time since the start" })[kind],
-    format: value => (kind === "time" ? clock(value) : kind === "epoch" ? GF.number(value) : GF.count(value)),
-    get increments() {
+    // Of another run, or of another kind than the one that is chosen for the page.
+    placesOf(data, steps, which) {
+      const { steps: own, values } = pairs(data, which);
+      return which === "step" ? steps : steps.map(step => between(step, own, values));
+    },
+    label: (which = kind) => ({ step: "step", epoch: "epoch", time: "time since the start" })[which],
+    format: (value, which = kind) => (which === "time" ? clock(value) : which === "epoch" ? GF.number(value) : GF.count(value)),
+    increments: (which = kind) => {
       const whole = [1, 2, 5].flatMap(unit => [...Array(10).keys()].map(power => unit * 10 ** power)).sort((a, b) => a - b);
-      if (kind === "step") return whole;
-      if (kind === "epoch") return [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, ...whole];
+      if (which === "step") return whole;
+      if (which === "epoch") return [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, ...whole];
       return [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800];
     },
   };

@@ -1,13 +1,16 @@
 // Two or more runs overlaid: norm and loss, any other series, and the norm of a layer; their issues side by side.
 {
-  const COLOURS = 8;
+  const COLOURS = 6; // more do not stay apart for every eye
   const DASHES = [undefined, [7, 4], [2, 3], [9, 3, 2, 3]]; // runs beyond the colours are told apart by these
   const chosen = []; // ids in the order they were ticked
   const loaded = new Map();
   const charts = {};
   const layers = new Map(); // id → {name, step, values} of the layer that is overlaid
   const series = GF.el("compare-series"),
-    layer = GF.el("compare-layer");
+    layer = GF.el("compare-layer"),
+    axis = GF.el("compare-x"),
+    scale = GF.el("compare-scale"),
+    smoothing = GF.el("compare-smooth");
 
   const lookOf = position => ({
     colour: `run${position % COLOURS}`,
@@ -21,9 +24,19 @@
     charts[key].remove();
     delete charts[key];
   };
-  // curves: [[position, name, steps, values]]
+  // A curve over the chosen axis; a place that is not beyond the one before it, as in a pause of the clock, is left out.
+  const placed = ([position, data, steps, values]) => {
+    const at = GF.axis.placesOf(data, steps, axis.value),
+      kept = at.map((_, i) => i).filter(i => Number.isFinite(at[i]) && (i === 0 || at[i] > at[i - 1])),
+      weight = Number(smoothing.value),
+      own = kept.map(i => values[i]);
+    return [position, data.run.name, kept.map(i => at[i]), weight ? GF.smoothed(own, weight) : own];
+  };
+  // curves: [[position, data, steps, values]]
   const overlay = (key, title, curves, { log, yLabel }) => {
-    const known = curves.filter(([, , , values]) => values.some(value => value !== null && Number.isFinite(value)));
+    const known = curves
+      .map(placed)
+      .filter(([, , , values]) => values.some(value => value !== null && Number.isFinite(value)));
     if (!known.length) return drop(key);
     if (!charts[key]) {
       charts[key] = new GF.Chart(title, { height: 240, shared: false });
@@ -37,22 +50,27 @@
       values: joined[i + 1].map(value => (value === undefined ? null : value)),
       spanGaps: true,
     }));
-    const positive = lines.every(one => one.values.every(value => value === null || value > 0));
+    const positive = lines.every(one => one.values.every(value => value === null || value > 0)),
+      wide = log || GF.decadesOf(lines.flatMap(line => line.values)) > GF.WIDE,
+      kind = axis.value,
+      [first, last] = [joined[0][0], joined[0][joined[0].length - 1]];
     return charts[key].set({
       x: joined[0],
       lines,
-      log: log && positive,
+      log: scale.value === "auto" ? wide && positive : scale.value === "log",
       yLabel,
-      xLabel: "step",
+      xLabel: GF.axis.label(kind),
+      xFormat: value => GF.axis.format(value, kind),
+      increments: GF.axis.increments(kind),
       endLabels: true,
       ownAxis: true,
-      xLimits: [joined[0][0], Math.max(joined[0][joined[0].length - 1], joined[0][0] + 1)],
-      where: at => `step ${GF.count(joined[0][at])}`,
+      xLimits: [first, last > first ? last : first + 1],
+      where: at => `${kind} ${GF.axis.format(joined[0][at], kind)}`,
     });
   };
   const lineCurves = (runs, line) =>
     runs.flatMap(([position, data]) =>
-      data.series.lines[line] ? [[position, data.run.name, data.series.step, data.series.lines[line].max]] : [],
+      data.series.lines[line] ? [[position, data, data.series.step, data.series.lines[line].max]] : [],
     );
 
   const column = ([position, data]) => {
@@ -72,7 +90,7 @@
             { class: "notes" },
             issues.map(issue => GF.h("li", {}, GF.badge(issue.severity), " ", ...GF.prose(issue.title))),
           )
-        : GF.h("p", { class: "lead" }, "No issue was found."),
+        : null,
     );
   };
 
@@ -103,13 +121,16 @@
     GF.el("compare").hidden = !show;
     if (!show) return;
     offer(runs);
+    // An axis that every run has: a run without epochs has no place among those that have them.
+    for (const option of axis.options) option.disabled = runs.some(([, data]) => !GF.axis.kinds(data).includes(option.value));
+    if (axis.selectedOptions[0].disabled) axis.value = "step";
     overlay("norm", "Gradient norm", lineCurves(runs, "norm"), { log: true, yLabel: "norm (L2)" });
     overlay("loss", "Loss", lineCurves(runs, "loss"), { log: false, yLabel: "loss" });
     if (series.value) overlay("series", GF.seriesTitle(series.value), lineCurves(runs, series.value), { log: false, yLabel: GF.seriesTitle(series.value).toLowerCase() });
     else drop("series");
     const one = runs.flatMap(([position, data, id]) => {
       const found = layers.get(id);
-      return found && found.name === layer.value ? [[position, data.run.name, found.step, found.values]] : [];
+      return found && found.name === layer.value ? [[position, data, found.step, found.values]] : [];
     });
     if (one.length) overlay("layer", `Norm of ${layer.value}`, one, { log: true, yLabel: "norm (L2)" });
     else drop("layer");
@@ -136,7 +157,7 @@
     await Promise.all(chosen.map(fetchLayer));
     draw();
   };
-  series.addEventListener("change", draw);
+  for (const choice of [series, axis, scale, smoothing]) choice.addEventListener("change", draw);
   layer.addEventListener("change", drawLayer);
 
   GF.isCompared = id => chosen.includes(id);

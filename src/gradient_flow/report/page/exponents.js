@@ -1,4 +1,4 @@
-// How large the elements of one gradient are: a column for each look that counted them, a row for each power of two.
+// How large the elements of one gradient are: a column for each record that counted them, a row for each power of two.
 {
   const HEIGHT = 236,
     LEFT = 58,
@@ -24,7 +24,7 @@
     GF.fill(
       caption,
       GF.h("span", { class: "title" }, "Size of its elements"),
-      GF.h("span", {}, text || "share of elements with each power of two, a column per look; brighter is more, dashed lines are limits of fp16"),
+      GF.h("span", {}, text || "share of elements with each power of two, a column per record; brighter is more, dashed lines are limits of fp16"),
     );
 
   const paint = () => {
@@ -114,7 +114,7 @@
     drawn = { found, row, used: [Math.max(0, low - 1), Math.min(found.bins, high + 2)] };
     const last = Array.from({ length: found.bins }, (_, bin) => shareAt(found, row, looks - 1, bin)),
       usual = found.first + last.indexOf(Math.max(...last));
-    canvas.setAttribute("aria-label", `Size of its elements at ${GF.plural(looks, "look")}. At step ${GF.count(found.step[looks - 1])} most are ${binText(usual)}.`);
+    canvas.setAttribute("aria-label", `Size of its elements at ${GF.plural(looks, "record")}. At step ${GF.count(found.step[looks - 1])} most are ${binText(usual)}.`);
     say();
     paint();
   };

@@ -1,5 +1,5 @@
 // What looks inside the model saw, over the steps: gain over depth, dead units, slopes, attention, recurrence. A dot
-// is a look; the line between two of them is only there to guide the eye.
+// is a value; the line between two of them is only there to guide the eye.
 {
   const charts = new Map();
 
@@ -63,7 +63,11 @@
     }
     GF.el("inside-empty").hidden = curves.length > 0;
     GF.el("inside-lead").hidden = !curves.length;
-    GF.el("inside-count").textContent = curves.length ? `${GF.plural(steps.length, "look")}, at ${listed(steps)}.` : "";
+    const taken = new Set(steps),
+      between = curves.some(curve => curve.lines.some(line => line.step.some(step => !taken.has(step))));
+    GF.el("inside-count").textContent = curves.length
+      ? `${GF.plural(steps.length, "look")}, at ${listed(steps)}${between ? "; some values are known at other steps too" : ""}.`
+      : "";
     GF.el("inside-empty").textContent = steps.length
       ? "The looks at this run saw nothing that these curves show."
       : "No look inside the model was recorded. gf.watch(…) looks at some steps unless looks=False; a compiled model is not looked at.";

@@ -72,6 +72,19 @@
       return this.shared && !this.spec.ownAxis ? GF.markRoom(this.spec.markKinds) : 0;
     }
 
+    get lastLabel() {
+      const last = this.xLimits()[1];
+      return this.shared ? GF.axis.format(last) : (this.spec.xFormat || GF.count)(last);
+    }
+    beyond() {
+      // half of the last label of the axis may stand beyond its end
+      return Math.max(16, 3.5 * this.lastLabel.length);
+    }
+    get besides() {
+      // for names at the ends of the lines
+      return this.holder.clientWidth < 480 ? 72 : 118;
+    }
+
     xLimits() {
       if (this.spec.xLimits) return this.spec.xLimits;
       return this.shared
@@ -126,7 +139,7 @@
           width,
           height: this.height + this.room,
           legend: { show: false },
-          padding: [() => 8 + this.room, spec.endLabels ? 118 : spec.xNames ? 90 : 16, 0, 0],
+          padding: [() => 8 + this.room, spec.endLabels ? this.besides : spec.xNames ? 90 : () => this.beyond(), 0, 0],
           series,
           bands,
           cursor: {
@@ -167,8 +180,8 @@
                   }
                 : {
                     size: 30,
-                    space: width < 400 ? 48 : 70,
-                    incrs: this.shared ? GF.axis.increments : undefined,
+                    space: width < 400 ? Math.max(34, 7 * this.lastLabel.length) : 70,
+                    incrs: this.shared ? GF.axis.increments() : spec.increments,
                     values: (_, ticks) =>
                       ticks.map(tick => (this.shared ? GF.axis.format(tick) : (spec.xFormat || GF.count)(tick))),
                   }),
@@ -258,7 +271,7 @@
       plot.ctx.textAlign = "left";
       for (const { line, y } of ends) {
         plot.ctx.fillStyle = GF.colour(line.colour);
-        const text = GF.shorten(line.label, part => plot.ctx.measureText(part).width <= 104 * scale);
+        const text = GF.shorten(line.label, part => plot.ctx.measureText(part).width <= (this.besides - 14) * scale);
         plot.ctx.fillText(text, left + width + 6 * scale, y);
       }
       plot.ctx.restore();

@@ -6,7 +6,8 @@
     wait = 1000,
     timer = 0,
     loading = false,
-    again = false;
+    again = false,
+    onScreen = null; // the run that the page shows
 
   const say = (state, text) => {
     badge.hidden = false;
@@ -30,6 +31,7 @@
       const data = GF.prepare(await GF.ask(GF.runPath(id)));
       if (id !== GF.state.runId) return;
       GF.complain(null);
+      onScreen = id;
       await GF.show(data);
       GF.refreshCompared(id, data);
     } catch (problem) {
@@ -48,13 +50,17 @@
   const listen = id => {
     clearTimeout(timer);
     if (source) source.close();
-    source = new EventSource(GF.url(GF.runPath(id, "/events")));
+    // What is on the page goes along: the server tells at once if there is more, and the page asks for nothing twice.
+    const truth = () => (onScreen === id ? GF.state.data.truth : {});
+    const shown = onScreen === id ? { size: truth().size, judged: truth().judged, complete: truth().complete } : {};
+    source = new EventSource(GF.url(GF.runPath(id, "/events"), shown));
     const own = source;
     own.onopen = () => {
       if (own === source) {
         wait = 1000;
-        say("live", "Live");
-        fetchRun(id);
+        if (onScreen === id && GF.state.data.run.status === "finished") say("wait", "Reading the rest…");
+        else say("live", "Live");
+        if (onScreen !== id) fetchRun(id);
       }
     };
     own.addEventListener("changed", event => {
@@ -64,13 +70,21 @@
       } catch (_) {
         /* the news is that there is news */
       }
-      say("live", Number.isFinite(told.last_step) ? `Live, step ${GF.count(told.last_step)}` : "Live");
+      // News of a run that has ended is about the reading of it: its end is told when all of it is read.
+      if (badge.dataset.state !== "wait" || told.size !== truth().size)
+        say("live", Number.isFinite(told.last_step) ? `Live, step ${GF.count(told.last_step)}` : "Live");
       fetchRun(id);
     });
     // The line stays open: a run that ended may be taken up again.
-    own.addEventListener("ended", () => {
+    own.addEventListener("ended", event => {
       say("ended", "Ended");
-      fetchRun(id);
+      let size = NaN;
+      try {
+        size = JSON.parse(event.data).size;
+      } catch (_) {
+        /* then it is asked for */
+      }
+      if (!truth().complete || truth().size !== size) fetchRun(id);
     });
     own.addEventListener("problem", event => {
       try {

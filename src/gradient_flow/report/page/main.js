@@ -14,6 +14,10 @@
     GF.showAbout,
   ];
   let round = 0;
+  // The browser puts on the screen what there is, and hears the reader, before the next part is drawn.
+  // A page that is hidden gets no frames, and need not wait for one.
+  const breath = () =>
+    new Promise(done => (document.hidden ? setTimeout(done, 0) : requestAnimationFrame(() => setTimeout(done, 0))));
   GF.show = async data => {
     const mine = ++round,
       first = GF.state.data === null;
@@ -22,13 +26,14 @@
     GF.axis.renew(data);
     FIRST.forEach(part => part(data));
     if (first) {
-      // Verdict and map are on the screen before the rest is drawn.
       GF.map.draw(true);
       document.documentElement.dataset.map = "drawn";
-      await new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)));
-      if (mine !== round) return; // newer data is being shown
     }
-    THEN.forEach(part => part(data));
+    for (const part of THEN) {
+      if (first) await breath();
+      if (mine !== round) return; // newer data is being shown
+      part(data);
+    }
     if (!GF.state.range)
       GF.charts.forEach(chart => {
         if (chart.shared) chart.rescale();

@@ -234,6 +234,12 @@
       draw(true);
       const at = map.list.findIndex(entry => entry.leaf && entry.tensors[0] === mark.row);
       if (at >= 0 && !mark.quiet) map.point(at, GF.columnAt(layersNow(), mark.first === null ? view.x0 : mark.first), true);
+    } else {
+      // Nothing of what was pointed at before stays beside it.
+      map.cursor = null;
+      tip.hidden = true;
+      map.reset();
+      map.highlight = mark.rows.length ? mark : null;
     }
     map.redraw();
   });

@@ -62,7 +62,9 @@
       empty = !layers.rows || !layers.columns;
     GF.el("model").hidden = empty;
     if (empty) return;
-    const health = [...GF.map.severities];
+    const health = [...GF.map.severities],
+      unknown = data.verdict.level === "unknown";
+    GF.el("model").dataset.verdict = data.verdict.level; // what is not judged is not green
     // Modules without weights are no part of the tree of tensors; with an issue in one it is listed first.
     const others = data.verdict.issues.filter(
       issue =>
@@ -70,7 +72,7 @@
         issue.layer !== null &&
         !layers.names.some(name => name === issue.layer || name.startsWith(`${issue.layer}.`)),
     );
-    if (!GF.changed(GF.el("model-tree"), [layers.names, health, others.map(issue => issue.layer)])) return;
+    if (!GF.changed(GF.el("model-tree"), [layers.names, health, others.map(issue => issue.layer), unknown])) return;
     const tree = GF.treeOf(layers.names);
     // Blocks side by side are the first level worth seeing: open a lone branch, and those with few children.
     const nodes = tree.children.map(node => (node.children.length ? branch(node, tree.children.length <= 4) : leaf(node)));
@@ -90,7 +92,8 @@
       others.length ? `an issue in ${GF.plural(others.length, "module")} without weights` : null,
       sick ? `${GF.plural(sick, "tensor")} of ${GF.count(layers.rows)} in an issue` : null,
     ].filter(Boolean);
-    const text = parts.join("; ") || `no issue in any of ${GF.plural(layers.rows, "tensor")}`;
+    const text =
+      parts.join("; ") || (unknown ? "not judged yet" : null) || `no issue in any of ${GF.plural(layers.rows, "tensor")}`;
     GF.el("model-count").textContent = `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
   };
 }

@@ -32,7 +32,7 @@
     const thinned = line.min && line.min.some((value, i) => value !== line.max[i]);
     return { label, colour, values: line.max, low: thinned ? line.min : null, ...extra };
   };
-  const spread = values => {
+  GF.decadesOf = values => {
     // decades between the smallest and the largest; 0 where a value is not positive
     let low = Infinity,
       high = -Infinity;
@@ -44,11 +44,13 @@
     return low > 0 && high > 0 ? Math.log10(high / low) : 0;
   };
 
+  GF.WIDE = 1.5; // decades from which on a curve gets a log scale by itself
+
   // Scale and smoothing that the reader chose, for all curves over time.
   const chosen = { scale: "auto", smooth: 0 };
   GF.scaleOf = automatic => (chosen.scale === "auto" ? automatic : chosen.scale === "log");
   // An exponential mean, corrected for its start; gaps stay gaps. What was recorded stays behind it, faint.
-  const smoothed = (values, weight) => {
+  GF.smoothed = (values, weight) => {
     let mean = 0,
       total = 0;
     return values.map(value => {
@@ -65,7 +67,7 @@
             ? [line]
             : [
                 { ...line, faint: true, width: 1 },
-                { ...line, low: null, values: smoothed(line.values, chosen.smooth), spanGaps: line.spanGaps },
+                { ...line, low: null, values: GF.smoothed(line.values, chosen.smooth), spanGaps: line.spanGaps },
               ],
         )
       : lines;
@@ -117,7 +119,7 @@
           x,
           lines: key === "lr" ? shown : GF.smoothLines(shown),
           yLabel: yLabel || title.toLowerCase(),
-          log: GF.scaleOf(log === undefined ? spread(shown.flatMap(line => line.values)) > 1.5 : log),
+          log: GF.scaleOf(log === undefined ? GF.decadesOf(shown.flatMap(line => line.values)) > GF.WIDE : log),
         },
         order++,
       );

@@ -68,7 +68,7 @@
   const issueOf = run => {
     if (!run.cause) return "";
     const where = run.layer && run.layer !== "model" ? [" in ", GF.h("code", {}, run.layer)] : [];
-    const since = Number.isFinite(run.since) ? ` since ${GF.count(run.since)}` : "";
+    const since = Number.isFinite(run.since) ? ` since step ${GF.count(run.since)}` : "";
     return [run.cause.replaceAll("_", " "), ...where, since];
   };
   const described = run =>

@@ -151,7 +151,7 @@
       return "No step has been recorded yet. The first one appears as soon as the optimizer takes it.";
     if (data.run.status === "silent") return "No problems found before the run went silent.";
     if (data.verdict.level === "unknown")
-      return "There is no verdict yet. The curves and the map are already below.";
+      return "There is no verdict yet. The map and the curves are already here.";
     if (data.verdict.level === "failed") return "Nothing else was found by the rules that this recording supports.";
     return "No problems found by the rules that this recording supports.";
   };
@@ -260,10 +260,17 @@
     const data = GF.state.data,
       { rows, row } = placeOf(issue),
       step = stepOf(issue);
-    GF.tell("highlight", { rows, row, first: step, last: issue.last_step, level: issue.severity.toLowerCase() });
+    const everywhere = row === undefined && step !== null; // an issue of the whole model: the column of its step
+    GF.tell("highlight", {
+      rows: everywhere ? data.layers.names.map((_, at) => at) : rows,
+      row,
+      first: step,
+      last: everywhere ? step : issue.last_step,
+      level: issue.severity.toLowerCase(),
+    });
     if (row !== undefined) GF.selectLayer(data.layers.names[row], step);
-    else if (step !== null) {
-      GF.state.mark = step; // an issue of the whole model: the column of its step
+    else if (everywhere) {
+      GF.state.mark = step;
       GF.tell("layer");
     }
     if (step !== null) GF.tell("step", step);

@@ -67,7 +67,11 @@ def application(live: LiveRuns) -> Starlette:
     async def events(request: Request) -> Response:
         run_id = _run_id(request)
         digest: LiveRun = await _found(lambda: live.digest(run_id))
-        return StreamingResponse(_news(request, live, run_id, digest), media_type="text/event-stream")
+        size = request.query_params.get("size", "")
+        known = size.isascii() and size.isdigit() and len(size) < 17
+        stage = sum(request.query_params.get(name) == "true" for name in ("judged", "complete"))
+        shown = (int(size), stage, "") if known else None
+        return StreamingResponse(_news(request, live, run_id, digest, shown), media_type="text/event-stream")
 
     paths: list[tuple[str, Callable[[Request], Any]]] = [
         ("/", page),
@@ -89,20 +93,22 @@ def _page() -> str:
     return render_page(None)
 
 
-async def _news(request: Request, live: LiveRuns, run_id: str, digest: LiveRun) -> AsyncIterator[bytes]:
-    """A line whenever there is more to show; ends when the reader has gone, or the server stops."""
+async def _news(
+    request: Request, live: LiveRuns, run_id: str, digest: LiveRun, sent: tuple[int, int, str] | None
+) -> AsyncIterator[bytes]:
+    """A line whenever there is more to show than was `sent`; ends when the reader has gone, or the server stops."""
     yield b": listening\n\n"
-    sent: tuple[int, bool, str] | None = None
     told_end = False
     quiet = 0.0
     while not live.stopping.is_set() and not await request.is_disconnected():
         problem = await run_in_threadpool(_take_in, digest)
-        state = digest.run.size, digest.complete, problem
+        # How far it is: the verdict comes some time after the curves, and all of the map after it.
+        state = digest.run.size, digest.judged + digest.complete, problem
         news = []
         if problem and (sent is None or sent[2] != problem):
             news.append(_event("problem", {"error": problem}))  # it may pass: a run that has just begun
         elif sent is not None and (state[0] != sent[0] or state[1] > sent[1]):
-            last = {"size": state[0], "last_step": digest.run.last_step, "complete": state[1]}
+            last = {"size": state[0], "last_step": digest.run.last_step, "complete": digest.complete}
             news.append(_event("changed", last))
         sent = state
         if not problem:

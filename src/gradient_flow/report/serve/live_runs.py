@@ -46,6 +46,8 @@ class LiveRuns:
         self._failed: dict[str, int] = {}
         """Run → its size when reading it in the background failed."""
         self._judging = False
+        self._preparing = False
+        """Whether a run that is all of the folder is being read for its first page."""
 
     def facts(self) -> tuple[list[dict[str, Any]], list[str]]:
         """What the list of runs shows, and the names of the settings in each entry.
@@ -98,7 +100,8 @@ class LiveRuns:
 
     def prepare(self) -> None:
         """Start to read the run, or to list the runs: they are there when the browser asks."""
-        self._start(self._prepare if (self.folder.root / FILE_NAME).is_file() else self._prepare_list)
+        self._preparing = (self.folder.root / FILE_NAME).is_file()
+        self._start(self._prepare if self._preparing else self._prepare_list)
 
     def judge_listed(self) -> None:
         """Start to take the verdicts of the listed runs, unless that is under way."""
@@ -120,6 +123,7 @@ class LiveRuns:
             digest = self.digest(ITSELF)
             digest.update()
             digest.layers(at_once=True)
+        self._preparing = False
 
     def _refine(self, run_id: str, digest: LiveRun) -> None:
         size = digest.run.size
@@ -144,7 +148,8 @@ class LiveRuns:
                 listed = self._list.changes()
             due, files = [], []
             for run_id, size, changed in listed:
-                if run_id in self._refining and run_id not in self._judged:
+                opening = run_id in self._refining or (run_id == ITSELF and self._preparing)
+                if opening and run_id not in self._judged:
                     continue  # a page of it is being made, which judges it as well: not twice at once
                 with suppress(KeyError):  # gone meanwhile
                     if self._is_news(run_id, size, changed):
