@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from gradient_flow.table.columns import COLUMNS, INDEX, Rows
+from gradient_flow.table.columns import COLUMNS, Rows
 
 
 class Scratch:
@@ -18,7 +18,7 @@ class Scratch:
         self._memory = torch.empty(0, dtype=torch.uint8)
 
     def of(self, lines: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A matrix of fp64, and two of the lines' own dtype that are used after it: they take its place in the cache."""
+        """A matrix of fp64, and two of the lines' own dtype, used after it in the same place in the cache."""
         count, own = lines.numel(), self._dtype.itemsize * lines.numel()
         if len(self._memory) < max(8 * count, 2 * own):
             self._memory = torch.empty(max(8 * count, 2 * own), dtype=torch.uint8)
