@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "dlpack.h"
 #include "kernel.h"
 
 typedef struct {
@@ -94,6 +95,70 @@ static PyObject *native_exponents(PyObject *self, PyObject *args) {
     return filled(addresses, counts, kinds, &asked, 1);
 }
 
+/* ---- where tensors lie ---------------------------------------------------------------------------------------- */
+
+static int kind_of(const dlpack_tensor *tensor) {
+    if (tensor->lanes != 1) return -1;
+    if (tensor->code == DLPACK_BFLOAT) return tensor->bits == 16 ? GF_BFLOAT16 : -1;
+    if (tensor->code != DLPACK_FLOAT) return -1;
+    return tensor->bits == 32 ? GF_FLOAT32 : tensor->bits == 64 ? GF_FLOAT64 : tensor->bits == 16 ? GF_FLOAT16 : -1;
+}
+
+/* How many elements lie there one after the other, or -1 where they do not. */
+static int64_t dense_count(const dlpack_tensor *tensor) {
+    int64_t count = 1;
+    int in_order = 1;
+    for (int32_t d = tensor->dimensions - 1; d >= 0; d--) {
+        in_order &= tensor->shape[d] == 1 || !tensor->strides || tensor->strides[d] == count;
+        count *= tensor->shape[d];
+    }
+    return in_order || count == 0 ? count : -1;
+}
+
+/* 1 where the tensor can be read by its address, 0 where it cannot. */
+static int locate_one(PyObject *object, PyObject *types, const dlpack_functions *library, gf_tensor *found) {
+    int known = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(types); i++) known |= (PyObject *)Py_TYPE(object) == PyTuple_GetItem(types, i);
+    if (!known) return 0;
+    dlpack_tensor tensor;
+    if (library->describe(object, &tensor)) {
+        PyErr_Clear(); /* a tensor without memory of its own */
+        return 0;
+    }
+    const int kind = kind_of(&tensor);
+    if (tensor.device_type != DLPACK_CPU || kind < 0) return 0;
+    const int64_t count = dense_count(&tensor);
+    const uintptr_t address = (uintptr_t)tensor.data + (uintptr_t)tensor.byte_offset;
+    if (count < 0 || (count > 0 && !tensor.data) || address % (tensor.bits / 8)) return 0;
+    *found = (gf_tensor){(const void *)address, count, (enum gf_kind)kind};
+    return 1;
+}
+
+static PyObject *native_locate(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *tensors, *types, *capsule;
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyList_Type, &tensors, &PyTuple_Type, &types, &capsule)) return NULL;
+    const dlpack_functions *library = PyCapsule_GetPointer(capsule, DLPACK_CAPSULE);
+    if (!library) return NULL;
+    if (library->major != DLPACK_VERSION || !library->describe) Py_RETURN_NONE;
+    const Py_ssize_t n = PyList_Size(tensors);
+    PyObject *addresses = PyBytes_FromStringAndSize(NULL, n * 8), *counts = PyBytes_FromStringAndSize(NULL, n * 8),
+             *kinds = PyBytes_FromStringAndSize(NULL, n), *result = NULL;
+    if (addresses && counts && kinds) {
+        Py_ssize_t i = 0;
+        for (gf_tensor found; i < n && locate_one(PyList_GetItem(tensors, i), types, library, &found); i++) {
+            ((int64_t *)PyBytes_AsString(addresses))[i] = (int64_t)(uintptr_t)found.data;
+            ((int64_t *)PyBytes_AsString(counts))[i] = found.count;
+            PyBytes_AsString(kinds)[i] = (char)found.kind;
+        }
+        result = i < n ? Py_NewRef(Py_None) : PyTuple_Pack(3, addresses, counts, kinds);
+    }
+    Py_XDECREF(addresses);
+    Py_XDECREF(counts);
+    Py_XDECREF(kinds);
+    return result;
+}
+
 static PyObject *native_describe(PyObject *self, PyObject *args) {
     (void)self;
     (void)args;
@@ -107,6 +172,9 @@ static PyMethodDef methods[] = {
     {"exponents", native_exponents, METH_VARARGS,
      "exponents(addresses, counts, kinds, shift, threads) -> bytearray\n"
      "Histograms of exponents of tensors given by address: 64 integers of 64 bits each."},
+    {"locate", native_locate, METH_VARARGS,
+     "locate(tensors, types, exchange_api) -> (addresses, counts, kinds) or None\n"
+     "Where tensors of these exact types lie, asked of their library through DLPack; None if one cannot be read there."},
     {"describe", native_describe, METH_NOARGS, "describe() -> (instruction set, thread pool)"},
     {NULL, NULL, 0, NULL},
 };
