@@ -86,8 +86,7 @@ def threads_in_use() -> int:
 
 def native_rows(arrays: list[Any], thresholds: Thresholds, *, sizes_only: bool = False) -> Rows | None:
     """One row per array if the C kernel can read all of them where they lie, which is nearly always so."""
-    where = native.addresses_of(arrays)
-    return None if where is None else native.rows(where, thresholds, sizes_only=sizes_only)
+    return native.rows_in_place(arrays, thresholds, sizes_only=sizes_only)
 
 
 class _Task(NamedTuple):

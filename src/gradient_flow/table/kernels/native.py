@@ -14,7 +14,7 @@ import numpy as np
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.exponents import BINS, Counts
 from gradient_flow.table.kernels._native import exponents as exponents_at
-from gradient_flow.table.kernels._native import locate
+from gradient_flow.table.kernels._native import locate, measure_tensors
 from gradient_flow.table.kernels._native import measure as measure_at
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
@@ -62,8 +62,7 @@ def _addresses_of_tensors(tensors: list[Any], torch: Any) -> Addresses | None:
     types, exchange_api = _torch_types()
     if exchange_api is not None:
         found = locate(tensors, types, exchange_api)
-        # A lazy sign is the one thing that DLPack does not tell.
-        return None if found is None or any(map(torch.Tensor.is_neg, tensors)) else Addresses(*found)
+        return None if found is None or _any_negated(tensors, torch) else Addresses(*found)
     if len(tensors) == 1 and type(tensors[0]) in types:
         return _address_of_tensor(tensors[0], torch.strided)
     if not set(map(type, tensors)).issubset(types):
@@ -85,6 +84,11 @@ def _addresses_of_tensors(tensors: list[Any], torch: Any) -> Addresses | None:
     if without_memory.any() or misaligned.any():
         return None
     return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
+
+
+def _any_negated(tensors: list[Any], torch: Any) -> bool:
+    """Whether one has a sign that is applied on reading: the one thing that DLPack does not tell."""
+    return any(map(torch.Tensor.is_neg, tensors))
 
 
 def _address_of_tensor(tensor: Any, strided: Any) -> Addresses | None:
@@ -114,6 +118,19 @@ def _torch_types() -> tuple[tuple[type, ...], Any]:
 def _torch_kinds() -> dict[Any, int]:
     torch = sys.modules["torch"]
     return {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+
+def rows_in_place(arrays: list[Any], thresholds: Thresholds, *, sizes_only: bool = False) -> Rows | None:
+    """What `rows` gives, if all of them can be read where they lie: the short way for tensors."""
+    torch = sys.modules.get("torch")
+    types, exchange_api = _torch_types() if torch is not None else ((), None)
+    if exchange_api is None or not arrays or type(arrays[0]) not in types:
+        where = addresses_of(arrays)
+        return None if where is None else rows(where, thresholds, sizes_only=sizes_only)
+    filled = measure_tensors(arrays, types, exchange_api, *thresholds, _threads(), sizes_only)
+    if filled is None or _any_negated(arrays, torch):
+        return None
+    return np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
 
 
 def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) -> Rows:

@@ -572,10 +572,17 @@ static void work(void *argument) {
 typedef void (*openmp_parallel)(void (*)(void *), void *, unsigned, unsigned);
 
 /* torch's workers spin for a while after each operation. Threads of our own would share cores with them; running on
-   torch's pool makes them work for us instead. It is found by name, so nothing is linked and nothing is required. */
+   torch's pool makes them work for us instead. It is found by name, so nothing is linked and nothing is required; looked
+   for until it is there, because torch may be imported later than we are, and then kept: it takes longer than a small
+   tensor. */
 static openmp_parallel torch_pool(void) {
+    static void *known;
     union { void *address; openmp_parallel call; } symbol;
-    symbol.address = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    symbol.address = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (!symbol.address) {
+        symbol.address = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+        __atomic_store_n(&known, symbol.address, __ATOMIC_RELAXED);
+    }
     return symbol.call;
 }
 
