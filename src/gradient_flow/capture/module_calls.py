@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gradient_flow.capture.block_outputs import main_tensor, vars_of
+from gradient_flow.capture.compiled import breaks_graph
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import is_sharded, local_part
 
@@ -136,7 +137,7 @@ class ModuleCalls:
             passage.node = None
         self._by_node = {}
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    @breaks_graph
     def _on_enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module not in self._modules or not self._handles or self._begins is None:
             return
@@ -154,7 +155,7 @@ class ModuleCalls:
         if not self._running and self._ends is not None and torch._C._current_graph_task_id() == -1:
             self._ends(output)
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    @breaks_graph
     def _on_call(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         path = self._modules.get(module)
         if path is None or not self._handles:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import repeat
 from operator import attrgetter
@@ -62,7 +63,7 @@ def _addresses_of_tensors(tensors: list[Any], torch: Any) -> Addresses | None:
     types, exchange_api = _torch_types()
     if exchange_api is not None:
         found = locate(tensors, types, exchange_api)
-        return None if found is None or _any_negated(tensors, torch) else Addresses(*found)
+        return None if found is None or _any_negated(tensors) else Addresses(*found)
     if len(tensors) == 1 and type(tensors[0]) in types:
         return _address_of_tensor(tensors[0], torch.strided)
     if not set(map(type, tensors)).issubset(types):
@@ -86,9 +87,9 @@ def _addresses_of_tensors(tensors: list[Any], torch: Any) -> Addresses | None:
     return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
 
 
-def _any_negated(tensors: list[Any], torch: Any) -> bool:
+def _any_negated(tensors: list[Any]) -> bool:
     """Whether one has a sign that is applied on reading: the one thing that DLPack does not tell."""
-    return any(map(torch.Tensor.is_neg, tensors))
+    return any(map(type(tensors[0]).is_neg, tensors))
 
 
 def _address_of_tensor(tensor: Any, strided: Any) -> Addresses | None:
@@ -120,17 +121,24 @@ def _torch_kinds() -> dict[Any, int]:
     return {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
 
-def rows_in_place(arrays: list[Any], thresholds: Thresholds, *, sizes_only: bool = False) -> Rows | None:
-    """What `rows` gives, if all of them can be read where they lie: the short way for tensors."""
-    torch = sys.modules.get("torch")
-    types, exchange_api = _torch_types() if torch is not None else ((), None)
-    if exchange_api is None or not arrays or type(arrays[0]) not in types:
-        where = addresses_of(arrays)
-        return None if where is None else rows(where, thresholds, sizes_only=sizes_only)
-    filled = measure_tensors(arrays, types, exchange_api, *thresholds, _threads(), sizes_only)
-    if filled is None or _any_negated(arrays, torch):
-        return None
-    return np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
+def reader(thresholds: Thresholds, *, sizes_only: bool = False) -> Callable[[list[Any]], Rows | None]:
+    """A function that gives what `rows` does of arrays that can all be read where they lie, else None.
+
+    What does not depend on the arrays is settled here: in a hook, microseconds count.
+    """
+    near_zero, very_large = thresholds
+
+    def read(arrays: list[Any]) -> Rows | None:
+        if exchange_api is None or not arrays or type(arrays[0]) not in types:
+            where = addresses_of(arrays)
+            return None if where is None else rows(where, thresholds, sizes_only=sizes_only)
+        filled = measure_tensors(arrays, types, exchange_api, near_zero, very_large, _threads(), sizes_only)
+        if filled is None or _any_negated(arrays):
+            return None
+        return np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
+
+    types, exchange_api = _torch_types() if "torch" in sys.modules else ((), None)
+    return read
 
 
 def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) -> Rows:
