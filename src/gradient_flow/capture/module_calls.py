@@ -8,7 +8,7 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, is_dataclass
 from threading import get_ident
 from typing import Any, Final
@@ -188,7 +188,8 @@ class ModuleCalls:
         self.called.add(path)
         if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
             self.saved_tensor_hooks = True
-        taken = [tensor for tensor in _tensors((args, kwargs)) if tensor.is_floating_point()]
+        given = list(_tensors((args, kwargs)))
+        taken = [tensor for tensor in given if tensor.is_floating_point()]
         made = main_tensor(output)
         for tensor in taken[:1]:
             if tensor.grad_fn is not None and tensor is not made:  # an operation in place returns what it took
@@ -197,7 +198,6 @@ class ModuleCalls:
             passage = self._pass(made, path, "output", call, module)
             if passage is not None:
                 passage.feeds_from_data = not any(tensor.requires_grad for tensor in taken)
-                given = _tensors((args, kwargs))
                 passage.took_batch = any(storage_of(tensor) in self.batch for tensor in given)
 
     def _pass(self, tensor: torch.Tensor, path: str, role: str, call: int, module: nn.Module) -> Passage | None:
@@ -257,9 +257,14 @@ class _Watching:
         self._calls.release()
 
 
-@contextmanager
-def aside() -> Iterator[None]:
+def aside() -> AbstractContextManager[None]:
     """Hide what is done in here from modes of the user: counters, tracers, default devices."""
+    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
+    return _outside_modes() if modes else nullcontext()
+
+
+@contextmanager
+def _outside_modes() -> Iterator[None]:
     with ExitStack() as stack:
         if torch._C._len_torch_function_stack():
             stack.enter_context(torch._C.DisableTorchFunction())
