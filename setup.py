@@ -9,7 +9,7 @@ setup(
         Extension(
             "gradient_flow.table.kernels._native",
             sources=[f"{NATIVE}/module.c", f"{NATIVE}/kernel.c"],
-            depends=[f"{NATIVE}/kernel.h"],
+            depends=[f"{NATIVE}/kernel.h", f"{NATIVE}/dlpack.h"],
             # Sums may be reordered into vector lanes. Not -ffinite-math-only: NaN must be seen.
             extra_compile_args=[
                 "-O3",

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradient_flow as gf
+from gradient_flow.table.kernels import torch_ops
 from models import GPT, gpt_loss, transformer_gradients
 from timing import Report, interleaved_medians
 
@@ -177,10 +179,14 @@ class CountHostReads(TorchDispatchMode):
 def fallback_figures() -> None:
     report.say("\ntorch ops, the fallback and the way on devices")
     gradients = transformer_gradients()[:12]
-    with CountHostReads() as counter:
-        with_kernel("torch", lambda: gf.measure(gradients))()
     # On a device the one sync is the transfer of the stacked rows; scalars read one by one would each be another.
-    report.figure("scalars read one by one, beside the one transfer", counter.reads, 0)
+    for where, is_device in (("in host memory", False), ("as on a device", True)):
+        with (
+            mock.patch.object(torch_ops, "on_device", lambda tensor, told=is_device: told),
+            CountHostReads() as counter,
+        ):
+            with_kernel("torch", lambda: gf.measure(gradients))()
+        report.figure(f"scalars read one by one, beside the one transfer, {where}", counter.reads, 0)
 
 
 transformer_figures()

@@ -261,6 +261,27 @@ def test_every_16_bit_pattern_is_counted_as_what_it_is(name):
     check(bits.view(getattr(torch, name)))
 
 
+@pytest.mark.parametrize("near_zero", [1e-7, 0.0, -1.0, 1e-45, 3.3e38, 1e300])
+@pytest.mark.parametrize("very_large", [1e3, 0.0, -1.0, 1e-45, 3.3e38, 1e300])
+def test_finite_bfloat16_is_counted_by_its_bits(near_zero, very_large):
+    """In blocks of the C kernel that have nothing else in them, from the smallest magnitude to the largest."""
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    every = bits.view(torch.bfloat16)
+    for part in every[every.isfinite()].split(4096)[::3]:
+        got = gf.measure([part], near_zero=near_zero, very_large=very_large)["0"]
+        assert_matches(got, expected(plain(part), near_zero=near_zero, very_large=very_large))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_is_measured_together_stays_apart(kernel):
+    """Torch ops gather small tensors: NaN in one, or in what fills up its last line, tells nothing of the others."""
+    gradients = [torch.ones(300), torch.zeros(256), torch.full((256,), 1e6), torch.tensor([1.0, torch.nan])]
+    with forced(kernel):
+        table = gf.measure(gradients)
+    for row_number, gradient in enumerate(gradients):
+        assert_matches(table[row_number], expected(plain(gradient)), f"gradient {row_number}")
+
+
 @pytest.mark.parametrize("planted", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", TORCH_DTYPES)

@@ -67,3 +67,13 @@ def test_cosine():
     assert samples.cosine(one, one) == pytest.approx(1.0)
     assert samples.cosine(one, [-each for each in one]) == pytest.approx(-1.0)
     assert math.isnan(samples.cosine(one, [0 * each for each in one]))
+
+
+def test_a_quick_norm_is_the_norm_where_the_c_kernel_reads(monkeypatch):
+    tensors = [torch.randn(3000, 7), torch.randn(5)]
+    exact = math.hypot(*(float(tensor.double().norm()) for tensor in tensors))
+    assert samples.quick_norm(tensors) == pytest.approx(exact, rel=1e-6)
+    assert samples.quick_norm([]) == 0
+    assert math.isnan(samples.quick_norm([*tensors, torch.tensor([torch.nan])]))
+    monkeypatch.setenv("GRADIENT_FLOW_KERNEL", "torch")
+    assert samples.quick_norm(tensors) == samples.estimated_norm(tensors) != pytest.approx(exact, rel=1e-6)

@@ -111,7 +111,7 @@ def _one_step(
             norm = table.total.norm
             observer.on_backward(table, gradients)
         else:
-            norm = samples.estimated_norm([g for g in gradients.values() if g is not None])
+            norm = samples.quick_norm([g for g in gradients.values() if g is not None])
             observer.note_graded(name for name, gradient in gradients.items() if gradient is not None)
         value = float(loss.detach())
         observer.note_step(index, value, norm)

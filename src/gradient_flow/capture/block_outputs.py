@@ -9,6 +9,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from gradient_flow.capture.compiled import breaks_graph
+
 MAIN_OUTPUTS: Final = ("last_hidden_state", "hidden_states")
 
 
@@ -113,7 +115,7 @@ class _ForwardHook:
     def __init__(self, call: Callable[[nn.Module, Any, Any], None]) -> None:
         self._call = call
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled model breaks its graph here
+    @breaks_graph
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._call(module, inputs, output)
 

@@ -8,7 +8,7 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, is_dataclass
 from threading import get_ident
 from typing import Any, Final
@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gradient_flow.capture.block_outputs import main_tensor, vars_of
+from gradient_flow.capture.compiled import breaks_graph
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import is_sharded, local_part
 
@@ -136,7 +137,7 @@ class ModuleCalls:
             passage.node = None
         self._by_node = {}
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    @breaks_graph
     def _on_enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module not in self._modules or not self._handles or self._begins is None:
             return
@@ -154,7 +155,7 @@ class ModuleCalls:
         if not self._running and self._ends is not None and torch._C._current_graph_task_id() == -1:
             self._ends(output)
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    @breaks_graph
     def _on_call(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         path = self._modules.get(module)
         if path is None or not self._handles:
@@ -187,7 +188,8 @@ class ModuleCalls:
         self.called.add(path)
         if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
             self.saved_tensor_hooks = True
-        taken = [tensor for tensor in _tensors((args, kwargs)) if tensor.is_floating_point()]
+        given = list(_tensors((args, kwargs)))
+        taken = [tensor for tensor in given if tensor.is_floating_point()]
         made = main_tensor(output)
         for tensor in taken[:1]:
             if tensor.grad_fn is not None and tensor is not made:  # an operation in place returns what it took
@@ -196,7 +198,6 @@ class ModuleCalls:
             passage = self._pass(made, path, "output", call, module)
             if passage is not None:
                 passage.feeds_from_data = not any(tensor.requires_grad for tensor in taken)
-                given = _tensors((args, kwargs))
                 passage.took_batch = any(storage_of(tensor) in self.batch for tensor in given)
 
     def _pass(self, tensor: torch.Tensor, path: str, role: str, call: int, module: nn.Module) -> Passage | None:
@@ -256,9 +257,14 @@ class _Watching:
         self._calls.release()
 
 
-@contextmanager
-def aside() -> Iterator[None]:
+def aside() -> AbstractContextManager[None]:
     """Hide what is done in here from modes of the user: counters, tracers, default devices."""
+    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
+    return _outside_modes() if modes else nullcontext()
+
+
+@contextmanager
+def _outside_modes() -> Iterator[None]:
     with ExitStack() as stack:
         if torch._C._len_torch_function_stack():
             stack.enter_context(torch._C.DisableTorchFunction())

@@ -134,10 +134,11 @@ def reader_for_hooks(*, sizes_only: bool = False) -> Callable[[list[torch.Tensor
     `sizes_only`: the `columns.OF_SIZES` are all that is wanted; the others may be NaN.
     """
     thresholds = Thresholds()
-    in_place = kernels.NATIVE and kernels.forced() is None
+    is_native = kernels.NATIVE and kernels.forced() is None
+    in_place = kernels.native.reader(thresholds, sizes_only=sizes_only) if is_native else None
 
     def read(tensors: list[torch.Tensor]) -> PendingRows:
-        rows = kernels.native_rows(tensors, thresholds, sizes_only=sizes_only) if in_place else None
+        rows = in_place(tensors) if in_place is not None else None
         return _rows(NamedGradients(("output",) * len(tensors), tensors, ()), thresholds) if rows is None else rows
 
     return read

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradient_flow.table import kernels
+from gradient_flow.table.columns import Thresholds, merge_rows, norm
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -47,11 +50,10 @@ def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
         tensor = tensor[:, None]
     samples, positions, units = tensor.shape
     kept = min(positions, max(4, ROWS // max(samples, 1)))
-    apart = max(1, positions // max(1, kept))
+    rows, apart, unit = max(1, -(-samples * kept // ROWS)), max(1, positions // max(1, kept)), max(1, units // UNITS)
     # Up to the last position, which may be the only one that the loss asks about.
     first = max(0, positions - 1 - apart * (kept - 1))
-    tensor = tensor[:: max(1, -(-samples * kept // ROWS)), first::apart]
-    few = tensor[:, :kept, :: max(1, units // UNITS)][..., :UNITS]
+    few = tensor[::rows, first::apart, : UNITS * unit : unit]
     return few.to(torch.float32, copy=True)  # a view would keep all of it alive, and change with it in place
 
 
@@ -196,6 +198,13 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     return float((away - along).norm()) < 1e-3 * size
 
 
+def quick_norm(tensors: list[torch.Tensor]) -> float:
+    """The norm of all tensors together: one read of their magnitudes where the C kernel can, else an estimate."""
+    is_native = kernels.NATIVE and kernels.forced() is None
+    rows = kernels.native.reader(Thresholds(), sizes_only=True)(tensors) if is_native else None
+    return estimated_norm(tensors) if rows is None else float(norm(merge_rows(rows)))
+
+
 def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
     """The norm of all tensors together, from some `ELEMENTS` evenly spaced elements of each; not finite if one is not.
 
@@ -209,9 +218,9 @@ def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
     few = [_chunks(tensor) for tensor in flat]
     if not few:
         return 0.0
-    norms = torch.stack([norm.float() for norm in torch._foreach_norm(few)]).tolist()  # the only wait for a device
+    norms = torch.stack([size.float() for size in torch._foreach_norm(few)]).tolist()  # the only wait for a device
     scales = [math.sqrt(whole.numel() / part.numel()) for whole, part in zip(flat, few, strict=True)]
-    return math.hypot(*(norm * scale for norm, scale in zip(norms, scales, strict=True)))
+    return math.hypot(*(size * scale for size, scale in zip(norms, scales, strict=True)))
 
 
 def _estimated_square(flat: NDArray[np.float64]) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from gradient_flow.capture.compiled import breaks_graph
 from gradient_flow.capture.module_calls import aside
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.errors import InputError
@@ -90,7 +91,7 @@ class RecurrentRecorder:
         whole = [run for run in kept if run.linked]
         return [run for run in kept if run in named or not any(_is_inside(other, run) for other in whole)]
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    @breaks_graph
     def saw(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """What the hooks call. A call that cannot be read is noted; it never stops the forward."""
         if not self._handles or not self.listening or torch._C._current_graph_task_id() != -1:

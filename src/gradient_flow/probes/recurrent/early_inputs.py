@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from gradient_flow.capture.block_outputs import main_tensor
+from gradient_flow.capture.compiled import breaks_graph
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.probes.recurrent.stats import EarlyInputs
@@ -46,7 +47,7 @@ class EarlyDependence:
             handle.remove()
         self._handles, self._gradient = [], None
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a compiled part breaks its graph here
+    @breaks_graph
     def _saw_call(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         if self.listening and self._handles and torch._C._current_graph_task_id() == -1:
             with aside():

@@ -84,10 +84,9 @@ def threads_in_use() -> int:
     return int(torch.get_num_threads()) if torch is not None else len(os.sched_getaffinity(0))
 
 
-def native_rows(arrays: list[Any], thresholds: Thresholds, *, sizes_only: bool = False) -> Rows | None:
+def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
     """One row per array if the C kernel can read all of them where they lie, which is nearly always so."""
-    where = native.addresses_of(arrays)
-    return None if where is None else native.rows(where, thresholds, sizes_only=sizes_only)
+    return native.reader(thresholds)(arrays)
 
 
 class _Task(NamedTuple):

@@ -1,4 +1,4 @@
-from typing import Final
+from typing import Any, Final
 
 COLUMN_COUNT: Final[int]
 BIN_COUNT: Final[int]
@@ -13,4 +13,14 @@ def measure(
     sizes_only: bool = False,
 ) -> bytearray: ...
 def exponents(addresses: bytes, counts: bytes, kinds: bytes, shift: int, threads: int) -> bytearray: ...
+def locate(tensors: list[Any], types: tuple[type, ...], exchange_api: Any) -> tuple[bytes, bytes, bytes] | None: ...
+def measure_tensors(
+    tensors: list[Any],
+    types: tuple[type, ...],
+    exchange_api: Any,
+    near_zero: float,
+    very_large: float,
+    threads: int,
+    sizes_only: bool = False,
+) -> bytearray | None: ...
 def describe() -> tuple[str, str]: ...

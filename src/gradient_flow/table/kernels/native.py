@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import repeat
 from operator import attrgetter
@@ -14,6 +15,7 @@ import numpy as np
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.exponents import BINS, Counts
 from gradient_flow.table.kernels._native import exponents as exponents_at
+from gradient_flow.table.kernels._native import locate, measure_tensors
 from gradient_flow.table.kernels._native import measure as measure_at
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
@@ -47,36 +49,47 @@ class Addresses(NamedTuple):
 def addresses_of(arrays: list[Any]) -> Addresses | None:
     """Where the elements lie, or None if any array is not a dense block in host memory of a known kind."""
     torch = sys.modules.get("torch")
-    if len(arrays) == 1 and torch is not None and type(arrays[0]) in (torch.Tensor, torch.nn.Parameter):
-        return _address_of_tensor(arrays[0], torch.strided)
-    types = set(map(type, arrays))
-    if types <= {np.ndarray}:
-        if not all(map(_readable, arrays)):
-            return None
-        addresses = np.array([array.ctypes.data for array in arrays], dtype=np.int64)
-        counts = np.array([array.size for array in arrays], dtype=np.int64)
-        kinds = bytes([_NUMPY_KINDS[array.dtype] for array in arrays])
-        return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
+    if torch is not None and arrays and type(arrays[0]) is not np.ndarray:
+        return _addresses_of_tensors(arrays, torch)
+    if not all(type(array) is np.ndarray and _readable(array) for array in arrays):
+        return None
+    addresses = np.array([array.ctypes.data for array in arrays], dtype=np.int64)
+    counts = np.array([array.size for array in arrays], dtype=np.int64)
+    kinds = bytes([_NUMPY_KINDS[array.dtype] for array in arrays])
+    return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
 
-    if torch is None or not types <= {torch.Tensor, torch.nn.Parameter}:
+
+def _addresses_of_tensors(tensors: list[Any], torch: Any) -> Addresses | None:
+    types, exchange_api = _torch_types()
+    if exchange_api is not None:
+        found = locate(tensors, types, exchange_api)
+        return None if found is None or _any_negated(tensors) else Addresses(*found)
+    if len(tensors) == 1 and type(tensors[0]) in types:
+        return _address_of_tensor(tensors[0], torch.strided)
+    if not set(map(type, tensors)).issubset(types):
         return None
     # Each question goes to all tensors at once, without a Python frame per tensor: ten thousand are not rare.
-    kinds = bytes(map(_torch_kinds().get, map(attrgetter("dtype"), arrays), repeat(_UNKNOWN)))
+    kinds = bytes(map(_torch_kinds().get, map(attrgetter("dtype"), tensors), repeat(_UNKNOWN)))
     if (
         _UNKNOWN in kinds
-        or set(map(attrgetter("layout"), arrays)) != {torch.strided}
-        or not all(map(attrgetter("is_cpu"), arrays))
-        or not all(map(torch.Tensor.is_contiguous, arrays))
-        or any(map(torch.Tensor.is_neg, arrays))
+        or set(map(attrgetter("layout"), tensors)) != {torch.strided}
+        or not all(map(attrgetter("is_cpu"), tensors))
+        or not all(map(torch.Tensor.is_contiguous, tensors))
+        or any(map(torch.Tensor.is_neg, tensors))
     ):
         return None
-    addresses = np.array(list(map(torch.Tensor.data_ptr, arrays)), dtype=np.int64)
-    counts = np.array(list(map(torch.Tensor.numel, arrays)), dtype=np.int64)
+    addresses = np.array(list(map(torch.Tensor.data_ptr, tensors)), dtype=np.int64)
+    counts = np.array(list(map(torch.Tensor.numel, tensors)), dtype=np.int64)
     without_memory = (addresses == 0) & (counts > 0)
     misaligned = addresses & (_ITEM_SIZES[np.frombuffer(kinds, dtype=np.uint8)] - 1)
     if without_memory.any() or misaligned.any():
         return None
     return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
+
+
+def _any_negated(tensors: list[Any]) -> bool:
+    """Whether one has a sign that is applied on reading: the one thing that DLPack does not tell."""
+    return any(map(type(tensors[0]).is_neg, tensors))
 
 
 def _address_of_tensor(tensor: Any, strided: Any) -> Addresses | None:
@@ -96,9 +109,36 @@ def _readable(array: np.ndarray) -> bool:
 
 
 @cache
+def _torch_types() -> tuple[tuple[type, ...], Any]:
+    """What lies in memory as it looks (subclasses need not), and how torch tells where; None before torch 2.10."""
+    torch = sys.modules["torch"]
+    return (torch.Tensor, torch.nn.Parameter), getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+
+
+@cache
 def _torch_kinds() -> dict[Any, int]:
     torch = sys.modules["torch"]
     return {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+
+def reader(thresholds: Thresholds, *, sizes_only: bool = False) -> Callable[[list[Any]], Rows | None]:
+    """A function that gives what `rows` does of arrays that can all be read where they lie, else None.
+
+    What does not depend on the arrays is settled here: in a hook, microseconds count.
+    """
+    near_zero, very_large = thresholds
+
+    def read(arrays: list[Any]) -> Rows | None:
+        if exchange_api is None or not arrays or type(arrays[0]) not in types:
+            where = addresses_of(arrays)
+            return None if where is None else rows(where, thresholds, sizes_only=sizes_only)
+        filled = measure_tensors(arrays, types, exchange_api, near_zero, very_large, _threads(), sizes_only)
+        if filled is None or _any_negated(arrays):
+            return None
+        return np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
+
+    types, exchange_api = _torch_types() if "torch" in sys.modules else ((), None)
+    return read
 
 
 def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) -> Rows:

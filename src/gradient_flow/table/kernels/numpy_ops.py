@@ -1,10 +1,10 @@
-"""The NumPy kernel: blocks that fit the cache. What orders and counts is read as it is, sums are in fp64."""
+"""The NumPy kernel: blocks that stay in the cache. What orders and counts is read as it is, sums are in fp64."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,38 +12,48 @@ from numpy.typing import NDArray
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
 from gradient_flow.table.exponents import BINS, FIELDS, Counts, bins_of_fields
 
-BLOCK = 1 << 15
-
-
-_RUN = 1 << 13
+BLOCK: Final = 1 << 17
+"""Elements measured at once. Each operation on them takes long enough for threads not to queue for the interpreter."""
+_RUN: Final = 1 << 10
 """Elements that BLAS multiplies at once: below its limit for threads of its own, which would get in the way of ours."""
-_SHARE = 1 << 18
+_SHARE: Final = 1 << 19
 """Elements that a thread takes at once; fewer are not worth a thread."""
+_ONES: Final = np.ones((_RUN, 1))
+_IN_FLOAT32: Final = (np.dtype(np.float32), np.dtype(np.float16))
+"""What is compared with thresholds in fp32."""
 
 
 class _Scratch:
     """Memory for one block, used again for each: fresh memory costs more than the arithmetic in it."""
 
-    def __init__(self) -> None:
-        self.wide = np.empty(BLOCK)
-        self.sizes: dict[Any, NDArray[np.floating[Any]]] = {
-            np.dtype(np.float32): np.empty(BLOCK, np.float32),
-            np.dtype(np.float64): np.empty(BLOCK, np.float64),
-        }
+    def __init__(self, elements: int) -> None:
+        self.wide = np.empty(-(-min(elements, BLOCK) // _RUN) * _RUN)
+        self.flags = np.empty(len(self.wide), bool)
+        self._sizes: dict[Any, NDArray[np.floating[Any]]] = {}
+
+    def sizes(self, dtype: Any) -> NDArray[np.floating[Any]]:
+        """Magnitudes in their own dtype."""
+        if dtype not in self._sizes:
+            self._sizes[dtype] = np.empty(len(self.wide), dtype)
+        return self._sizes[dtype]
 
 
 def rows(arrays: list[np.ndarray], thresholds: Thresholds, threads: int = 1) -> Rows:
     """One row per dense array, real or complex. The result does not depend on the number of threads."""
     flat = [array.reshape(-1) for array in arrays]
     shares = [(at, start) for at, array in enumerate(flat) for start in range(0, array.size, _SHARE)]
+    largest = max((array.size for array in flat), default=0)
+    in_float32 = limits_in_float32(thresholds)
     here = threading.local()
 
     def measure(share: tuple[int, int]) -> list[Rows]:
         if not hasattr(here, "scratch"):
-            here.scratch = _Scratch()
+            here.scratch = _Scratch(largest)
         at, start = share
         part = flat[at][start : start + _SHARE]
-        return [_block(part[i : i + BLOCK], thresholds, here.scratch) for i in range(0, part.size, BLOCK)]
+        limits = in_float32 if part.dtype in _IN_FLOAT32 else thresholds
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [_block(part[i : i + BLOCK], limits, here.scratch) for i in range(0, part.size, BLOCK)]
 
     if threads > 1 and sum(array.size for array in flat) > 2 * _SHARE:
         with ThreadPoolExecutor(threads) as pool:  # NumPy gives the interpreter's lock back while it computes
@@ -59,38 +69,41 @@ def _block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows
     if block.dtype.kind == "f":
         if block.dtype.itemsize == 2:
             block = block.astype(np.float32)  # exact, and NumPy has no fast loops for fp16
-        if block.dtype == np.float32:
-            thresholds = limits_in_float32(thresholds)
-        with np.errstate(over="ignore", invalid="ignore"):
-            quick = _finite_block(block, thresholds, scratch)
+        quick = _finite_block(block, thresholds, scratch)
         if quick is not None:
             return quick
     return _careful_block(block, thresholds)
 
 
 def _finite_block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows | None:
-    """Counts that are mostly 0 are taken only where the extremes say that they are not; None with NaN or Inf."""
+    """Counts that are mostly 0 are taken only where others say that they are not; None with NaN or Inf."""
     count = block.size
-    wide, sizes = scratch.wide[:count], scratch.sizes[block.dtype][:count]
-    wide[:] = block
-    total = wide.sum()
+    wide, flags = scratch.wide[: -(-count // _RUN) * _RUN], scratch.flags[:count]
+    wide[:count] = block
+    wide[count:] = 0.0  # adds nothing
+    runs = wide.reshape(-1, 1, _RUN)
+    total = np.add.reduce(np.matmul(runs, _ONES), axis=None)
     if not np.isfinite(total):
         return None
-    square = sum(float(np.dot(wide[i : i + _RUN], wide[i : i + _RUN])) for i in range(0, count, _RUN))
-    magnitude = np.abs(wide, out=wide).sum()
-    smallest, low, high = np.abs(block, out=sizes).min(), block.min(), block.max()
-    largest = max(abs(low), abs(high))
-    zeros = np.count_nonzero(sizes == 0) if smallest == 0 else 0
-    near = np.count_nonzero(sizes < thresholds.near_zero) if smallest < thresholds.near_zero else 0
-    large = np.count_nonzero(sizes > thresholds.very_large) if largest > thresholds.very_large else 0
+    square = np.add.reduce(np.matmul(runs, runs.reshape(-1, _RUN, 1)), axis=None)
+    np.absolute(wide, out=wide)
+    magnitude = np.add.reduce(np.matmul(runs, _ONES), axis=None)
+
+    sizes = np.absolute(block, out=scratch.sizes(block.dtype)[:count])
+    low, high = np.minimum.reduce(block), np.maximum.reduce(block)
+    largest = max(0.0, -low, high)  # not -0
+    near = np.count_nonzero(np.less(sizes, thresholds.near_zero, out=flags))
+    some_zeros = (near > 0 or thresholds.near_zero <= 0) and np.minimum.reduce(sizes) == 0
+    zeros = np.count_nonzero(np.equal(sizes, 0, out=flags)) if some_zeros else 0
+    is_large = largest > thresholds.very_large
+    large = np.count_nonzero(np.greater(sizes, thresholds.very_large, out=flags)) if is_large else 0
     return np.array([count, count, total, square, magnitude, low, high, largest, zeros, near, large, 0, 0, 0])
 
 
 def _careful_block(block: np.ndarray, thresholds: Thresholds) -> Rows:
     is_complex = block.dtype.kind == "c"
-    with np.errstate(over="ignore", invalid="ignore"):
-        elements = block.astype(np.complex128 if is_complex else np.float64)
-        sizes = np.abs(elements)
+    elements = block.astype(np.complex128 if is_complex else np.float64)
+    sizes = np.abs(elements)
     finite, nan = np.isfinite(elements), np.isnan(elements)
     infinite = elements[~finite & ~nan].view(np.float64).reshape(-1, 2 if is_complex else 1)  # (inf, parts)
     downwards, upwards = (infinite == -np.inf).any(axis=1), (infinite == np.inf).any(axis=1)
@@ -102,10 +115,9 @@ def _careful_block(block: np.ndarray, thresholds: Thresholds) -> Rows:
     result[INDEX["nan"]], result[INDEX["inf"]] = np.count_nonzero(nan), len(infinite)
     result[INDEX["neg_inf"]] = float(downwards.sum()) - 0.5 * float((downwards & upwards).sum())
     if values.size:
-        with np.errstate(over="ignore", invalid="ignore"):
-            result[INDEX["sum"]] = values.sum()
-            result[INDEX["sum_sq"]] = np.dot(values, values)
-            result[INDEX["sum_abs"]] = sizes.sum()
+        result[INDEX["sum"]] = values.sum()
+        result[INDEX["sum_sq"]] = np.add.reduce(values * values)
+        result[INDEX["sum_abs"]] = sizes.sum()
         result[INDEX["parts"]] = values.size
         result[INDEX["min"]] = values.min()
         result[INDEX["max"]] = values.max()

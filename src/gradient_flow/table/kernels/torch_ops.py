@@ -17,6 +17,7 @@ import torch
 from gradient_flow.capture.arrivals import Copy, on_device
 from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
 from gradient_flow.table.exponents import BIAS, BINS, FIELDS, LEFT_OUT, LOWEST, SMALLEST_NORMAL
+from gradient_flow.table.kernels import torch_host
 from gradient_flow.table.kernels.pending import LateRows
 
 SHORT: Final = 256
@@ -25,8 +26,8 @@ LONG: Final = 1 << 14
 """Elements of a line of large tensors."""
 _LARGE: Final = 1 << 16
 """Elements from which on a tensor is large. Its last elements, which fill no line, go with the small ones."""
-HOST_CAPACITY: Final = 1 << 18
-"""Elements of a bucket. On the CPU its temporaries stay in the cache."""
+HOST_CAPACITY: Final = 1 << 19
+"""Elements of a bucket. On the CPU its temporaries (4 MiB) stay in the cache that all cores share."""
 DEVICE_CAPACITY: Final = 12 << 20
 """Bytes of a bucket on a device, where only memory is bounded: temporaries take up to five times as much, 60 MiB."""
 _EXACT_IN_FLOAT32: Final = (torch.float32, torch.bfloat16, torch.float16)
@@ -47,39 +48,48 @@ class _Lines:
 
     def __init__(self) -> None:
         self.columns: list[torch.Tensor] = []
-        self._owners: list[np.ndarray] = []
-        self._padding: list[np.ndarray] = []
-        self._raw: list[np.ndarray] = []
-        self._widths: list[np.ndarray] = []
+        # Of each piece, not yet of each line: a bucket is to cost the host as little as may be.
+        self._owners: list[int] = []
+        self._lengths: list[int] = []
+        self._widths: list[int] = []
+        self._raw: list[bool] = []
+        self._scratch: dict[torch.dtype, torch_host.Scratch] = {}
 
-    def add(
-        self,
-        bucket: list[_Piece],
-        width: int,
-        dtype: torch.dtype,
-        thresholds: Thresholds,
-        scale: torch.Tensor | None = None,
-    ) -> None:
+    def add(self, bucket: list[_Piece], width: int, dtype: torch.dtype, near: Limit, large: Limit) -> None:
         """Measure some pieces."""
-        lengths = np.array([len(piece.elements) for piece in bucket])
-        per_piece = -(-lengths // width)
-        columns, is_raw = _columns(_matrix(bucket, width, dtype), thresholds, scale)
-        padding = np.zeros(len(columns))
-        padding[np.cumsum(per_piece) - 1] = per_piece * width - lengths
+        columns, is_raw = self._measured(_matrix(bucket, width, dtype), near, large)
         self.columns.append(columns)
-        self._owners.append(np.repeat([piece.owner for piece in bucket], per_piece))
-        self._padding.append(padding)
-        self._raw.append(np.full(len(columns), is_raw))
-        self._widths.append(np.full(len(columns), width))
+        self._owners += [piece.owner for piece in bucket]
+        self._lengths += [piece.elements.numel() for piece in bucket]
+        self._widths += [width] * len(bucket)
+        self._raw += [is_raw] * len(bucket)
+
+    def _measured(self, lines: torch.Tensor, near: Limit, large: Limit) -> tuple[torch.Tensor, bool]:
+        """All columns of each line, where it lies, and whether they are still to be completed on the host."""
+        if lines.is_complex():
+            return _complex_columns(lines, near, large), False
+        if on_device(lines) or type(lines) is not torch.Tensor:
+            return _raw_columns(lines, near, large), True
+        scratch = self._scratch.setdefault(lines.dtype, torch_host.Scratch(lines.dtype))
+        rows = torch_host.columns(lines, float(near), float(large), scratch)
+        bad = np.flatnonzero(~np.isfinite(rows[:, INDEX["sum_abs"]]))  # filled up with NaN, most often
+        if len(bad):
+            raw = _raw_columns(lines[torch.from_numpy(bad)], near, large).numpy()
+            rows[bad] = _completed(raw, np.full(len(bad), lines.shape[1]))
+        return torch.from_numpy(rows), False
 
     def owned(self, lines: Rows) -> tuple[Rows, np.ndarray]:
         """The columns of lines as they have come, made complete; and whose they are."""
-        raw = np.concatenate(self._raw)
-        lines[raw] = _completed(lines[raw], np.concatenate(self._widths)[raw])
-        padding = np.concatenate(self._padding)
-        lines[:, INDEX["count"]] -= padding
-        lines[:, INDEX["nan"]] -= padding
-        return lines, np.concatenate(self._owners)
+        lengths, widths = np.array(self._lengths), np.array(self._widths)
+        per_piece = -(-lengths // widths)
+        raw = np.repeat(self._raw, per_piece)
+        if raw.any():
+            lines[raw] = _completed(lines[raw], np.repeat(widths, per_piece)[raw])
+        last = np.cumsum(per_piece) - 1
+        padding = per_piece * widths - lengths
+        lines[last, INDEX["count"]] -= padding
+        lines[last, INDEX["nan"]] -= padding
+        return lines, np.repeat(self._owners, per_piece)
 
 
 @torch.no_grad()
@@ -91,8 +101,10 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
     by_device: dict[torch.device, _Lines] = {}
     for (device, dtype), pieces in _groups(tensors).items():
         most = DEVICE_CAPACITY // dtype.itemsize if on_device(pieces[0].elements) else HOST_CAPACITY
+        limits = limits_in_float32(thresholds) if dtype == torch.float32 else thresholds
+        near, large = (limit if scale is None else limit * scale.to(device) for limit in limits)
         for bucket, width in _buckets(pieces, most):
-            by_device.setdefault(device, _Lines()).add(bucket, width, dtype, thresholds, scale)
+            by_device.setdefault(device, _Lines()).add(bucket, width, dtype, near, large)
 
     def finish(arrived: list[np.ndarray]) -> Rows:
         owned = [lines.owned(values) for lines, values in zip(by_device.values(), arrived, strict=True)]
@@ -212,19 +224,6 @@ def _padding(device: torch.device, dtype: torch.dtype) -> list[torch.Tensor]:
     return [line[taken:] for taken in range(SHORT)]
 
 
-def _columns(
-    lines: torch.Tensor, thresholds: Thresholds, scale: torch.Tensor | None = None
-) -> tuple[torch.Tensor, bool]:
-    """All columns of each line, on its device, and whether they are still to be completed on the host."""
-    if lines.dtype == torch.float32:
-        thresholds = limits_in_float32(thresholds)
-    near, large = (limit if scale is None else limit * scale.to(lines.device) for limit in thresholds)
-    if lines.is_complex():
-        return _complex_columns(lines, near, large), False
-    quick = None if on_device(lines) else _finite_columns(lines, float(near), float(large))
-    return (_raw_columns(lines, near, large), True) if quick is None else (quick, False)
-
-
 def _raw_columns(lines: torch.Tensor, near: Limit, large: Limit) -> torch.Tensor:
     """Columns without those that follow from others, which `_completed` adds: each would be one more launch."""
     wide = _sum_dtype(lines.device)
@@ -270,28 +269,6 @@ def _completed(lines: Rows, width: np.ndarray) -> Rows:
 
 def _stacked(column: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     return torch.stack([column[name].to(dtype) for name in INDEX], dim=1)
-
-
-def _finite_columns(lines: torch.Tensor, near: float, large: float) -> torch.Tensor | None:
-    """The same on the CPU, where counts that are mostly 0 need not be taken; None where an element is not finite."""
-    wide = lines.to(torch.float64)
-    column = {"sum": wide.sum(1), "min": lines.amin(1), "max": lines.amax(1)}
-    if not bool(torch.isfinite(column["sum"]).all()):
-        return None  # filled up with NaN, most often
-    column["sum_sq"] = torch.linalg.vector_norm(wide, dim=1).square_()
-    sizes = lines.abs()
-    # In place only where it is a copy: of fp64 it is the gradient itself.
-    column["sum_abs"] = (sizes if wide is lines else wide.abs_()).sum(1)
-    nothing = torch.zeros_like(column["sum"])
-    column["count"] = column["parts"] = torch.full_like(nothing, lines.shape[1])
-    column["max_abs"] = sizes.amax(1)
-    smallest = float(sizes.amin())
-    column["zeros"] = (sizes == 0).sum(1) if smallest == 0 else nothing
-    column["near_zero"] = (sizes < near).sum(1) if smallest < near else nothing
-    is_large = float(column["max_abs"].max()) > large
-    column["very_large"] = (sizes > large).sum(1) if is_large else nothing
-    column["nan"] = column["inf"] = column["neg_inf"] = nothing
-    return _stacked(column, torch.float64)
 
 
 def _complex_columns(lines: torch.Tensor, near: Limit, large: Limit) -> torch.Tensor:

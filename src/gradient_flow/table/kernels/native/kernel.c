@@ -102,21 +102,11 @@ static inline __attribute__((always_inline)) uint32_t pair_at(const uint16_t *x,
     return pair;
 }
 
-/* A loop over a block of numbers as they are stored, and one over bfloat16; ONE(value) takes one number. Of pairs first
-   all lower halves are taken, then the upper ones: the block is in the cache, and each loop is as simple as the other.
-   An odd number leaves one over. */
+/* A loop over a block; ONE(value) takes one number. */
 #define EACH(CLAUSES, ONE)                                                        \
     do {                                                                          \
         _Pragma(CLAUSES)                                                          \
         for (size_t i = 0; i < n; i++) ONE(x[i])                                  \
-    } while (0)
-#define EACH_OF_PAIRS(CLAUSES, ONE)                                               \
-    do {                                                                          \
-        _Pragma(CLAUSES)                                                          \
-        for (size_t i = 0; i < n / 2; i++) ONE(lower_half(pair_at(x, i)))         \
-        _Pragma(CLAUSES)                                                          \
-        for (size_t i = 0; i < n / 2; i++) ONE(upper_half(pair_at(x, i)))         \
-        if (n % 2) ONE(lower_half(x[n - 1]))                                      \
     } while (0)
 
 #define TAKE_ALL(VALUE)                                                           \
@@ -144,14 +134,14 @@ static inline __attribute__((always_inline)) uint32_t pair_at(const uint16_t *x,
 
 /* The hot loop. Sums are taken in double: float lanes drift when all elements are equal. Zeros and very large
    elements are rare in most blocks, so the loop only tracks the extremes and a block that has them is counted again. */
-#define QUICK_BLOCK(NAME, STORED, TYPE, COUNTER, NEAR, LARGE, LOOP, CAREFUL)                                 \
-    static inline __attribute__((always_inline)) totals NAME(const STORED *x, size_t n, const limits *limit) { \
+#define QUICK_BLOCK(NAME, TYPE, COUNTER, NEAR, LARGE, CAREFUL)                                               \
+    static inline __attribute__((always_inline)) totals NAME(const TYPE *x, size_t n, const limits *limit) { \
         typedef TYPE number;                                                                                 \
         const TYPE near_limit = limit->NEAR, large_limit = limit->LARGE;                                     \
         double sum = 0, sum_sq = 0, sum_abs = 0;                                                             \
         TYPE low = INFINITY, high = -INFINITY, smallest = INFINITY;                                          \
         COUNTER near_zero = 0;                                                                               \
-        LOOP("omp simd reduction(+:sum,sum_sq,sum_abs,near_zero) reduction(min:low,smallest) reduction(max:high)", \
+        EACH("omp simd reduction(+:sum,sum_sq,sum_abs,near_zero) reduction(min:low,smallest) reduction(max:high)", \
              TAKE_ALL);                                                                                      \
         /* A NaN or an Inf shows in this sum; so does a finite overflow, which is merely counted again. */   \
         if (!(sum_abs <= DBL_MAX)) return CAREFUL(x, n, limit);                                              \
@@ -164,22 +154,22 @@ static inline __attribute__((always_inline)) uint32_t pair_at(const uint16_t *x,
         t.near_zero = near_zero;                                                                             \
         if (smallest == 0) {                                                                                 \
             COUNTER zeros = 0;                                                                               \
-            LOOP("omp simd reduction(+:zeros)", TAKE_ZERO);                                                  \
+            EACH("omp simd reduction(+:zeros)", TAKE_ZERO);                                                  \
             t.zeros = zeros;                                                                                 \
         }                                                                                                    \
         if (high > large_limit || -low > large_limit) {                                                      \
             COUNTER very_large = 0;                                                                          \
-            LOOP("omp simd reduction(+:very_large)", TAKE_LARGE);                                            \
+            EACH("omp simd reduction(+:very_large)", TAKE_LARGE);                                            \
             t.very_large = very_large;                                                                       \
         }                                                                                                    \
         return t;                                                                                            \
     }                                                                                                        \
     /* The same for magnitudes alone: half the work. The largest is in `max`. */                             \
-    static inline __attribute__((always_inline)) totals NAME##_sizes(const STORED *x, size_t n, const limits *limit) { \
+    static inline __attribute__((always_inline)) totals NAME##_sizes(const TYPE *x, size_t n, const limits *limit) { \
         typedef TYPE number;                                                                                 \
         double sum_sq = 0, sum_abs = 0;                                                                      \
         TYPE high = 0;                                                                                       \
-        LOOP("omp simd reduction(+:sum_sq,sum_abs) reduction(max:high)", TAKE_SIZE);                         \
+        EACH("omp simd reduction(+:sum_sq,sum_abs) reduction(max:high)", TAKE_SIZE);                         \
         totals t = nothing();                                                                                \
         if (!(sum_abs <= DBL_MAX)) {                                                                         \
             t = CAREFUL(x, n, limit);                                                                        \
@@ -240,18 +230,107 @@ static inline __attribute__((always_inline)) int sizes_in_floats(const float *x,
     return 1;
 }
 
+#define ABS_OF fabsf
+QUICK_BLOCK(quick_block_float, float, int32_t, near32, large32, careful_block_float)
+#undef ABS_OF
+#define ABS_OF fabs
+QUICK_BLOCK(quick_block_double, double, int64_t, near64, large64, careful_block_double)
+#undef ABS_OF
+
 static totals careful_block_bfloat16(const uint16_t *x, size_t n, const limits *limit) {
     float wide[BLOCK];
     for (size_t i = 0; i < n; i++) wide[i] = lower_half(x[i]);
     return careful_block_float(wide, n, limit);
 }
-#define ABS_OF fabsf
-QUICK_BLOCK(quick_block_float, float, float, int32_t, near32, large32, EACH, careful_block_float)
-QUICK_BLOCK(quick_block_bfloat16, uint16_t, float, int32_t, near32, large32, EACH_OF_PAIRS, careful_block_bfloat16)
-#undef ABS_OF
-#define ABS_OF fabs
-QUICK_BLOCK(quick_block_double, double, double, int64_t, near64, large64, EACH, careful_block_double)
-#undef ABS_OF
+
+/* Bits of bfloat16 are ordered as whole numbers: magnitudes as they are, numbers once those below 0 are turned round,
+   which also turns them back. Twice as many of them as of floats go through an instruction. */
+static inline __attribute__((always_inline)) int16_t magnitude(int16_t bits) { return bits & 0x7fff; }
+static inline __attribute__((always_inline)) int16_t ordered(int16_t bits) { return bits ^ ((bits >> 15) & 0x7fff); }
+
+static uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* How many of at most BLOCK elements have a magnitude from `first` to `last`, as bits. */
+static inline __attribute__((always_inline)) int64_t magnitudes_within(const int16_t *x, size_t n, int first, int last) {
+    int16_t found = 0;
+    const int16_t from = (int16_t)first, to = (int16_t)last;
+#pragma omp simd reduction(+:found)
+    for (size_t i = 0; i < n; i++) found += magnitude(x[i]) >= from && magnitude(x[i]) <= to;
+    return found;
+}
+
+static inline __attribute__((always_inline)) totals quick_block_bfloat16(const uint16_t *x, size_t n, const limits *limit) {
+    double sum = 0, sum_sq = 0, sum_abs = 0, upper_sum = 0, upper_sq = 0, upper_abs = 0;
+#pragma omp simd reduction(+:sum,sum_sq,sum_abs,upper_sum,upper_sq,upper_abs)
+    for (size_t i = 0; i < n / 2; i++) {
+        const uint32_t pair = pair_at(x, i);
+        const double lower = lower_half(pair), upper = upper_half(pair);
+        sum += lower;
+        sum_sq += lower * lower;
+        sum_abs += fabs(lower);
+        upper_sum += upper;
+        upper_sq += upper * upper;
+        upper_abs += fabs(upper);
+    }
+    const double last = n % 2 ? lower_half(x[n - 1]) : 0;
+    totals t = nothing();
+    t.sum = sum + upper_sum + last;
+    t.sum_sq = sum_sq + upper_sq + last * last;
+    t.sum_abs = sum_abs + upper_abs + fabs(last);
+    if (!(t.sum_abs <= DBL_MAX)) return careful_block_bfloat16(x, n, limit);
+
+    const int16_t *bits = (const int16_t *)x;
+    int16_t low = INT16_MAX, high = INT16_MIN, smallest = INT16_MAX;
+#pragma omp simd reduction(min:low,smallest) reduction(max:high)
+    for (size_t i = 0; i < n; i++) {
+        const int16_t size = magnitude(bits[i]), place = ordered(bits[i]);
+        low = place < low ? place : low;
+        high = place > high ? place : high;
+        smallest = size < smallest ? size : smallest;
+    }
+    t.min = lower_half((uint16_t)ordered(low));
+    t.max = lower_half((uint16_t)ordered(high));
+    if (smallest == 0) t.zeros = magnitudes_within(bits, n, 0, 0);
+    /* The largest magnitude that is near zero, and the smallest that is very large. */
+    const int near = limit->near32 > 0 ? (int)((bits_of(limit->near32) + 0xffffu) >> 16) - 1 : -1;
+    if (smallest <= near) t.near_zero = magnitudes_within(bits, n, 0, near);
+    const int large = limit->large32 < 0 ? 0 : (int)(bits_of(fabsf(limit->large32)) >> 16) + 1;
+    if (largest_of(&t) > limit->large32) t.very_large = magnitudes_within(bits, n, large, INT16_MAX);
+    return t;
+}
+
+static inline __attribute__((always_inline)) totals quick_block_bfloat16_sizes(
+    const uint16_t *x, size_t n, const limits *limit
+) {
+    double sum_sq = 0, sum_abs = 0, upper_sq = 0, upper_abs = 0;
+#pragma omp simd reduction(+:sum_sq,sum_abs,upper_sq,upper_abs)
+    for (size_t i = 0; i < n / 2; i++) {
+        const uint32_t pair = pair_at(x, i) & 0x7fff7fffu;
+        const double lower = lower_half(pair), upper = upper_half(pair);
+        sum_sq += lower * lower;
+        sum_abs += lower;
+        upper_sq += upper * upper;
+        upper_abs += upper;
+    }
+    const double last = n % 2 ? fabsf(lower_half(x[n - 1])) : 0;
+    totals t = nothing();
+    t.sum_sq = sum_sq + upper_sq + last * last;
+    t.sum_abs = sum_abs + upper_abs + last;
+    if (!(t.sum_abs <= DBL_MAX)) {
+        t = careful_block_bfloat16(x, n, limit);
+        t.max = largest_of(&t);
+        return t;
+    }
+    int16_t high = 0;
+#pragma omp simd reduction(max:high)
+    for (size_t i = 0; i < n; i++) high = magnitude((int16_t)x[i]) > high ? magnitude((int16_t)x[i]) : high;
+    t.max = lower_half((uint16_t)high);
+    return t;
+}
 
 /* Shifting a half's bits into a float leaves its exponent 112 too small; one exact multiplication mends normal and
    subnormal numbers alike. NaN and Inf get the float's own all-ones exponent. */
@@ -493,10 +572,17 @@ static void work(void *argument) {
 typedef void (*openmp_parallel)(void (*)(void *), void *, unsigned, unsigned);
 
 /* torch's workers spin for a while after each operation. Threads of our own would share cores with them; running on
-   torch's pool makes them work for us instead. It is found by name, so nothing is linked and nothing is required. */
+   torch's pool makes them work for us instead. It is found by name, so nothing is linked and nothing is required; looked
+   for until it is there, because torch may be imported later than we are, and then kept: it takes longer than a small
+   tensor. */
 static openmp_parallel torch_pool(void) {
+    static void *known;
     union { void *address; openmp_parallel call; } symbol;
-    symbol.address = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    symbol.address = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (!symbol.address) {
+        symbol.address = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+        __atomic_store_n(&known, symbol.address, __ATOMIC_RELAXED);
+    }
     return symbol.call;
 }
 

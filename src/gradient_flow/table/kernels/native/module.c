@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "dlpack.h"
 #include "kernel.h"
 
 typedef struct {
@@ -27,48 +28,46 @@ typedef struct {
     int64_t *bins; /* or NULL where rows are wanted */
 } task;
 
-static int fill(view addresses, view counts, view kinds, const task *asked) {
-    const Py_ssize_t n = kinds.size;
+/* A bytearray with the columns or bins of each tensor, filled as asked: its memory may be written to by whoever gets it. */
+static PyObject *filled(const gf_tensor *tensors, Py_ssize_t n, task *asked, int bins) {
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, n * 8 * (Py_ssize_t)(bins ? GF_BINS : GF_COLUMNS));
+    if (!made) return NULL;
+    void *memory = PyByteArray_AsString(made);
+    if (bins) asked->bins = memory;
+    else asked->rows = memory;
+    int status;
+    Py_BEGIN_ALLOW_THREADS
+    status = asked->bins ? gf_exponents(tensors, n, asked->shift, asked->threads, asked->bins)
+                         : gf_measure(tensors, n, asked->limits, asked->what, asked->threads, asked->rows);
+    Py_END_ALLOW_THREADS
+    if (!status) return made;
+    Py_DECREF(made);
+    return PyErr_NoMemory();
+}
+
+static gf_tensor *memory_for(Py_ssize_t n) {
     gf_tensor *tensors = PyMem_Malloc((size_t)(n + 1) * sizeof *tensors);
-    if (!tensors) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < n; i++) {
+    if (!tensors) PyErr_NoMemory();
+    return tensors;
+}
+
+/* Tensors that are given by address, to be freed; NULL with an exception where they cannot be read. */
+static gf_tensor *given(view addresses, view counts, view kinds) {
+    const Py_ssize_t n = kinds.size;
+    if (check(addresses, n, sizeof(int64_t), "addresses") || check(counts, n, sizeof(int64_t), "counts")) return NULL;
+    gf_tensor *tensors = memory_for(n);
+    for (Py_ssize_t i = 0; tensors && i < n; i++) {
         const int64_t address = ((const int64_t *)addresses.data)[i], count = ((const int64_t *)counts.data)[i];
         const unsigned char kind = ((const unsigned char *)kinds.data)[i];
         if (kind >= GF_KINDS || count < 0 || (address == 0 && count > 0)) {
             PyErr_Format(PyExc_ValueError, "tensor %zd is not readable: kind %d, count %lld", i, (int)kind,
                          (long long)count);
             PyMem_Free(tensors);
-            return -1;
+            return NULL;
         }
         tensors[i] = (gf_tensor){(const void *)(uintptr_t)address, count, (enum gf_kind)kind};
     }
-    int status;
-    Py_BEGIN_ALLOW_THREADS
-    status = asked->bins ? gf_exponents(tensors, n, asked->shift, asked->threads, asked->bins)
-                         : gf_measure(tensors, n, asked->limits, asked->what, asked->threads, asked->rows);
-    Py_END_ALLOW_THREADS
-    PyMem_Free(tensors);
-    if (status) PyErr_NoMemory();
-    return status;
-}
-
-/* A bytearray with the columns or bins of each tensor, filled as asked: its memory may be written to by whoever gets it. */
-static PyObject *filled(view addresses, view counts, view kinds, task *asked, int bins) {
-    const Py_ssize_t n = kinds.size;
-    if (check(addresses, n, sizeof(int64_t), "addresses") || check(counts, n, sizeof(int64_t), "counts")) return NULL;
-    PyObject *made = PyByteArray_FromStringAndSize(NULL, n * 8 * (Py_ssize_t)(bins ? GF_BINS : GF_COLUMNS));
-    if (!made) return NULL;
-    void *memory = PyByteArray_AsString(made);
-    if (bins) asked->bins = memory;
-    else asked->rows = memory;
-    if (fill(addresses, counts, kinds, asked)) {
-        Py_DECREF(made);
-        return NULL;
-    }
-    return made;
+    return tensors;
 }
 
 static PyObject *native_measure(PyObject *self, PyObject *args) {
@@ -81,7 +80,10 @@ static PyObject *native_measure(PyObject *self, PyObject *args) {
                           &sizes_only))
         return NULL;
     asked.what = sizes_only ? GF_SIZES : GF_ALL;
-    return filled(addresses, counts, kinds, &asked, 0);
+    gf_tensor *tensors = given(addresses, counts, kinds);
+    PyObject *made = tensors ? filled(tensors, kinds.size, &asked, 0) : NULL;
+    PyMem_Free(tensors);
+    return made;
 }
 
 static PyObject *native_exponents(PyObject *self, PyObject *args) {
@@ -91,7 +93,108 @@ static PyObject *native_exponents(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y#y#y#ii", &addresses.data, &addresses.size, &counts.data, &counts.size, &kinds.data,
                           &kinds.size, &asked.shift, &asked.threads))
         return NULL;
-    return filled(addresses, counts, kinds, &asked, 1);
+    gf_tensor *tensors = given(addresses, counts, kinds);
+    PyObject *made = tensors ? filled(tensors, kinds.size, &asked, 1) : NULL;
+    PyMem_Free(tensors);
+    return made;
+}
+
+/* ---- tensors of a library that speaks DLPack ------------------------------------------------------------------ */
+
+static int kind_of(const dlpack_tensor *tensor) {
+    if (tensor->lanes != 1) return -1;
+    if (tensor->code == DLPACK_BFLOAT) return tensor->bits == 16 ? GF_BFLOAT16 : -1;
+    if (tensor->code != DLPACK_FLOAT) return -1;
+    return tensor->bits == 32 ? GF_FLOAT32 : tensor->bits == 64 ? GF_FLOAT64 : tensor->bits == 16 ? GF_FLOAT16 : -1;
+}
+
+/* How many elements lie there one after the other, or -1 where they do not. */
+static int64_t dense_count(const dlpack_tensor *tensor) {
+    int64_t count = 1;
+    int in_order = 1;
+    for (int32_t d = tensor->dimensions - 1; d >= 0; d--) {
+        in_order &= tensor->shape[d] == 1 || !tensor->strides || tensor->strides[d] == count;
+        count *= tensor->shape[d];
+    }
+    return in_order || count == 0 ? count : -1;
+}
+
+/* 1 where the tensor can be read by its address, 0 where it cannot. */
+static int locate(PyObject *object, PyObject *types, const dlpack_functions *library, gf_tensor *found) {
+    int known = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(types); i++) known |= (PyObject *)Py_TYPE(object) == PyTuple_GetItem(types, i);
+    if (!known) return 0;
+    dlpack_tensor tensor;
+    if (library->describe(object, &tensor)) {
+        PyErr_Clear(); /* a tensor without memory of its own */
+        return 0;
+    }
+    const int kind = kind_of(&tensor);
+    if (tensor.device_type != DLPACK_CPU || kind < 0) return 0;
+    const int64_t count = dense_count(&tensor);
+    const uintptr_t address = (uintptr_t)tensor.data + (uintptr_t)tensor.byte_offset;
+    if (count < 0 || (count > 0 && !tensor.data) || address % (tensor.bits / 8)) return 0;
+    *found = (gf_tensor){(const void *)address, count, (enum gf_kind)kind};
+    return 1;
+}
+
+/* All tensors of a list, to be freed; NULL where one cannot be read, with an exception only where something is wrong. */
+static gf_tensor *located(PyObject *list, PyObject *types, PyObject *capsule) {
+    const dlpack_functions *library = PyCapsule_GetPointer(capsule, DLPACK_CAPSULE);
+    if (!library || library->major != DLPACK_VERSION || !library->describe) return NULL;
+    const Py_ssize_t n = PyList_Size(list);
+    gf_tensor *tensors = memory_for(n);
+    for (Py_ssize_t i = 0; tensors && i < n; i++)
+        if (!locate(PyList_GetItem(list, i), types, library, &tensors[i])) {
+            PyMem_Free(tensors);
+            return NULL;
+        }
+    return tensors;
+}
+
+static PyObject *none_unless_wrong(void) {
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *native_locate(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *list, *types, *capsule;
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyList_Type, &list, &PyTuple_Type, &types, &capsule)) return NULL;
+    gf_tensor *tensors = located(list, types, capsule);
+    if (!tensors) return none_unless_wrong();
+    const Py_ssize_t n = PyList_Size(list);
+    PyObject *addresses = PyBytes_FromStringAndSize(NULL, n * 8), *counts = PyBytes_FromStringAndSize(NULL, n * 8),
+             *kinds = PyBytes_FromStringAndSize(NULL, n), *result = NULL;
+    if (addresses && counts && kinds) {
+        for (Py_ssize_t i = 0; i < n; i++) {
+            ((int64_t *)PyBytes_AsString(addresses))[i] = (int64_t)(uintptr_t)tensors[i].data;
+            ((int64_t *)PyBytes_AsString(counts))[i] = tensors[i].count;
+            PyBytes_AsString(kinds)[i] = (char)tensors[i].kind;
+        }
+        result = PyTuple_Pack(3, addresses, counts, kinds);
+    }
+    Py_XDECREF(addresses);
+    Py_XDECREF(counts);
+    Py_XDECREF(kinds);
+    PyMem_Free(tensors);
+    return result;
+}
+
+static PyObject *native_measure_tensors(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *list, *types, *capsule;
+    task asked = {.bins = NULL};
+    int sizes_only = 0;
+    if (!PyArg_ParseTuple(args, "O!O!Oddi|p", &PyList_Type, &list, &PyTuple_Type, &types, &capsule,
+                          &asked.limits.near_zero, &asked.limits.very_large, &asked.threads, &sizes_only))
+        return NULL;
+    asked.what = sizes_only ? GF_SIZES : GF_ALL;
+    gf_tensor *tensors = located(list, types, capsule);
+    if (!tensors) return none_unless_wrong();
+    PyObject *made = filled(tensors, PyList_Size(list), &asked, 0);
+    PyMem_Free(tensors);
+    return made;
 }
 
 static PyObject *native_describe(PyObject *self, PyObject *args) {
@@ -107,6 +210,12 @@ static PyMethodDef methods[] = {
     {"exponents", native_exponents, METH_VARARGS,
      "exponents(addresses, counts, kinds, shift, threads) -> bytearray\n"
      "Histograms of exponents of tensors given by address: 64 integers of 64 bits each."},
+    {"locate", native_locate, METH_VARARGS,
+     "locate(tensors, types, exchange_api) -> (addresses, counts, kinds) or None\n"
+     "Where tensors of these exact types lie, asked of their library through DLPack; None if one cannot be read there."},
+    {"measure_tensors", native_measure_tensors, METH_VARARGS,
+     "measure_tensors(tensors, types, exchange_api, near_zero, very_large, threads, sizes_only=False) -> bytearray or None\n"
+     "Both in one call."},
     {"describe", native_describe, METH_NOARGS, "describe() -> (instruction set, thread pool)"},
     {NULL, NULL, 0, NULL},
 };
