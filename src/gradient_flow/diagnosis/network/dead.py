@@ -148,24 +148,26 @@ def _blocked_at(record: AnalysisRecord, earlier: Place, later: Place) -> Iterato
     if largest < 1e-30:
         return  # it faded on its way here: the profile over depth tells
     yield Issue(
-        issue_type=IssueType.DISCONNECTED if _goes_on(record, later) else IssueType.DEAD,
+        issue_type=IssueType.DISCONNECTED if _goes_on(record, earlier, later) else IssueType.DEAD,
         severity=IssueSeverity.CRITICAL,
         layer=here,
         message=f"no gradient reaches `{here}`, although the next layer receives one of norm {plain(largest)}.",
         evidence={"gradient_behind": largest, "gradient_here": 0.0},
         cause="rounding, a sign or a comparison after this layer: values get through, and its slope is zero everywhere."
-        if _goes_on(record, later)
+        if _goes_on(record, earlier, later)
         else "units that never fire, or rounding, a comparison or an all-zero mask after this layer.",
         advice=[
             "Replace rounding, sign or comparison with a smooth function or a straight-through estimator.",
             f"Check the biases of `{here}` and the scale of its input: all its units may be below zero.",
-        ][: 1 if _goes_on(record, later) else 2],
+        ][: 1 if _goes_on(record, earlier, later) else 2],
         step=1,
     )
 
 
-def _goes_on(record: AnalysisRecord, later: Place) -> bool:
+def _goes_on(record: AnalysisRecord, earlier: Place, later: Place) -> bool:
     """Whether the module behind takes values other than zero, and they get a gradient: only the way back ends."""
+    if (earlier.dead_share or 0.0) > DEAD_LAYER:
+        return False  # what comes through is a constant
     taken = [p for p in record.places if p.name == later.name and p.role == "input" and p.call == later.call]
     return any(p.typical_rms > 0 and (p.typical_gradient or 0.0) > 0 for p in taken)
 
