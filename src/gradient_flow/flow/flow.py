@@ -433,13 +433,18 @@ class Flow:
             self.add_origin(origin)
         self._origins = len(attachment.manager.origins)
         if self._backward is not None and running_backward() is not None:
-            self._backward.add_action(done["clipping"], done["nan_inf"]["action"])
+            info = done.info()
+            self._backward.add_action(info["clipping"], info["nan_inf"]["action"])
         if self._open is None:
             return
-        record, clipping = self._open.record, done["clipping"]
-        if clipping["clipped"]:
-            record.clipped_norm = clipping["clipped_norm"]
-        record.clip_threshold, record.guard = clipping["threshold"], done["nan_inf"]["action"]
+
+        def put(opened: OpenStep) -> None:
+            record, info = opened.record, done.info()
+            if info["clipping"]["clipped"]:
+                record.clipped_norm = info["clipping"]["clipped_norm"]
+            record.clip_threshold, record.guard = info["clipping"]["threshold"], info["nan_inf"]["action"]
+
+        self._open.arrivals.append(Arrival(done.ready, put))
 
     def _on_step_ended(self, optimizer: torch.optim.Optimizer) -> None:
         if self._attachment is not None:

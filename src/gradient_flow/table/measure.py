@@ -170,6 +170,13 @@ def _rows(
             rows[position] = merge_rows(np.stack([repeat_row(rows[position], correction.repeat), implicit]))
         return rows if scale is None or keep_scale else scale_rows(rows, 1.0 / float(scale))
 
+    def corrected_there(rows: torch.Tensor) -> torch.Tensor:
+        if scale is None or keep_scale:
+            return rows
+        return scale_rows(rows, scale.on_device.to(rows.device, rows.dtype).reciprocal())
+
     if isinstance(pending, np.ndarray):
         return corrected(pending)
-    return pending if not corrections and scale is None else pending.then(corrected)
+    if not corrections and scale is None:
+        return pending
+    return pending.then(corrected, None if corrections else corrected_there)

@@ -91,7 +91,19 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
                 _measure([tensors[position] for position in members], kind, thresholds, part, scale)
         order.append(positions)
         copies.append(Copy(result))
-    return LateRows(copies, lambda arrived: _in_order(arrived, order, len(tensors), len(COLUMNS)))
+    return LateRows(
+        copies,
+        lambda arrived: _in_order(arrived, order, len(tensors), len(COLUMNS)),
+        (lambda: _ordered(result, order[0])) if len(order) == 1 else None,
+    )
+
+
+def _ordered(rows: torch.Tensor, order: list[int]) -> torch.Tensor:
+    """Rows in the order of the tensors; of one dtype they are in it already."""
+    if order == sorted(order):
+        return rows
+    places = torch.from_numpy(np.argsort(np.array(order)))
+    return rows.index_select(0, _sent(places, rows.device))
 
 
 @torch.no_grad()
