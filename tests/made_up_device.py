@@ -73,8 +73,8 @@ def _uses():
     return found
 
 
-@pytest.fixture
-def device(monkeypatch):
+def make_up(monkeypatch):
+    """From here on CPU tensors lie on a device."""
     made = Device()
     assert _uses() <= set(USES_OF_ON_DEVICE)
     for module in USES_OF_ON_DEVICE:
@@ -86,12 +86,21 @@ def device(monkeypatch):
 
 
 @pytest.fixture
-def reads(monkeypatch):
+def device(monkeypatch):
+    return make_up(monkeypatch)
+
+
+def note_reads(monkeypatch):
     """Every place of ours that reads a tensor on the host, but for copies that have arrived."""
     found = []
     for name in HOST_READS:
         monkeypatch.setattr(torch.Tensor, name, _told(getattr(torch.Tensor, name), found))
     return found
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    return note_reads(monkeypatch)
 
 
 def _told(original, found):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gradient_flow.act.buffers import BufferLook
 from gradient_flow.act.on_device import DeviceAction
-from gradient_flow.capture.arrivals import LateNumber, on_device
+from gradient_flow.capture.arrivals import LateNumber, has_come, on_device
 from gradient_flow.capture.optimizer_steps import NotedScale
 from gradient_flow.diagnosis.step_health import Finding
 from gradient_flow.errors import warn
@@ -82,7 +82,7 @@ class LateSteps:
 
     def settle(self, conclude: Callable[[ManagedStep], object], *, at_most: int = MOST_OPEN) -> None:
         """Account for those that have come, and wait for the oldest while more than `at_most` are left."""
-        while self._open and (len(self._open) > at_most or _has_come(self._open[0])):
+        while self._open and (len(self._open) > at_most or has_come(self._open[0])):
             step = self._open.popleft()
             try:
                 step.wait()
@@ -94,13 +94,6 @@ class LateSteps:
                     f"({type(problem).__name__}: {problem}). Training is not stopped by this.",
                     stacklevel=5,
                 )
-
-
-def _has_come(step: ManagedStep) -> bool:
-    try:
-        return step.ready()
-    except Exception:  # a device that failed has nothing more to wait for, and reading says so
-        return True
 
 
 def late_number(value: Any) -> float | LateNumber | None:

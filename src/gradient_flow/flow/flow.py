@@ -566,7 +566,7 @@ class Flow:
         if self._failed:
             return measured  # nothing is recorded any more, but the other ranks count on this one
         if owed is not None:
-            self._recorder.add_look(owed)
+            self._recorder.add_late_look(owed.look.step, owed.ready, owed.complete)
         record = self._record(logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
@@ -743,9 +743,9 @@ class Flow:
 
     def _complete(self) -> None:
         """Write what is owed and open."""
+        self._recorder.move_on(all_of_them=True)
         for look in self._measure.owed_here():
             self._recorder.add_look(look)
-        self._recorder.move_on(all_of_them=True)
         self.describer.tell_news()
 
     def _end(self, error: BaseException | Ending | None) -> None:

@@ -5,6 +5,9 @@ through one packed MAX; non-finite elements are counts by then, so a NaN never m
 was counted follows from the count of its elements: replicas, on whichever ranks, are divided out, and a part that a
 rank has no gradient for counts as the zeros that it is. The layout is that of the names, which are the same on every
 rank whichever gradients it has, and a rank that fails says so in the collective instead of staying away from it.
+
+Where rows are made by a device they are packed and reduced there, and come to the host later: nothing is waited for.
+Then a failure on another rank shows when the rows are read.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +23,12 @@ from numpy.typing import NDArray
 from gradient_flow.capture.parameters import NamedGradients
 from gradient_flow.capture.sharding import is_sharded, reduced_parts
 from gradient_flow.errors import MonitorStateError
-from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_rows, zeros_row
+from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, AnyRows, Rows, Thresholds
+
+if TYPE_CHECKING:
+    import torch
+
+    from gradient_flow.table.kernels.pending import LateRows
 
 _MAXIMA = [INDEX["max"], INDEX["max_abs"]]
 _ADDED = [position for name, position in INDEX.items() if name not in ("min", "max", "max_abs")]
@@ -35,7 +43,8 @@ class Share(NamedTuple):
 
     names: tuple[str, ...]
     """Of all gradients, also of those that this rank has no part of."""
-    rows: Rows
+    rows: Rows | torch.Tensor
+    """On the device that made them, where there is one."""
     sizes: NDArray[np.float64]
     """Elements of the whole gradient; -1 where this rank has none."""
     problem: Exception | None = None
@@ -46,19 +55,25 @@ class Share(NamedTuple):
 class Merged(NamedTuple):
     """The rows of shares over all ranks, and which of them any rank had."""
 
-    rows: Rows
+    rows: Rows | LateRows
     present: NDArray[np.bool_]
 
 
-def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows]) -> Share:
+def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows | Callable[[], Rows]]) -> Share:
     """Measure what this rank holds. A failure is kept for `merged`, where all ranks learn of it."""
     names = found.order
-    rows, sizes = np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT)
+    rows: Any = np.tile(EMPTY, (len(names), 1))
+    sizes = np.full(len(names), _ABSENT)
     at = {name: position for position, name in enumerate(names)}
     here = [at[name] for name in found.names]
     try:
         if here:
-            rows[here] = measure_local(reduced_parts(found.gradients))
+            pending = measure_local(reduced_parts(found.gradients))
+            there = getattr(pending, "on_device", None)
+            if there is not None and here == list(range(len(names))):
+                rows = there()
+            else:
+                rows[here] = pending() if callable(pending) else pending
             sizes[here] = [float(np.prod(gradient.shape)) for gradient in found.gradients]
     except Exception as problem:
         return Share(names, np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT), problem)
@@ -76,45 +91,142 @@ def merged(
     import torch
     import torch.distributed as dist
 
-    rows, sizes = np.concatenate([share.rows for share in shares]), np.concatenate([share.sizes for share in shares])
+    from gradient_flow.capture.arrivals import Copy
+
     problem = next((share.problem for share in shares if share.problem is not None), None)
+    late = _come_later(shares, device, problem)
+    shares = shares if late else [on_host(share) for share in shares]
     said = np.zeros((1, len(_ADDED)))
     said[0, :2] = problem is not None, changed
-    sums = torch.from_numpy(np.concatenate([said, rows[:, _ADDED]])).to(device)
-    extremes = torch.from_numpy(np.column_stack([rows[:, _MAXIMA], -rows[:, INDEX["min"]], sizes])).to(device)
+    sizes = np.concatenate([share.sizes for share in shares])
+    rows = _joined([share.rows for share in shares], device, late=late)
+    sums = torch.cat([_sent(said, device, late=late), rows[:, _ADDED]])
+    lowest = -rows[:, INDEX["min"], None]
+    extremes = torch.cat([rows[:, _MAXIMA], lowest, _sent(sizes[:, None], device, late=late)], dim=1)
     # Both are under way at once: what they cost is mostly the way there and back.
     added_up = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group, async_op=True)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
     added_up.wait()
-    arrived = torch.cat([sums.flatten(), extremes.flatten()]).cpu().numpy()  # one way to the host for both
-    added, most = arrived[: sums.numel()].reshape(sums.shape), arrived[sums.numel() :].reshape(extremes.shape)
-    if added[0, 0] > 0:
-        raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
-    if added[0, 1] > 0:
-        return None
-    result = np.empty((len(rows), len(COLUMNS)))
-    result[:, _ADDED], result[:, _MAXIMA], result[:, INDEX["min"]] = added[1:], most[:, :2], -most[:, 2]
-    sizes = most[:, 3]
-    whole = _counted_once(result, sizes, thresholds)
-    bounds = np.cumsum([0, *(len(share.names) for share in shares)])
-    return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in pairwise(bounds)]
+    bounds = list(pairwise(np.cumsum([0, *(len(share.names) for share in shares)]).tolist()))
+
+    def finish(arrived: np.ndarray) -> tuple[Rows, NDArray[np.float64]] | None:
+        """The rows, and how many elements each gradient has; `None` if names have changed."""
+        added, most = arrived[: sums.numel()].reshape(sums.shape), arrived[sums.numel() :].reshape(extremes.shape)
+        if added[0, 0] > 0:
+            raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
+        if added[0, 1] > 0:
+            return None
+        return _counted_once(_unpacked(np.empty((len(most), len(COLUMNS))), added[1:], most), most[:, 3], thresholds)
+
+    on_one_way = torch.cat([sums.flatten(), extremes.flatten()])  # one way to the host for both
+    if not late:
+        found = finish(Copy(on_one_way).values())
+        if found is None:
+            return None
+        whole, sizes = found
+        return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in bounds]
+
+    from gradient_flow.table.kernels.pending import LateRows
+
+    def there() -> torch.Tensor:
+        empty = torch.empty((len(extremes), len(COLUMNS)), dtype=sums.dtype, device=sums.device)
+        return _counted_once(_unpacked(empty, sums[1:], extremes), extremes[:, 3], thresholds)[0]
+
+    def part(a: int, b: int) -> LateRows:
+        def of_share(arrived: list[np.ndarray]) -> Rows:
+            found = finish(arrived[0])
+            assert found is not None  # names change only where ranks agree on them, which is not without a wait
+            return found[0][a:b]
+
+        return LateRows([copy], of_share, lambda: there()[a:b])
+
+    copy = Copy(on_one_way)
+    return [Merged(part(a, b), np.full(b - a, True)) for a, b in bounds]
 
 
-def _counted_once(rows: Rows, sizes: NDArray[np.float64], thresholds: Thresholds) -> Rows:
-    """Divide by the number of copies that were counted, and fill up with zeros what no rank had a gradient for."""
-    counts = rows[:, _COUNT].copy()
-    copies = np.ceil(np.divide(counts, sizes, out=np.ones_like(counts), where=sizes > 0)).clip(min=1)
-    infinite = rows[:, _INF].copy()
-    rows[:, _ADDED] /= copies[:, None]
-    # A NaN in one copy of several is still a NaN.
-    rows[:, [_NAN, _INF]] = np.ceil(rows[:, [_NAN, _INF]])
-    rows[:, _NEGATIVE] *= np.divide(rows[:, _INF] * copies, infinite, out=np.ones_like(counts), where=infinite > 0)
-    for position in np.flatnonzero(sizes * copies > counts):
-        absent = sizes[position] - counts[position] / copies[position]
-        parts = 2 if rows[position, _PARTS] > rows[position, _COUNT] else 1
-        zeros = zeros_row(round(absent), thresholds, parts)
-        rows[position] = merge_rows(np.stack([rows[position], zeros]))
+def _come_later(shares: Sequence[Share], device: torch.device, problem: Exception | None) -> bool:
+    """Whether rows can stay where they are: made on the device of the collectives, and all gradients known to be there.
+
+    A rank that failed goes with the others: it must not know of it before they do.
+    """
+    import torch
+
+    from gradient_flow.capture import arrivals
+
+    if problem is not None:
+        return arrivals.on_device(torch.empty(0, device=device))
+    ours = [share.rows for share in shares if not isinstance(share.rows, np.ndarray)]
+    known = all((share.sizes != _ABSENT).all() for share in shares)
+    return bool(ours) and known and all(rows.device == device for rows in ours)
+
+
+def on_host(share: Share) -> Share:
+    """The same share in host memory. Waits for a device."""
+    if isinstance(share.rows, np.ndarray):
+        return share
+    from gradient_flow.capture.arrivals import Copy
+
+    return share._replace(rows=Copy(share.rows).values())
+
+
+def _joined(rows: Sequence[Rows | torch.Tensor], device: torch.device, *, late: bool) -> torch.Tensor:
+    import torch
+
+    return torch.cat([_sent(each, device, late=late) for each in rows])
+
+
+def _sent(values: Any, device: torch.device, *, late: bool) -> torch.Tensor:
+    """Numbers on the device; what is there stays there."""
+    import torch
+
+    if isinstance(values, torch.Tensor):
+        return values
+    host = torch.from_numpy(np.ascontiguousarray(values))
+    return (host.pin_memory() if late and device.type == "cuda" else host).to(device, non_blocking=late)
+
+
+def _unpacked(rows: AnyRows, added: AnyRows, most: AnyRows) -> AnyRows:
+    rows[:, _ADDED], rows[:, _MAXIMA], rows[:, INDEX["min"]] = added, most[:, :2], -most[:, 2]
     return rows
+
+
+def _counted_once(rows: AnyRows, sizes: AnyRows, thresholds: Thresholds) -> tuple[AnyRows, AnyRows]:
+    """Divide by the number of copies that were counted, and fill up with zeros what no rank had a gradient for.
+
+    Of arrays, or of tensors on a device; and the sizes with it.
+    """
+    xp: Any = _library(rows)
+    counts = rows[:, _COUNT] + 0.0
+    some = xp.where(sizes > 0, sizes, 1.0)
+    copies = xp.where(sizes > 0, xp.ceil(counts / some), 1.0)
+    copies = xp.where(copies > 1, copies, 1.0)
+    infinite = rows[:, _INF] + 0.0
+    is_complex = rows[:, _PARTS] > rows[:, _COUNT]
+    rows[:, _ADDED] = rows[:, _ADDED] / copies[:, None]
+    # A NaN in one copy of several is still a NaN.
+    for column in (_NAN, _INF):
+        rows[:, column] = xp.ceil(rows[:, column])
+    some = xp.where(infinite > 0, infinite, 1.0)
+    rows[:, _NEGATIVE] = rows[:, _NEGATIVE] * xp.where(infinite > 0, rows[:, _INF] * copies / some, 1.0)
+    absent = xp.round(xp.where(sizes * copies > counts, sizes - counts / copies, 0.0))
+    rows[:, _COUNT] = rows[:, _COUNT] + absent
+    rows[:, _PARTS] = rows[:, _PARTS] + absent * xp.where(is_complex, 2.0, 1.0)
+    rows[:, INDEX["zeros"]] = rows[:, INDEX["zeros"]] + absent
+    rows[:, INDEX["near_zero"]] = rows[:, INDEX["near_zero"]] + absent * (thresholds.near_zero > 0)
+    rows[:, INDEX["very_large"]] = rows[:, INDEX["very_large"]] + absent * (thresholds.very_large < 0)
+    low, high = rows[:, INDEX["min"]], rows[:, INDEX["max"]]
+    rows[:, INDEX["min"]] = xp.where((absent > 0) & (low > 0), 0.0, low)
+    rows[:, INDEX["max"]] = xp.where((absent > 0) & (high < 0), 0.0, high)
+    return rows, sizes
+
+
+def _library(rows: Any) -> Any:
+    """NumPy or torch, by what these are."""
+    if isinstance(rows, np.ndarray):
+        return np
+    import torch
+
+    return torch
 
 
 def _place(gradient: Any) -> tuple[int, ...]:

@@ -42,6 +42,11 @@ class LateRows:
         return LateRows(self._copies, lambda arrived: change(self._finish(arrived)), there)
 
 
+def rows_of_tensor(rows: torch.Tensor) -> LateRows:
+    """Rows that a device has made already, on their way."""
+    return LateRows([Copy(rows)], lambda arrived: arrived[0], lambda: rows)
+
+
 def put_together(rows: Rows, parts: list[tuple[list[int], LateRows]]) -> LateRows:
     """Rows that are here already, and those at some positions that are still on their way."""
     copies = [copy for _, pending in parts for copy in pending._copies]
