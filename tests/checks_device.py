@@ -67,17 +67,18 @@ def runs_are_those_of_host_memory(folder: Path) -> None:
             check(folder)
 
 
-def rows_on_the_device_are_the_rows_of_the_table(_folder: Path) -> None:
-    with made_up_device():
-        for mesh in (mesh_of(dist.get_world_size()), checks_measure.two_dimensional(("replicate", "shard"))):
-            model = sharded(small_model(), mesh)
-            model(own_part(batch())).square().mean().backward()
-            checks_acting.spoil_last_rank(2, model)
+def a_table_of_shards_is_not_waited_for(_folder: Path) -> None:
+    for mesh in (mesh_of(dist.get_world_size()), checks_measure.two_dimensional(("replicate", "shard"))):
+        model = sharded(small_model(), mesh)
+        model(own_part(batch())).square().mean().backward()
+        checks_acting.spoil_last_rank(2, model)
+        expected = gf.measure(model)
+        with made_up_device():
             table = gf.measure(model)
             assert not table.ready
-            there = table.rows_on_device()
-            assert not table.ready
-            np.testing.assert_allclose(there.numpy(), table.rows, rtol=1e-12)
+            np.testing.assert_allclose(table.rows, expected.rows, rtol=1e-12)
+            everyone = [table.total.finite_part.norm]
+        checks_acting.everyone_has(everyone)
 
 
 def a_watched_step_of_shards_reads_nothing(_folder: Path) -> None:

@@ -392,3 +392,97 @@ def test_a_device_fault_loses_open_steps_with_one_warning(device):
             optimizer.step()  # training is not stopped by us
         device.fault = None
     assert manager.total_steps == 3
+
+
+def scaled_run(manager, *, bad=(), seen=None, steps=STEPS):
+    """A fused optimizer under a `GradScaler`: gradients carry the scale until the step divides by it."""
+    model = make_model()
+    optimizer = OPTIMIZERS["fused"](model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=4)
+    generator = torch.Generator().manual_seed(1)
+    weights, scales = [], []
+    with manager.attach(model, optimizer, scaler=scaler):
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss = model(torch.randn(16, 6, generator=generator)).square().mean() * 10.0 ** (step % 3)
+            scaler.scale(loss * (math.inf if step in bad else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            weights.append([p.detach().clone() for p in model.parameters()])
+            scales.append(scaler.get_scale())
+            assert not {"grad_scale", "found_inf"} & vars(optimizer).keys()
+            if seen is not None:
+                seen(step)
+    return weights, scales
+
+
+@pytest.mark.parametrize("bad", [(), (3, 8)])
+@pytest.mark.parametrize("policy", ["replace", "skip", "observe"])
+@pytest.mark.parametrize("clip", ["norm", "value", "per_group"])
+def test_under_a_scaler_the_device_does_what_the_host_does(clip, policy, bad, monkeypatch, request):
+    monkeypatch.setenv("GRADIENT_FLOW_KERNEL", "torch")
+    host = manager_of(clip, policy)
+    expected = scaled_run(host, bad=bad)
+    device = request.getfixturevalue("device")
+    ours = manager_of(clip, policy)
+    late = acted_on_device(ours)
+    found = scaled_run(ours, bad=bad, seen=lambda _: device.catch_up())
+    assert late == list(range(1 + (policy == "skip"), STEPS + 1))
+    same_bits(found[0], expected[0])
+    assert found[1] == expected[1]
+    assert host.clipped_steps > 0
+    assert [event.action for event in ours.events] == ["left to GradScaler"] * len(bad)
+    assert_alike(ours.state_dict(), host.state_dict())
+
+
+def test_under_a_scaler_nothing_is_read(device, reads):
+    counts = []
+
+    def note(step):
+        if step == 1:
+            device.catch_up()
+            reads.clear()
+        counts.append((device.synchronized, arrivals.WAITS.count, len(reads)))
+
+    scaled_run(manager_of("norm", "skip"), bad=(4,), seen=note, steps=MOST_OPEN)
+    assert counts[1:] == [counts[1]] * len(counts[1:]), reads
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_triton_replaces_what_torch_does_in_one_launch(dtype, monkeypatch):
+    from gradient_flow.act import device_replace
+    from gradient_flow.table.kernels import triton_ops
+    from interpreter import quick_interpreter
+
+    monkeypatch.setenv("GRADIENT_FLOW_KERNEL", "triton")
+    monkeypatch.setattr(triton_ops, "CHUNK", 2048)
+    triton_ops._tables.clear()
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(5000,), (3,), (), (0,), (40, 50), (2, 3, 4)]
+    tensors = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in shapes]
+    for tensor in tensors:
+        tensor.grad = torch.randn(tensor.shape, generator=generator).to(dtype)
+    tensors[4].grad = tensors[4].grad.t().contiguous().t()
+    tensors[5].grad = (
+        torch.randn(4, 3, 2, generator=generator).to(dtype).permute(2, 1, 0)
+    )  # read as it lies by torch ops
+    for at, values in ((0, [math.nan, math.inf, -math.inf, -math.nan]), (4, [math.inf]), (5, [math.nan])):
+        places = torch.randperm(tensors[at].grad.numel(), generator=generator)[: len(values)]
+        grad = tensors[at].grad
+        for place, value in zip(places.tolist(), values, strict=True):
+            grad[tuple(np.unravel_index(place, grad.shape))] = value
+    tensors[1].grad[0] = math.nan  # but said to be finite: it is not looked at
+    untouched = tensors[1].grad.clone()
+    expected = [tensor.grad.clone() for tensor in tensors]
+    for at, gradient in enumerate(expected):
+        if at != 1:
+            gradient.copy_(gradient.nan_to_num(nan=0.5, posinf=1e4, neginf=-1e4))
+    bad = torch.tensor([4.0, 0.0, 0.0, 0.0, 1.0, 1.0], dtype=torch.float64)
+    before = triton_ops.LAUNCHES.count
+    with quick_interpreter():
+        device_replace.replace_nonfinite_there_(tensors, bad, 0.5, 1e4)
+    assert triton_ops.LAUNCHES.count == before + 1
+    assert torch.equal(tensors[1].grad.isnan(), untouched.isnan())
+    for at, (tensor, gradient) in enumerate(zip(tensors, expected, strict=True)):
+        if at != 1:
+            assert torch.equal(tensor.grad, gradient), at

@@ -181,7 +181,8 @@ class ScaleInStep:
         if skip is not None:
             found, ours = getattr(self._optimizer, "found_inf", None), skip.to(device, torch.float32)
             # Fused steps compare with 1, and count their steps back by what it says: it must be 1 or 0.
-            self._set("found_inf", ours if found is None else torch.maximum(found, ours).clamp(max=1.0))
+            both = ours if found is None else torch.maximum(found.to(device, non_blocking=True), ours)
+            self._set("found_inf", both.clamp(max=1.0))
 
     def _set(self, name: str, value: torch.Tensor) -> None:
         self._before[name] = vars(self._optimizer).get(name, _UNSET)

@@ -16,13 +16,9 @@ from numpy.typing import NDArray
 
 from gradient_flow.act.clipper import GradientClipper, largest_parts, norm_after_factors
 from gradient_flow.act.device_clip import ON_DEVICE, DeviceClip
+from gradient_flow.act.device_replace import replace_nonfinite_there_
 from gradient_flow.act.guard import WITHHELD, GuardEvent
-from gradient_flow.act.in_place import (
-    PRECISE,
-    ScaleInStep,
-    replace_nonfinite_gradient_,
-    within_range,
-)
+from gradient_flow.act.in_place import PRECISE, ScaleInStep, within_range
 from gradient_flow.capture.arrivals import LateNumber, on_device
 from gradient_flow.capture.sharding import several_ranks
 from gradient_flow.config import GradientConfig
@@ -97,9 +93,12 @@ class DeviceAction:
         squares = rows[:, _SQUARES]
         self._instead: NDArray[np.float64] | None = None
         if action in REPLACED:
-            self._instead = _replacements(clipper.config, parameters, by_zero=action == "zero")
+            config = clipper.config
+            nan, inf = (0.0, 0.0) if action == "zero" else (config.replace_nan_with, config.replace_inf_with)
+            self._instead = _replacements(parameters, nan, inf)
             squares = _squares_replaced(rows, self._instead, there)
-            self._replace(parameters)
+            gradients = [parameter for _, parameter in parameters]
+            replace_nonfinite_there_(gradients, rows[:, _NAN] + rows[:, _INF], nan, inf)
         self._clip = DeviceClip(clipper, parameters, squares, optimizer, None if action in REPLACED else finite)
         factor = self._clip.factor
         inside = in_step if factor is not None and in_step.takes(factor, parameters) else None
@@ -111,11 +110,6 @@ class DeviceAction:
         if self._clip.cut_at is not None:
             # Cut element by element: only a second look tells what is left, and it is launched now.
             self._after = measure({str(at): parameter.grad for at, (_, parameter) in enumerate(parameters)})
-
-    def _replace(self, parameters: Parameters) -> None:
-        assert self._instead is not None
-        for (_, parameter), (nan, inf) in zip(parameters, self._instead.tolist(), strict=True):
-            replace_nonfinite_gradient_(parameter, nan, inf)
 
     def wait(self) -> None:
         """Wait for it."""
@@ -156,9 +150,8 @@ class DeviceAction:
         return self._clipper.describe(decision, [self._names[at] for at in changed], after)
 
 
-def _replacements(config: GradientConfig, parameters: Parameters, *, by_zero: bool) -> NDArray[np.float64]:
+def _replacements(parameters: Parameters, nan: float, inf: float) -> NDArray[np.float64]:
     """What each gradient gets for NaN and for Inf, as its dtype can hold it. (rows, 2)"""
-    nan, inf = (0.0, 0.0) if by_zero else (config.replace_nan_with, config.replace_inf_with)
     dtypes = [parameter.dtype if parameter.grad is None else parameter.grad.dtype for _, parameter in parameters]
     return np.array([[_stored(nan, dtype), _stored(inf, dtype)] for dtype in dtypes]).reshape(-1, 2)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gradient_flow.capture.parameters import NamedGradients
 from gradient_flow.capture.sharding import is_sharded, reduced_parts
 from gradient_flow.errors import MonitorStateError
-from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, AnyRows, Rows, Thresholds
+from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_rows, zeros_row
 
 if TYPE_CHECKING:
     import torch
@@ -100,9 +100,10 @@ def merged(
     said[0, :2] = problem is not None, changed
     sizes = np.concatenate([share.sizes for share in shares])
     rows = _joined([share.rows for share in shares], device, late=late)
-    sums = torch.cat([_sent(said, device, late=late), rows[:, _ADDED]])
-    lowest = -rows[:, INDEX["min"], None]
-    extremes = torch.cat([rows[:, _MAXIMA], lowest, _sent(sizes[:, None], device, late=late)], dim=1)
+    # Column by column: a list of positions would have to be sent to the device, and waited for.
+    sums = torch.cat([_sent(said, device, late=late), torch.stack([rows[:, at] for at in _ADDED], dim=1)])
+    most = [*(rows[:, at] for at in _MAXIMA), -rows[:, INDEX["min"]], _sent(sizes, device, late=late)]
+    extremes = torch.stack(most, dim=1)
     # Both are under way at once: what they cost is mostly the way there and back.
     added_up = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group, async_op=True)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
@@ -116,7 +117,9 @@ def merged(
             raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
         if added[0, 1] > 0:
             return None
-        return _counted_once(_unpacked(np.empty((len(most), len(COLUMNS))), added[1:], most), most[:, 3], thresholds)
+        result = np.empty((len(most), len(COLUMNS)))
+        result[:, _ADDED], result[:, _MAXIMA], result[:, INDEX["min"]] = added[1:], most[:, :2], -most[:, 2]
+        return _counted_once(result, most[:, 3], thresholds), most[:, 3]
 
     on_one_way = torch.cat([sums.flatten(), extremes.flatten()])  # one way to the host for both
     if not late:
@@ -128,17 +131,13 @@ def merged(
 
     from gradient_flow.table.kernels.pending import LateRows
 
-    def there() -> torch.Tensor:
-        empty = torch.empty((len(extremes), len(COLUMNS)), dtype=sums.dtype, device=sums.device)
-        return _counted_once(_unpacked(empty, sums[1:], extremes), extremes[:, 3], thresholds)[0]
-
     def part(a: int, b: int) -> LateRows:
         def of_share(arrived: list[np.ndarray]) -> Rows:
             found = finish(arrived[0])
             assert found is not None  # names change only where ranks agree on them, which is not without a wait
             return found[0][a:b]
 
-        return LateRows([copy], of_share, lambda: there()[a:b])
+        return LateRows([copy], of_share)
 
     copy = Copy(on_one_way)
     return [Merged(part(a, b), np.full(b - a, True)) for a, b in bounds]
@@ -185,48 +184,21 @@ def _sent(values: Any, device: torch.device, *, late: bool) -> torch.Tensor:
     return (host.pin_memory() if late and device.type == "cuda" else host).to(device, non_blocking=late)
 
 
-def _unpacked(rows: AnyRows, added: AnyRows, most: AnyRows) -> AnyRows:
-    rows[:, _ADDED], rows[:, _MAXIMA], rows[:, INDEX["min"]] = added, most[:, :2], -most[:, 2]
-    return rows
-
-
-def _counted_once(rows: AnyRows, sizes: AnyRows, thresholds: Thresholds) -> tuple[AnyRows, AnyRows]:
-    """Divide by the number of copies that were counted, and fill up with zeros what no rank had a gradient for.
-
-    Of arrays, or of tensors on a device; and the sizes with it.
-    """
-    xp: Any = _library(rows)
-    counts = rows[:, _COUNT] + 0.0
-    some = xp.where(sizes > 0, sizes, 1.0)
-    copies = xp.where(sizes > 0, xp.ceil(counts / some), 1.0)
-    copies = xp.where(copies > 1, copies, 1.0)
-    infinite = rows[:, _INF] + 0.0
-    is_complex = rows[:, _PARTS] > rows[:, _COUNT]
-    rows[:, _ADDED] = rows[:, _ADDED] / copies[:, None]
+def _counted_once(rows: Rows, sizes: NDArray[np.float64], thresholds: Thresholds) -> Rows:
+    """Divide by the number of copies that were counted, and fill up with zeros what no rank had a gradient for."""
+    counts = rows[:, _COUNT].copy()
+    copies = np.ceil(np.divide(counts, sizes, out=np.ones_like(counts), where=sizes > 0)).clip(min=1)
+    infinite = rows[:, _INF].copy()
+    rows[:, _ADDED] /= copies[:, None]
     # A NaN in one copy of several is still a NaN.
-    for column in (_NAN, _INF):
-        rows[:, column] = xp.ceil(rows[:, column])
-    some = xp.where(infinite > 0, infinite, 1.0)
-    rows[:, _NEGATIVE] = rows[:, _NEGATIVE] * xp.where(infinite > 0, rows[:, _INF] * copies / some, 1.0)
-    absent = xp.round(xp.where(sizes * copies > counts, sizes - counts / copies, 0.0))
-    rows[:, _COUNT] = rows[:, _COUNT] + absent
-    rows[:, _PARTS] = rows[:, _PARTS] + absent * xp.where(is_complex, 2.0, 1.0)
-    rows[:, INDEX["zeros"]] = rows[:, INDEX["zeros"]] + absent
-    rows[:, INDEX["near_zero"]] = rows[:, INDEX["near_zero"]] + absent * (thresholds.near_zero > 0)
-    rows[:, INDEX["very_large"]] = rows[:, INDEX["very_large"]] + absent * (thresholds.very_large < 0)
-    low, high = rows[:, INDEX["min"]], rows[:, INDEX["max"]]
-    rows[:, INDEX["min"]] = xp.where((absent > 0) & (low > 0), 0.0, low)
-    rows[:, INDEX["max"]] = xp.where((absent > 0) & (high < 0), 0.0, high)
-    return rows, sizes
-
-
-def _library(rows: Any) -> Any:
-    """NumPy or torch, by what these are."""
-    if isinstance(rows, np.ndarray):
-        return np
-    import torch
-
-    return torch
+    rows[:, [_NAN, _INF]] = np.ceil(rows[:, [_NAN, _INF]])
+    rows[:, _NEGATIVE] *= np.divide(rows[:, _INF] * copies, infinite, out=np.ones_like(counts), where=infinite > 0)
+    for position in np.flatnonzero(sizes * copies > counts):
+        absent = sizes[position] - counts[position] / copies[position]
+        parts = 2 if rows[position, _PARTS] > rows[position, _COUNT] else 1
+        zeros = zeros_row(round(absent), thresholds, parts)
+        rows[position] = merge_rows(np.stack([rows[position], zeros]))
+    return rows
 
 
 def _place(gradient: Any) -> tuple[int, ...]:

@@ -198,6 +198,18 @@ def _places(tensors: list[torch.Tensor]) -> tuple[NDArray[np.int64], NDArray[np.
     return addresses, np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
 
 
+def launch_over(function: Any, tensors: list[torch.Tensor], *arguments: Any, **constants: Any) -> None:
+    """Launch a kernel with one program for each chunk of flat, dense tensors of one dtype on one device.
+
+    It gets the table of chunks, the arguments, and how many chunks and tensors there are.
+    """
+    device = tensors[0].device
+    with _on(device):
+        table, chunk_count = _table_on(device, *_places(tensors), tensors[0].element_size())
+        if chunk_count:
+            _launch(function, chunk_count, table, *arguments, chunk_count, len(tensors), **constants, **OPTIONS)
+
+
 def _launch(function: Any, programs: int, *arguments: Any, **options: Any) -> None:
     LAUNCHES.count += 1
     function[(programs,)](*arguments, **options)
