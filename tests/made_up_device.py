@@ -5,7 +5,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
 import torch
 
 import gradient_flow as gf
@@ -15,6 +14,7 @@ SOURCE = str(Path(gf.__file__).parent)
 USES_OF_ON_DEVICE = (
     "act.late_steps",
     "act.on_device",
+    "act.unitwise",
     "capture.arrivals",
     "capture.optimizer_steps",
     "flow.recorder",
@@ -85,22 +85,12 @@ def make_up(monkeypatch):
     return made
 
 
-@pytest.fixture
-def device(monkeypatch):
-    return make_up(monkeypatch)
-
-
 def note_reads(monkeypatch):
     """Every place of ours that reads a tensor on the host, but for copies that have arrived."""
     found = []
     for name in HOST_READS:
         monkeypatch.setattr(torch.Tensor, name, _told(getattr(torch.Tensor, name), found))
     return found
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    return note_reads(monkeypatch)
 
 
 def _told(original, found):

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradient_flow as gf
 from gradient_flow.act.late_steps import MOST_OPEN
+from gradient_flow.act.on_device import DeviceAction
 from gradient_flow.capture import arrivals
+from made_up_device import make_up, note_reads
 
-pytest_plugins = ("made_up_device",)
 STEPS = 14
 CLIPS = {
     "norm": {"max_grad_norm": 0.4},
@@ -29,6 +31,16 @@ OPTIMIZERS = {
     "fused_sgd": lambda ps: torch.optim.SGD(ps, lr=0.05, momentum=0.9, fused=True),
 }
 NUMBERS = {"norm", "clipped_norm", "clip_threshold", "loss"}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    return make_up(monkeypatch)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    return note_reads(monkeypatch)
 
 
 def make_model(dtype=torch.float32):
@@ -272,6 +284,38 @@ def test_what_the_host_decides_waits_once_and_says_so(optimizer, settings, why, 
         assert np.diff(waits).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("policy", ["replace", "skip"])
+def test_a_step_that_returns_what_was_done_waits_once(policy, device, reads):
+    model = make_model()
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    manager = manager_of("norm", policy)
+    waits = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        manager.step(model, optimizer, loss=1e3 * model(torch.ones(2, 6)).square().mean())
+        optimizer.step()
+        waits.append(arrivals.WAITS.count)
+    assert np.diff(waits).tolist() == [1, 1, 1]
+    assert reads == []
+    assert manager.clipped_steps > 0
+
+
+def test_clipping_by_unit_waits_for_no_single_tensor(monkeypatch, request):
+    monkeypatch.setenv("GRADIENT_FLOW_KERNEL", "torch")
+    settings = {"clip_type": "agc", "agc_clip_factor": 0.05}
+    host = gf.create_gradient_manager(**settings)
+    expected = train(host, optimizer="sgd")
+    request.getfixturevalue("device")
+    reads = request.getfixturevalue("reads")
+    ours, waits = gf.create_gradient_manager(**settings), []
+    found = train(ours, optimizer="sgd", seen=lambda _: waits.append(arrivals.WAITS.count))
+    same_bits(found[0], expected[0])
+    assert_alike(ours.state_dict(), host.state_dict())
+    assert host.clipped_steps > 0
+    assert reads == []
+    assert np.diff(waits).max() <= 3
+
+
 def test_running_statistics_are_restored_by_the_host(device):
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
     optimizer = OPTIMIZERS["fused"](model.parameters())
@@ -486,3 +530,49 @@ def test_triton_replaces_what_torch_does_in_one_launch(dtype, monkeypatch):
     for at, (tensor, gradient) in enumerate(zip(tensors, expected, strict=True)):
         if at != 1:
             assert torch.equal(tensor.grad, gradient), at
+
+
+class Operations(TorchDispatchMode):
+    """What is launched, and what makes the host wait for a device: scalars read, sizes that depend on numbers, and
+    lists of positions, which are sent to the device and waited for."""
+
+    WAITS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "index", "index_put_", "item")
+
+    def __init__(self):
+        super().__init__()
+        self.launched, self.waits = 0, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        self.launched += not func.is_view and name not in ("detach", "alias")
+        self.waits += [name] if name in self.WAITS else []
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("clip", "policy"), [("norm", "observe"), ("norm", "skip"), ("value", "skip"), ("per_group", "skip")]
+)
+def test_acting_launches_a_few_operations_for_any_number_of_tensors(clip, policy, device, monkeypatch):
+    counts = {}
+    for tensors in (98, 2000):
+        parameters = nn.ParameterList([nn.Parameter(torch.full((4,), 0.5)) for _ in range(tensors)])
+        optimizer = torch.optim.SGD(parameters.parameters(), lr=0.1, fused=True)
+        manager = manager_of(clip, policy)
+        with manager.attach(parameters, optimizer):
+            for _ in range(4):
+                for parameter in parameters:
+                    parameter.grad = torch.ones(4)
+                with monkeypatch.context() as patch:
+                    act, operations = DeviceAction.__init__, Operations()
+
+                    def counted(*args, act=act, operations=operations, **kwargs):
+                        with operations:
+                            act(*args, **kwargs)
+
+                    patch.setattr(DeviceAction, "__init__", counted)
+                    optimizer.step()
+                    assert operations.waits == []
+                    counts.setdefault(tensors, []).append(operations.launched)
+        assert manager.clipped_steps == 4
+    assert counts[98][1:] == counts[2000][1:]
+    assert 0 < counts[98][-1] <= 80

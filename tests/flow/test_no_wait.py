@@ -9,8 +9,17 @@ import gradient_flow as gf
 from gradient_flow.capture import arrivals
 from gradient_flow.flow.recorder import MOST_OPEN
 from gradient_flow.record.step import flat_numbers
+from made_up_device import make_up, note_reads
 
-pytest_plugins = ("made_up_device",)
+
+@pytest.fixture
+def device(monkeypatch):
+    return make_up(monkeypatch)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    return note_reads(monkeypatch)
 
 
 def setup(**settings):

@@ -76,4 +76,4 @@ def test_it_compiles_for_amd(compiled, target, kind):
     found = compiled[f"{target}:{kind}"]
     assert found["bytes"] > 1000
     assert found["spills"] == 0
-    assert kind == "merge" or found["wide_loads"] > 0
+    assert kind == "merge" or kind.startswith("replace") or found["wide_loads"] > 0

@@ -16,6 +16,7 @@ from gradient_flow.act.clip_factors import clip_factor_by_norm
 from gradient_flow.act.in_place import clamp_gradients_, scale_gradients_
 from gradient_flow.act.limits import PercentileLimit, SpikeLimit
 from gradient_flow.act.unitwise import clip_by_unit_
+from gradient_flow.capture.arrivals import Copy
 from gradient_flow.capture.parameters import held_parameters
 from gradient_flow.capture.sharding import is_sharded
 from gradient_flow.config import GradientConfig, check_clip_limit
@@ -153,7 +154,8 @@ class GradientClipper:
 
             clip_shards_by_unit_([parameters[position][1] for position in sharded], factor, eps)
         plain = [i for i in chosen if parameters[i][1].grad is not None and not is_sharded(parameters[i][1])]
-        changed = [position for position in plain if clip_by_unit_(parameters[position][1], factor, eps)]
+        above = [clip_by_unit_(parameters[position][1], factor, eps) for position in plain]
+        changed = [position for position, was in zip(plain, _known(above), strict=True) if was]
         if not isinstance(parameters, SharedParameters):
             return changed
         # This rank may have seen only units that stayed as they were.
@@ -228,6 +230,17 @@ class GradientClipper:
             check_clip_limit("max_grad_norm of an optimizer group", group["max_grad_norm"])
             return f"optimizer group {id(group)}", float(group["max_grad_norm"])
         return "", self.config.max_grad_norm
+
+
+def _known(flags: list[bool | torch.Tensor]) -> list[bool]:
+    """The flags, with one wait for all that a device has."""
+    late = {at: flag for at, flag in enumerate(flags) if isinstance(flag, torch.Tensor)}
+    if late:
+        device = next(iter(late.values())).device
+        come = Copy(torch.stack([flag.to(device) for flag in late.values()])).values() > 0
+        known = dict(zip(late, come, strict=True))
+        flags = [known.get(at, flag) for at, flag in enumerate(flags)]
+    return [bool(flag) for flag in flags]
 
 
 def largest_parts(table: GradientTable) -> NDArray[np.float64]:

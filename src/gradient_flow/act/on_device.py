@@ -32,11 +32,11 @@ REPLACED: Final = ("replace", "zero")
 
 def is_on_one_device(parameters: Parameters, table: GradientTable) -> bool:
     """Whether all gradients lie on one accelerator, as plain numbers, and so do the rows of their table."""
+    if not table.has_rows_on_device or isinstance(parameters, SharedParameters):
+        return False
     gradients = [parameter.grad for _, parameter in parameters]
     return (
-        table.has_rows_on_device
-        and not isinstance(parameters, SharedParameters)
-        and all(g is not None and on_device(g) and g.dtype in PRECISE for g in gradients)
+        all(g is not None and on_device(g) and g.dtype in PRECISE for g in gradients)
         and len({g.device for g in gradients if g is not None}) == 1
     )
 
@@ -99,7 +99,9 @@ class DeviceAction:
             squares = _squares_replaced(rows, self._instead, there)
             gradients = [parameter for _, parameter in parameters]
             replace_nonfinite_there_(gradients, rows[:, _NAN] + rows[:, _INF], nan, inf)
-        self._clip = DeviceClip(clipper, parameters, squares, optimizer, None if action in REPLACED else finite)
+        # What is not finite is left as it is where the step is taken all the same.
+        spared = finite if action == "observe" else None
+        self._clip = DeviceClip(clipper, parameters, squares, optimizer, spared)
         factor = self._clip.factor
         inside = in_step if factor is not None and in_step.takes(factor, parameters) else None
         self._clip.apply(there, inside)

@@ -117,7 +117,7 @@ class LateNumber:
     """A number on its way: `float()` of it waits, `ready()` tells whether it would."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.on_device = tensor
+        self.on_device = tensor.detach()  # a loss would keep its graph
         """As the device has it, for what is launched before it changes there."""
         self._copy = Copy(tensor)
 
