@@ -250,6 +250,23 @@ def test_a_step_that_is_acted_on_reads_nothing(optimizer, clip, policy, watched,
     assert len(manager.events) == (policy != "observe")
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_device_that_lags_behind_is_never_waited_for(watched, device, reads):
+    """Copies come two steps later, for as many steps as one likes."""
+    sent, counts = [], []
+    manager = manager_of("norm", "zero")
+
+    def lag(step):
+        sent.append(len(device.events))
+        for event in device.events[: sent[step - 2]] if step >= 2 else ():
+            event.come = True
+        counts.append((device.synchronized, arrivals.WAITS.count, len(reads)))
+
+    train(manager, optimizer="sgd", watched=watched, seen=lag, bad=(4, 9), steps=3 * MOST_OPEN)
+    assert counts[2:] == [counts[2]] * len(counts[2:]), reads
+    assert [event.step for event in manager.events] == [5, 10]
+
+
 @pytest.mark.parametrize("clip", ["adaptive", "zclip"])
 def test_a_limit_that_follows_the_norms_waits_for_the_step_before_and_no_other(clip, device):
     waits = []

@@ -80,6 +80,10 @@ class LateSteps:
         """One more."""
         self._open.append(step)
 
+    def those_after(self, step: ManagedStep) -> int:
+        """How many are younger than this one."""
+        return sum(other.number > step.number for other in self._open)
+
     def settle(self, conclude: Callable[[ManagedStep], object], *, at_most: int = MOST_OPEN) -> None:
         """Account for those that have come, and wait for the oldest while more than `at_most` are left."""
         while self._open and (len(self._open) > at_most or has_come(self._open[0])):

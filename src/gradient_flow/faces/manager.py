@@ -511,7 +511,7 @@ class GradientManager:
     def info_of(self, step: ManagedStep) -> dict[str, Any]:
         """What a step reports; waits where a device has not sent its numbers yet."""
         if step.info is None:
-            self.settle()
+            self._late.settle(self._conclude_late, at_most=self._late.those_after(step))
         if step.info is None:
             raise MonitorStateError(f"What was done at step {step.number} is not known: its device failed.")
         return step.info
