@@ -106,6 +106,12 @@ def a_watched_step_of_shards_reads_nothing(_folder: Path) -> None:
 
 
 def a_rank_that_fails_takes_the_others_with_it_in_the_same_step(_folder: Path) -> None:
+    for waits in (False, True):
+        _fail_together(waits=waits)
+
+
+def _fail_together(*, waits: bool) -> None:
+    """With `waits` the last rank lacks a gradient in that step, so that it has to ask the others for it."""
     with pytest.MonkeyPatch.context() as patch:
         make_up(patch)
         model = sharded(small_model(), mesh_of(dist.get_world_size()))
@@ -115,6 +121,8 @@ def a_rank_that_fails_takes_the_others_with_it_in_the_same_step(_folder: Path) -
         for step in range(2 * MOST_OPEN + 2):
             optimizer.zero_grad()
             model(own_part(batch(step))).square().mean().backward()
+            if waits and step == 3 and dist.get_rank() == dist.get_world_size() - 1:
+                next(model.parameters()).grad = None
             with pytest.MonkeyPatch.context() as broken, _warnings_allowed():
                 if step == 3 and dist.get_rank() == 0:
                     broken.setattr(sys.modules["gradient_flow.table.measure"], "_rows", _fails)

@@ -28,6 +28,7 @@ from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds,
 if TYPE_CHECKING:
     import torch
 
+    from gradient_flow.capture.arrivals import Copy
     from gradient_flow.table.kernels.pending import LateRows
 
 _MAXIMA = [INDEX["max"], INDEX["max_abs"]]
@@ -82,19 +83,28 @@ def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows | 
 
 
 def merged(
-    shares: Sequence[Share], group: Any, device: Any, thresholds: Thresholds, *, changed: bool = False
+    shares: Sequence[Share],
+    group: Any,
+    device: Any,
+    thresholds: Thresholds,
+    *,
+    changed: bool = False,
+    at_once: bool = False,
 ) -> list[Merged] | None:
     """The same rows on every rank, from two collectives. `None` where a rank says that its names have `changed`.
 
-    Every rank of the group must call this with shares of the same lengths. If one of them failed, all of them raise.
+    Every rank of the group must call this with shares of the same lengths. If one of them failed, all of them raise:
+    now, or with collectives on an accelerator when they read the rows, unless they wait for these `at_once`.
     """
     import torch
     import torch.distributed as dist
 
-    from gradient_flow.capture.arrivals import Copy
+    from gradient_flow.capture import arrivals
+    from gradient_flow.table.kernels.pending import LateRows
 
     problem = next((share.problem for share in shares if share.problem is not None), None)
-    late = _come_later(shares, device, problem)
+    told_later = not at_once and arrivals.on_device(torch.empty(0, device=device))
+    late = not at_once and _come_later(shares, device)
     shares = shares if late else [on_host(share) for share in shares]
     said = np.zeros((1, len(_ADDED)))
     said[0, :2] = problem is not None, changed
@@ -122,14 +132,7 @@ def merged(
         return _counted_once(result, most[:, 3], thresholds), most[:, 3]
 
     on_one_way = torch.cat([sums.flatten(), extremes.flatten()])  # one way to the host for both
-    if not late:
-        found = finish(Copy(on_one_way).values())
-        if found is None:
-            return None
-        whole, sizes = found
-        return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in bounds]
-
-    from gradient_flow.table.kernels.pending import LateRows
+    copy = arrivals.Copy(on_one_way)
 
     def part(a: int, b: int) -> LateRows:
         def of_share(arrived: list[np.ndarray]) -> Rows:
@@ -139,21 +142,23 @@ def merged(
 
         return LateRows([copy], of_share)
 
-    copy = Copy(on_one_way)
-    return [Merged(part(a, b), np.full(b - a, True)) for a, b in bounds]
+    # A rank that failed, or has waited, must not act on it before those that have not: they would be left alone.
+    if late or (told_later and _has_failed(copy)):
+        return [Merged(part(a, b), np.full(b - a, True)) for a, b in bounds]
+    found = finish(copy.values())
+    if found is None:
+        return None
+    whole, sizes = found
+    return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in bounds]
 
 
-def _come_later(shares: Sequence[Share], device: torch.device, problem: Exception | None) -> bool:
-    """Whether rows can stay where they are: made on the device of the collectives, and all gradients known to be there.
+def _has_failed(arrived: Copy) -> bool:
+    """Whether some rank said so. Waits."""
+    return bool(arrived.values()[0] > 0)
 
-    A rank that failed goes with the others: it must not know of it before they do.
-    """
-    import torch
 
-    from gradient_flow.capture import arrivals
-
-    if problem is not None:
-        return arrivals.on_device(torch.empty(0, device=device))
+def _come_later(shares: Sequence[Share], device: torch.device) -> bool:
+    """Whether rows can stay where they are: made on the device of the collectives, all gradients known to be there."""
     ours = [share.rows for share in shares if not isinstance(share.rows, np.ndarray)]
     known = all((share.sizes != _ABSENT).all() for share in shares)
     return bool(ours) and known and all(rows.device == device for rows in ours)

@@ -41,10 +41,12 @@ class RankNames:
             self._agree(shares[0])
         # A rank whose names have changed still takes part with the old layout, and says so: none waits in vain.
         changed = self._own != shares[0].names
-        result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds, changed=changed)
+        result = merged(
+            [self._laid_out(s) for s in shares], self.group, device, thresholds, changed=changed, at_once=True
+        )
         if result is None:
             self._agree(shares[0])
-            result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds)
+            result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds, at_once=True)
         assert result is not None
         return result
 
