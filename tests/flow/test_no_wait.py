@@ -1,8 +1,5 @@
 """A recorded step never waits for a device. The device is made up: CPU tensors whose copies come when they are told."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,77 +9,17 @@ import gradient_flow as gf
 from gradient_flow.capture import arrivals
 from gradient_flow.flow.recorder import MOST_OPEN
 from gradient_flow.record.step import flat_numbers
-
-SOURCE = str(Path(gf.__file__).parent)
-USES_OF_ON_DEVICE = (
-    "capture.arrivals",
-    "capture.optimizer_steps",
-    "flow.recorder",
-    "flow.step_losses",
-    "flow.step_tables",
-    "table.kernels.torch_ops",
-)
-HOST_READS = ("item", "tolist", "cpu", "numpy", "__float__", "__bool__", "__int__")
-
-
-class Device:
-    """Copies are made at once, as a stream would make them in order, and count as arrived when `catch_up` says so."""
-
-    def __init__(self):
-        self.events, self.synchronized, self.fault = [], 0, None
-
-    def copied_behind(self, tensor):
-        event = Event(self)
-        self.events.append(event)
-        return tensor.clone(), event
-
-    def catch_up(self):
-        for event in self.events:
-            event.come = True
-
-
-class Event:
-    def __init__(self, device):
-        self.device, self.come = device, False
-
-    def query(self):
-        if self.device.fault is not None:
-            raise self.device.fault
-        return self.come
-
-    def synchronize(self):
-        self.device.synchronized += 1
-        self.come = True
+from made_up_device import make_up, note_reads
 
 
 @pytest.fixture
 def device(monkeypatch):
-    made = Device()
-    for module in USES_OF_ON_DEVICE:
-        monkeypatch.setattr(f"gradient_flow.{module}.on_device", lambda value: isinstance(value, torch.Tensor))
-    monkeypatch.setattr(arrivals, "copied_behind", made.copied_behind)
-    monkeypatch.setenv("GRADIENT_FLOW_KERNEL", "torch")
-    arrivals._under_way.clear()
-    return made
+    return make_up(monkeypatch)
 
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Every place of ours that reads a tensor on the host, but for copies that have arrived."""
-    found = []
-    for name in HOST_READS:
-        monkeypatch.setattr(torch.Tensor, name, _told(getattr(torch.Tensor, name), found))
-    return found
-
-
-def _told(original, found):
-    def read(self, *args, **kwargs):
-        caller = sys._getframe(1).f_code
-        if caller.co_filename.startswith(SOURCE) and not caller.co_filename.endswith("arrivals.py"):
-            found.append(f"{caller.co_filename}: {caller.co_name}")
-        return original(self, *args, **kwargs)
-
-    return read
+    return note_reads(monkeypatch)
 
 
 def setup(**settings):

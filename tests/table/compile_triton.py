@@ -14,10 +14,12 @@ from pathlib import Path
 if __name__ == "__main__":  # tests that collect this file keep their interpreter
     os.environ.pop("TRITON_INTERPRET", None)
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from gradient_flow.act import device_replace, replace_kernel
 from gradient_flow.table.kernels import triton_kernel, triton_ops
 
 TARGETS = {
@@ -51,6 +53,13 @@ def count_exponents(kind, target):
     return compiled(
         triton_kernel.count_exponents, signature, {"KIND": kind, "STEPS": steps, "LANES": lanes}, TARGETS[target]
     )
+
+
+def replace_nonfinite(name, target):
+    signature = {"table": "*i64", "bad": "*fp64", "instead": "*i32", "chunk_count": "i32", "row_count": "i32"}
+    dtype = getattr(torch, name)
+    constants = {"BITS": 8 * dtype.itemsize, "EXPONENT": device_replace._EXPONENTS[dtype], "TILE": device_replace._TILE}
+    return compiled(replace_kernel.replace_nonfinite, signature, constants, TARGETS[target])
 
 
 def merge_chunks(target):
@@ -91,6 +100,8 @@ if __name__ == "__main__":
     for target, kind in wanted:
         if kind == "merge":
             kernel = merge_chunks(target)
+        elif kind.startswith("replace in "):
+            kernel = replace_nonfinite(kind.removeprefix("replace in "), target)
         elif kind.startswith("exponents of "):
             kernel = count_exponents(KINDS[kind.removeprefix("exponents of ")], target)
         else:

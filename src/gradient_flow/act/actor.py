@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
-from gradient_flow.act.buffers import BufferKeeper, BufferReport, bad_buffers
+from gradient_flow.act.buffers import BufferKeeper, BufferLook, BufferReport, bad_buffers
 from gradient_flow.act.clipper import GradientClipper
 from gradient_flow.act.guard import WITHHELD, Guard, GuardEvent, NaNInfHandler, event_of
 from gradient_flow.act.in_place import ScaleInStep
+from gradient_flow.act.on_device import REPLACED
 from gradient_flow.act.rollback import Snapshot, is_worth_keeping
 from gradient_flow.act.schedule_hold import ScheduleHold
-from gradient_flow.capture.optimizer_steps import pending_scale
 from gradient_flow.capture.sharding import several_ranks
 from gradient_flow.config import GradientConfig
 from gradient_flow.errors import warn
@@ -101,14 +101,45 @@ class Actor:
         self._minded[model] = self._minded_steps
         return _merged(reports)
 
+    def start_minding(self, model: torch.nn.Module) -> list[BufferLook]:
+        """Where a device acts by itself, and so nothing is put back: look at the buffers; what is bad comes later."""
+        looks: list[BufferLook] = []
+        if not self.config.enable_nan_inf_check or self.config.undoes_buffers:
+            return looks
+        self._minded_steps += 1
+
+        def start() -> None:
+            for each in (model, *self._trained_with(model)):
+                looks.append(self._keeper(each).start_look())
+
+        self._without_harm(start)
+        self._minded[model] = self._minded_steps
+        return looks
+
+    def report_on(self, looks: Sequence[BufferLook]) -> BufferReport:
+        """What these looks found. Waits for it."""
+        return _merged([BufferReport(bad, "left as they are" if bad else "") for bad in (look.bad() for look in looks)])
+
+    def buffers_are_still(self, model: torch.nn.Module) -> bool:
+        """Whether no buffer shows a change since the last good step, so that a skipped step has none to undo."""
+        if not self.config.undoes_buffers:
+            return True
+        self._minded_steps += 1
+        models = (model, *self._trained_with(model))
+        self._minded[model] = self._minded_steps
+        return all(self._keeper(each).is_still() for each in models)
+
+    def _keeper(self, model: torch.nn.Module) -> BufferKeeper:
+        if model not in self._buffers:
+            self._buffers[model] = BufferKeeper(model, self.config.buffer_limit_mib)
+        return self._buffers[model]
+
     def _trained_with(self, model: torch.nn.Module) -> list[torch.nn.Module]:
         recent = self._minded_steps - _TOGETHER
         return [other for other, step in self._minded.items() if other is not model and step > recent]
 
     def _after_good_step(self, model: torch.nn.Module, closely: bool) -> BufferReport:
-        if model not in self._buffers:
-            self._buffers[model] = BufferKeeper(model, self.config.buffer_limit_mib)
-        keeper = self._buffers[model]
+        keeper = self._keeper(model)
         if not self.config.undoes_buffers:
             bad = keeper.look(closely=closely)
             return BufferReport(bad, "left as they are" if bad else "")
@@ -164,16 +195,31 @@ class Actor:
         *,
         scaler_handles_it: bool,
         bad_ranks: tuple[int, ...] = (),
+        done: str | None = None,
     ) -> GuardEvent | None:
-        """What is to be done about non-finite gradients or a non-finite loss; `None` where all is finite."""
+        """What is to be done about non-finite gradients or a non-finite loss; `None` where all is finite.
+
+        `done`: what a device did about it already.
+        """
         finite = table.total.finite
         # Each rank has a loss of its own; the gradients are those of all, and only what is of all may decide.
         if finite and (loss is None or math.isfinite(loss) or several_ranks()):
             return None
-        action = self.guard.decide(scaler_handles_it=scaler_handles_it and not finite)
-        if finite and action in ("replace", "zero"):
+        handled = scaler_handles_it and not finite
+        action = done if done is not None and not handled else self.guard.decide(scaler_handles_it=handled)
+        if finite and action in REPLACED:
             action = "observe"  # the loss alone is not finite: there is no element to put a number for
         return event_of(step, action, table.names, table.nan_count.tolist(), table.inf_count.tolist(), loss, bad_ranks)
+
+    def note_step(self, event: GuardEvent | None) -> None:
+        """Count a step that a device acted on by itself."""
+        self._snapshots.clear()
+        if event is None:
+            self.guard.good_step()
+            return
+        self.guard.bad_step(event)
+        if event.action in REPLACED:
+            self.nan_inf_handler.total_replacements += event.nan + event.inf
 
     def good_step(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         """All gradients are finite, so the weights that made them are worth keeping."""
@@ -208,7 +254,7 @@ class Actor:
             for group in optimizer.param_groups if optimizer is not None else ():
                 for parameter in group["params"]:
                     parameter.grad = None
-        elif event.action in ("replace", "zero"):
+        elif event.action in REPLACED:
             self.nan_inf_handler.replace(parameters, table, by_zero=event.action == "zero")
         if event.action in WITHHELD:
             hold.hold()
@@ -221,9 +267,13 @@ class Actor:
         table: GradientTable,
         optimizer: torch.optim.Optimizer | None,
         in_step: ScaleInStep | None,
+        scale: float = 1.0,
     ) -> dict[str, Any]:
-        """Clip what the guard let through, inside the optimizer's own step where that is exact."""
-        if event is not None and event.action in ("replace", "zero"):
+        """Clip what the guard let through, inside the optimizer's own step where that is exact.
+
+        `scale` is a loss scale still in the gradients that the table is free of.
+        """
+        if event is not None and event.action in REPLACED:
             rows = rows_now(parameters, range(len(parameters)))
             table = GradientTable(table.names, rows, missing=table.missing, thresholds=table.thresholds)
         elif event is not None and (event.action in WITHHELD or not table.total.finite):
@@ -234,7 +284,7 @@ class Actor:
         if factor is not None and factor != 1.0 and in_step is not None and in_step.takes(factor, parameters):
             in_step.begin(factor)
             return self.clipper.describe(decision, [name for name, _ in parameters], total * factor)
-        return self.clipper.apply(decision, parameters, table, scale=pending_scale(optimizer))
+        return self.clipper.apply(decision, parameters, table, scale=scale)
 
     def _roll_back(
         self, event: GuardEvent, optimizer: torch.optim.Optimizer | None, model: torch.nn.Module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -66,19 +66,39 @@ class BufferKeeper:
 
     def look(self, *, closely: bool = False) -> dict[str, int]:
         """The buffers that are not finite: among all if `closely` and once in a while, else in modules that changed."""
+        return self.start_look(closely=closely).bad()
+
+    def start_look(self, *, closely: bool = False) -> BufferLook:
+        """The same, where a device may still have to tell."""
         model = self._model()
         closely = closely or self._looks % LOOK_EVERY == 0
         self._looks += 1
         if model is None:
-            return {}
+            return BufferLook({}, (), lambda _: None)
         if closely:
             self._list_homes(model)
         # Every module is asked, so that each remembers what it has now.
         asked = [home for home in self._homes if home.has_moved() or closely or home.prefix in self._suspects]
         found = {home: {home.path(name): now for name, now in home.buffers() if now is not None} for home in asked}
-        bad = _nonfinite({name: now for buffers in found.values() for name, now in buffers.items()}, self._infinite)
-        self._suspects = frozenset(home.prefix for home, buffers in found.items() if not bad.keys().isdisjoint(buffers))
-        return bad
+        names = {home.prefix: frozenset(buffers) for home, buffers in found.items()}
+
+        def suspect(bad: Mapping[str, int]) -> None:
+            self._suspects = frozenset(prefix for prefix, own in names.items() if not own.isdisjoint(bad))
+
+        among = {name: now for buffers in found.values() for name, now in buffers.items()}
+        return BufferLook(among, self._infinite, suspect)
+
+    def is_still(self) -> bool:
+        """Whether nothing shows that a buffer changed since `refresh`: then a step can be skipped without undoing any.
+
+        Counts as a round; once in a while all buffers are to be compared, and the answer is no.
+        """
+        if self._rounds < 2 or self._rounds % LOOK_EVERY < 2:
+            model = self._model()
+            return model is None or next(model.buffers(), None) is None
+        still = not any(home.shows_change() for home in self._homes)
+        self._rounds += still
+        return still
 
     def refresh(self) -> dict[str, int]:
         """Renew the copies after a good step. Modules with a non-finite buffer are left out and reported."""
@@ -190,6 +210,11 @@ class _Home:
         self.marks = [(0, 0) if now is None else (id(now), _version(now)) for _, now in self.buffers()]
         return self.marks != before
 
+    def shows_change(self) -> bool:
+        """Whether a buffer that is kept is new, another object or in another version, or changes without a sign."""
+        kept = ((self.kept.get(name), now) for name, now in self.buffers() if name not in self.left_out)
+        return any(known is None or known.silent or not known.is_in(now) for known, now in kept)
+
     def changed(self, this_round: int, with_all: bool) -> list[_Buffer]:
         """The buffers that have to be copied again."""
         new: list[_Buffer] = []
@@ -251,14 +276,39 @@ def infinite_buffers(model: nn.Module) -> list[str]:
     return [name for name, nan, inf in found if inf and not nan]
 
 
+class BufferLook:
+    """Buffers that were measured; on a device their numbers may still be on their way."""
+
+    def __init__(
+        self,
+        buffers: Mapping[str, torch.Tensor],
+        meant: Collection[str] = (),
+        told: Callable[[Mapping[str, int]], object] = lambda _: None,
+    ) -> None:
+        self._table, self._meant, self._told = measure(_measurable(buffers)), meant, told
+
+    def ready(self) -> bool:
+        """Whether the numbers have come."""
+        return self._table.ready
+
+    def wait(self) -> None:
+        """Wait for them."""
+        self._table.wait()
+
+    def bad(self) -> dict[str, int]:
+        """Non-finite elements by buffer; waits for them."""
+        table, found = self._table, {}
+        if not table.total.finite:
+            masks = table.column("zeros") + table.inf_count == table.count
+            counts = zip(table.names, table.nan_count.tolist(), table.inf_count.tolist(), masks.tolist(), strict=True)
+            bad = {n: int(nan + (0 if mask or n in self._meant else inf)) for n, nan, inf, mask in counts}
+            found = {name: count for name, count in bad.items() if count}
+        self._told(found)
+        return found
+
+
 def _nonfinite(buffers: Mapping[str, torch.Tensor], meant: Collection[str] = ()) -> dict[str, int]:
-    table = measure(_measurable(buffers))
-    if table.total.finite:
-        return {}
-    masks = table.column("zeros") + table.inf_count == table.count
-    counts = zip(table.names, table.nan_count.tolist(), table.inf_count.tolist(), masks.tolist(), strict=True)
-    bad = {n: int(nan + (0 if mask or n in meant else inf)) for n, nan, inf, mask in counts}
-    return {name: count for name, count in bad.items() if count}
+    return BufferLook(buffers, meant).bad()
 
 
 def _measurable(buffers: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

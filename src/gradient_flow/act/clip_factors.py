@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from gradient_flow.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+Number = TypeVar("Number", float, "torch.Tensor")
+"""A number that the host knows, or a 0-dim tensor whose number only its device knows."""
 
 
 def check_limit(max_norm: Any, name: str = "max_norm") -> float:
@@ -24,13 +31,30 @@ def check_limit(max_norm: Any, name: str = "max_norm") -> float:
     return limit
 
 
-def clip_factor_by_norm(norm: float, limit: float) -> float:
+def clip_factor_by_norm(norm: Number, limit: Any) -> Number:
     """What to multiply gradients of this norm by so that it does not exceed the limit: exactly limit / norm, or 1.
+
+    Of a norm that only a device knows, a 0-dim tensor, the factor is one too: nothing is read.
 
     >>> clip_factor_by_norm(4.0, 1.0)
     0.25
     """
-    return limit / norm if norm > limit else 1.0
+    factor: Number = where(norm > limit, lambda: quotient(limit, norm), 1.0)
+    return factor
+
+
+def where(condition: Any, value: Callable[[], Any], otherwise: float) -> Any:
+    """`value()` if the condition holds, else `otherwise`: of numbers, or of 0-dim tensors where they lie."""
+    if isinstance(condition, (bool, np.bool_)):
+        return value() if condition else otherwise
+    return value().where(condition, otherwise)
+
+
+def quotient(dividend: Any, divisor: Any) -> Any:
+    """The dividend by the divisor, rounded once: torch divides a float by a tensor in two steps."""
+    if isinstance(dividend, float) and hasattr(divisor, "new_full"):
+        dividend = divisor.new_full((), dividend)  # filled there: a tensor made of a number would be waited for
+    return dividend / divisor
 
 
 def scaled(gradient: Any, factor: float) -> Any:

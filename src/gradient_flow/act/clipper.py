@@ -16,6 +16,7 @@ from gradient_flow.act.clip_factors import clip_factor_by_norm
 from gradient_flow.act.in_place import clamp_gradients_, scale_gradients_
 from gradient_flow.act.limits import PercentileLimit, SpikeLimit
 from gradient_flow.act.unitwise import clip_by_unit_
+from gradient_flow.capture.arrivals import Copy
 from gradient_flow.capture.parameters import held_parameters
 from gradient_flow.capture.sharding import is_sharded
 from gradient_flow.config import GradientConfig, check_clip_limit
@@ -36,6 +37,8 @@ class ClipDecision:
     cut_at: float | None = None
     """Clip by value."""
     by_unit: bool = False
+    kind: str | None = None
+    """The strategy that decided; None where clipping is off or the norm is not finite."""
 
     @property
     def uniform_factor(self) -> float | None:
@@ -92,19 +95,26 @@ class GradientClipper:
             return ClipDecision(total, untouched, math.inf)
         kind = config.active_clip_type
         if kind == "value":
-            decision = ClipDecision(total, untouched, config.max_grad_norm, cut_at=config.max_grad_norm)
+            decision = ClipDecision(total, untouched, config.max_grad_norm, cut_at=config.max_grad_norm, kind=kind)
         elif kind == "agc":
-            decision = ClipDecision(total, untouched, math.inf, by_unit=True)
+            decision = ClipDecision(total, untouched, math.inf, by_unit=True, kind=kind)
         elif kind == "per_group":
             decision = self._decide_by_group(total, parameters, table, optimizer)
         else:
-            limit = self._limit(kind, total)
-            decision = ClipDecision(total, untouched * clip_factor_by_norm(total, limit), limit)
-            if kind == "zclip" and remember and len(parameters):
-                self._spike.observe(total, min(total, limit), config.zclip_alpha, config.zclip_warmup)
-        if remember and len(parameters):
-            self._percentile.observe(total, config.adaptive_window_size)
+            limit = self.limit(total)
+            decision = ClipDecision(total, untouched * clip_factor_by_norm(total, limit), limit, kind=kind)
+        if remember:
+            self.remember(decision)
         return decision
+
+    def remember(self, decision: ClipDecision) -> None:
+        """Let the norm of a step count for the limits of later ones."""
+        config, total = self.config, decision.total_norm
+        if decision.kind is None or not len(decision.factors):
+            return
+        if decision.kind == "zclip":
+            self._spike.observe(total, min(total, decision.threshold), config.zclip_alpha, config.zclip_warmup)
+        self._percentile.observe(total, config.adaptive_window_size)
 
     def untouched(self, total_norm: float) -> dict[str, Any]:
         """What a step reports whose gradients are left alone."""
@@ -116,7 +126,7 @@ class GradientClipper:
         """Change the gradients as decided. `scale` is a loss scale still in them that the table is free of."""
         changed: list[int] = []
         if decision.cut_at is not None:
-            changed = np.flatnonzero(_largest_parts(table) > decision.cut_at).tolist()
+            changed = np.flatnonzero(largest_parts(table) > decision.cut_at).tolist()
             clamp_gradients_([parameters[i][1] for i in changed], decision.cut_at * scale)
         elif decision.by_unit:
             changed = self._clip_by_unit(parameters, table, scale)
@@ -144,7 +154,8 @@ class GradientClipper:
 
             clip_shards_by_unit_([parameters[position][1] for position in sharded], factor, eps)
         plain = [i for i in chosen if parameters[i][1].grad is not None and not is_sharded(parameters[i][1])]
-        changed = [position for position in plain if clip_by_unit_(parameters[position][1], factor, eps)]
+        above = [clip_by_unit_(parameters[position][1], factor, eps) for position in plain]
+        changed = [position for position, was in zip(plain, _known(above), strict=True) if was]
         if not isinstance(parameters, SharedParameters):
             return changed
         # This rank may have seen only units that stayed as they were.
@@ -157,7 +168,7 @@ class GradientClipper:
         ratio = clipped_norm / total_norm if changed and total_norm > 0 else 1.0
         return {
             "clipped": bool(changed),
-            "clip_type": self.config.active_clip_type,
+            "clip_type": decision.kind or self.config.active_clip_type,
             "total_norm": total_norm,
             "clipped_norm": clipped_norm,
             "clip_ratio": ratio,
@@ -174,14 +185,18 @@ class GradientClipper:
         self._percentile.load_state_dict(state["percentile"])
         self._spike.load_state_dict(state["spike"])
 
-    def _limit(self, kind: str, total: float) -> float:
-        config = self.config
+    def limit(self, total: Any) -> Any:
+        """The limit on the total norm: the one setting, or what past norms say. Tensors in, tensors out."""
+        config, kind = self.config, self.config.active_clip_type
         if kind == "adaptive":
             return self._percentile.limit(
                 config.adaptive_percentile, config.adaptive_window_size, config.adaptive_min_history
             )
         cap = config.max_grad_norm
-        return min(cap, self._spike.limit(total, config.zclip_threshold)) if kind == "zclip" else cap
+        if kind != "zclip":
+            return cap
+        spike = self._spike.limit(total, config.zclip_threshold)
+        return min(cap, spike) if isinstance(spike, float) else spike.clamp(max=cap)
 
     def _decide_by_group(
         self,
@@ -190,14 +205,20 @@ class GradientClipper:
         table: GradientTable,
         optimizer: torch.optim.Optimizer | None,
     ) -> ClipDecision:
+        members = self.groups(parameters, optimizer)
+        factors = np.ones(len(parameters))
+        for limit, positions in members:
+            factors[positions] = clip_factor_by_norm(_norm_of(parameters, table, positions), limit)
+        smallest = min((limit for limit, _ in members), default=math.inf)
+        return ClipDecision(total, factors, smallest, kind="per_group")
+
+    def groups(self, parameters: Parameters, optimizer: torch.optim.Optimizer | None) -> list[tuple[float, list[int]]]:
+        """For `per_group`: the limit of each group, and which of the parameters belong to it."""
         own = {id(p): group for group in (optimizer.param_groups if optimizer else ()) for p in group["params"]}
         members: dict[tuple[str, float], list[int]] = {}
         for position, (name, parameter) in enumerate(parameters):
             members.setdefault(self._group_of(name, own.get(id(parameter))), []).append(position)
-        factors = np.ones(len(parameters))
-        for (_, limit), positions in members.items():
-            factors[positions] = clip_factor_by_norm(_norm_of(parameters, table, positions), limit)
-        return ClipDecision(total, factors, min((limit for _, limit in members), default=math.inf))
+        return [(limit, positions) for (_, limit), positions in members.items()]
 
     def _group_of(self, name: str, group: Mapping[str, Any] | None) -> tuple[str, float]:
         """Key and limit: by the first pattern that matches, else by the optimizer's group, else with the rest."""
@@ -211,7 +232,18 @@ class GradientClipper:
         return "", self.config.max_grad_norm
 
 
-def _largest_parts(table: GradientTable) -> NDArray[np.float64]:
+def _known(flags: list[bool | torch.Tensor]) -> list[bool]:
+    """The flags, with one wait for all that a device has."""
+    late = {at: flag for at, flag in enumerate(flags) if isinstance(flag, torch.Tensor)}
+    if late:
+        device = next(iter(late.values())).device
+        come = Copy(torch.stack([flag.to(device) for flag in late.values()])).values() > 0
+        known = dict(zip(late, come, strict=True))
+        flags = [known.get(at, flag) for at, flag in enumerate(flags)]
+    return [bool(flag) for flag in flags]
+
+
+def largest_parts(table: GradientTable) -> NDArray[np.float64]:
     """Largest magnitude of a real or imaginary part in each gradient; 0 where there is no element."""
     return np.maximum(np.maximum(-table.column("min"), table.column("max")), 0.0)
 
@@ -228,13 +260,22 @@ def _norm_of(parameters: Parameters, table: GradientTable, positions: list[int] 
     return largest * float(norm(merge_rows(rows_now(parameters, chosen, divided_by=largest))))
 
 
+def norm_after_factors(decision: ClipDecision, rows: Rows) -> float:
+    """The norm of all gradients once each was multiplied by its factor; `rows` are those before."""
+    if decision.uniform_factor is not None:
+        return decision.total_norm * decision.uniform_factor
+    return math.sqrt(float((rows[:, INDEX["sum_sq"]] * decision.factors**2).sum()))
+
+
 def _norm_after(
     decision: ClipDecision, changed: list[int], parameters: Parameters, table: GradientTable, scale: float
 ) -> float:
     if not changed:
         return decision.total_norm
-    if decision.uniform_factor is not None:
-        return decision.total_norm * decision.uniform_factor
+    if decision.cut_at is None and not decision.by_unit:
+        after = norm_after_factors(decision, table.rows)
+        if math.isfinite(after):
+            return after
     rows: Rows = table.rows.copy()
     # Cut element by element or unit by unit: only a second look tells, and only at what was changed.
     rows[changed] = scale_rows(rows_now(parameters, changed), 1.0 / scale)

@@ -103,6 +103,19 @@ class Guard:
         reached = (self.withheld + 1) % config.rollback_after == 0
         return "rollback" if config.nonfinite == "rollback" and reached else "skip"
 
+    def decides_alike(self, open_steps: int) -> bool:
+        """Whether a bad step now gets the same action whatever became of so many steps that are not counted yet.
+
+        Then a device may carry it out before the host knows of it: no limit is overrun meanwhile.
+        """
+        config = self.config
+        if self.overflows + open_steps >= MOST_OVERFLOWS:
+            return False
+        if not config.enable_nan_inf_check or config.nonfinite != "skip":
+            return True
+        total = math.inf if config.max_total_skips is None else config.max_total_skips
+        return self.withheld + open_steps < config.max_consecutive_skips and self.skipped + open_steps < total
+
     def good_step(self) -> None:
         """A step with finite gradients."""
         self.consecutive = self.withheld = self.overflows = 0

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gradient_flow.act.clip_factors import quotient, where
 from gradient_flow.diagnosis.robust import percentile_of
 
 SPREAD_FLOOR: Final = 0.01
@@ -61,15 +62,16 @@ class SpikeLimit:
         self._mean: float | None = None
         self._variance = 0.0
 
-    def limit(self, norm: float, threshold: float) -> float:
-        """The limit for this norm; infinite if it is no spike or during the warm-up."""
-        if self._mean is None or not math.isfinite(norm):
+    def limit(self, norm: Any, threshold: float) -> Any:
+        """The limit for this norm, which may be a tensor; infinite if it is no spike or during the warm-up."""
+        if self._mean is None:
             return math.inf
-        deviation = max(math.sqrt(self._variance), SPREAD_FLOOR * self._mean)
-        if not deviation > 0 or norm <= self._mean:  # nothing but zeros so far: no scale to judge by
+        mean, deviation = self._mean, max(math.sqrt(self._variance), SPREAD_FLOOR * self._mean)
+        if not deviation > 0:  # nothing but zeros so far: no scale to judge by
             return math.inf
-        z = (norm - self._mean) / deviation
-        return self._mean + threshold**2 * deviation / z if z > threshold else math.inf
+        z = (norm - mean) / deviation
+        spikes = (z > threshold) & (norm < math.inf)
+        return where(spikes, lambda: mean + quotient(threshold**2 * deviation, z), math.inf)
 
     def observe(self, norm: float, clipped_norm: float, alpha: float, warmup: int) -> None:
         """Remember a norm, during the warm-up as it came, later as it was let through."""

@@ -20,6 +20,10 @@ class ScheduleHold:
     def __init__(self, schedulers: Any) -> None:
         self._schedulers = _each(schedulers)
 
+    def __bool__(self) -> bool:
+        """Whether there is any schedule."""
+        return bool(self._schedulers)
+
     def hold(self) -> None:
         """Let the next call pass without effect."""
         for scheduler in self._schedulers:

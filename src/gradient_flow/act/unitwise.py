@@ -12,24 +12,32 @@ import torch
 import torch.distributed as dist
 
 from gradient_flow.act.in_place import writable_gradient
+from gradient_flow.capture.arrivals import on_device
 from gradient_flow.capture.sharding import local_part, split_dimensions
 
 
-def clip_by_unit_(parameter: torch.Tensor, factor: float, eps: float) -> bool:
-    """Limit each unit's gradient norm to `factor` · max(weight norm, eps). True if any unit was above it."""
+def clip_by_unit_(parameter: torch.Tensor, factor: float, eps: float) -> bool | torch.Tensor:
+    """Limit each unit's gradient norm to `factor` · max(weight norm, eps). True if any unit was above it.
+
+    On a device that is not asked: every gradient is written, and the answer is a tensor there.
+    """
     gradient = parameter.grad
     assert gradient is not None
     weight = parameter.detach()
     if gradient.layout != torch.strided:
         return _clip_sparse_(parameter, factor, eps)
     scales = unit_scales(_unit_norms(gradient), _unit_norms(weight), factor, eps)
-    if not bool((scales < 1).any()):
+    above = (scales < 1).any()
+    if on_device(gradient):
+        multiply_(writable_gradient(parameter), scales)
+        return above
+    if not bool(above):
         return False
     multiply_(writable_gradient(parameter), scales)
     return True
 
 
-def _clip_sparse_(parameter: torch.Tensor, factor: float, eps: float) -> bool:
+def _clip_sparse_(parameter: torch.Tensor, factor: float, eps: float) -> bool | torch.Tensor:
     gradient = parameter.grad
     assert gradient is not None
     if gradient.layout != torch.sparse_coo or gradient.sparse_dim() != 1:
@@ -90,9 +98,11 @@ def clip_shards_by_unit_(parameters: Sequence[Any], factor: float, eps: float) -
             squares[i] = part.view(2, -1)
     for parameter, (gradient, weight) in zip(parameters, squares, strict=True):
         scales = unit_scales(gradient.sqrt(), weight.sqrt(), factor, eps)
-        if parameter.grad is None or not bool((scales < 1).any()):
+        if parameter.grad is None:
             continue
         own = local_part(parameter.grad)
+        if not on_device(own) and not bool((scales < 1).any()):
+            continue
         multiply_(own, scales.reshape(()) if own.dim() <= 1 else scales.view(-1, *[1] * (own.dim() - 1)))
 
 

@@ -99,17 +99,25 @@ _under_way: Final[deque[Copy]] = deque()
 
 
 def _make_room() -> None:
-    for copy in [each for each in _under_way if each.ready()]:
+    for copy in [each for each in _under_way if has_come(each)]:
         copy._arrive()
     while len(_under_way) >= MOST_UNDER_WAY:
         _under_way[0]._arrive()
+
+
+def has_come(waited_for: Any) -> bool:
+    """Whether it is `ready`, or never will be: of a device that failed nothing comes, and reading says so."""
+    try:
+        return bool(waited_for.ready())
+    except Exception:
+        return True
 
 
 class LateNumber:
     """A number on its way: `float()` of it waits, `ready()` tells whether it would."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.on_device = tensor
+        self.on_device = tensor.detach()  # a loss would keep its graph
         """As the device has it, for what is launched before it changes there."""
         self._copy = Copy(tensor)
 

@@ -108,18 +108,10 @@ def after_backward(done: Callable[[], object]) -> None:
     engine.queue_callback(done)
 
 
-def pending_scale(optimizer: torch.optim.Optimizer | None) -> float:
-    """The loss scale still in the gradients: fused optimizers are handed it and divide inside the step."""
-    scale = getattr(optimizer, "grad_scale", None)
-    return 1.0 if scale is None else float(scale)
-
-
 def late_scale(optimizer: torch.optim.Optimizer | None) -> float | LateNumber:
-    """The same without waiting, where it is on a device."""
+    """The loss scale still in the gradients, without a wait: fused steps are handed it, and divide by it."""
     scale = getattr(optimizer, "grad_scale", None)
-    if scale is not None and on_device(scale):
-        return LateNumber(scale)
-    return 1.0 if scale is None else float(scale)
+    return 1.0 if scale is None else _late(scale)
 
 
 def scale_now(scaler: Any) -> ScaleAtClip | None:
@@ -132,7 +124,7 @@ def scale_now(scaler: Any) -> ScaleAtClip | None:
 def _scale_of(scaler: Any) -> float | LateNumber:
     # torch has no public question for the scale that does not wait for it.
     scale = getattr(scaler, "_scale", None)
-    return LateNumber(scale) if scale is not None and on_device(scale) else float(scaler.get_scale())
+    return _late(scaler.get_scale() if scale is None else scale)
 
 
 def scale_of_clip(
@@ -168,16 +160,23 @@ def unscale_gradients(scaler: Any, optimizer: torch.optim.Optimizer) -> None:
             raise
 
 
-def saw_overflow(scaler: Any, optimizer: torch.optim.Optimizer | None) -> bool:
-    """Whether the scaler, or the fused step that it prepared, found this optimizer's gradients not finite."""
+def found_overflow(scaler: Any, optimizer: torch.optim.Optimizer | None) -> list[float | LateNumber]:
+    """Above 0 if the scaler, or the fused step that it prepared, found this optimizer's gradients not finite.
+
+    By device, without waiting for any.
+    """
     found = getattr(optimizer, "found_inf", None)
     if found is not None:
-        return float(found) > 0
+        return [_late(found)]
     if scaler is None or optimizer is None or not scaler.is_enabled():
-        return False
+        return []
     # torch has no public question for this; unscale_() leaves the answer here, by device.
     by_device = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
-    return any(float(value) > 0 for value in by_device.values())
+    return [_late(value) for value in by_device.values()]
+
+
+def _late(value: Any) -> float | LateNumber:
+    return LateNumber(value) if on_device(value) else float(value)
 
 
 class NotedScale:
@@ -207,12 +206,6 @@ class ScaleWatch:
         self.total = 0
         """Steps skipped so far, as far as that is known."""
         self._coming: deque[NotedScale] = deque()
-
-    def skipped_since(self, scaler: Any) -> int:
-        """Steps skipped since the last call. Waits for the scale."""
-        before = self.total
-        self.note(scaler).value()
-        return self.total - before
 
     def note(self, scaler: Any) -> NotedScale:
         """Take the scale as it is now."""

@@ -433,13 +433,18 @@ class Flow:
             self.add_origin(origin)
         self._origins = len(attachment.manager.origins)
         if self._backward is not None and running_backward() is not None:
-            self._backward.add_action(done["clipping"], done["nan_inf"]["action"])
+            info = done.info()
+            self._backward.add_action(info["clipping"], info["nan_inf"]["action"])
         if self._open is None:
             return
-        record, clipping = self._open.record, done["clipping"]
-        if clipping["clipped"]:
-            record.clipped_norm = clipping["clipped_norm"]
-        record.clip_threshold, record.guard = clipping["threshold"], done["nan_inf"]["action"]
+
+        def put(opened: OpenStep) -> None:
+            record, info = opened.record, done.info()
+            if info["clipping"]["clipped"]:
+                record.clipped_norm = info["clipping"]["clipped_norm"]
+            record.clip_threshold, record.guard = info["clipping"]["threshold"], info["nan_inf"]["action"]
+
+        self._open.arrivals.append(Arrival(done.ready, put))
 
     def _on_step_ended(self, optimizer: torch.optim.Optimizer) -> None:
         if self._attachment is not None:
@@ -561,7 +566,7 @@ class Flow:
         if self._failed:
             return measured  # nothing is recorded any more, but the other ranks count on this one
         if owed is not None:
-            self._recorder.add_look(owed)
+            self._recorder.add_late_look(owed.look.step, owed.ready, owed.complete)
         record = self._record(logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
@@ -738,9 +743,9 @@ class Flow:
 
     def _complete(self) -> None:
         """Write what is owed and open."""
+        self._recorder.move_on(all_of_them=True)
         for look in self._measure.owed_here():
             self._recorder.add_look(look)
-        self._recorder.move_on(all_of_them=True)
         self.describer.tell_news()
 
     def _end(self, error: BaseException | Ending | None) -> None:

@@ -7,23 +7,34 @@ calls, never by what succeeded on one rank, so that all ranks come with buffers 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gradient_flow.capture.parameters import NamedGradients, gradients_of
+from gradient_flow.flow.recorder import MOST_OPEN
 from gradient_flow.record.look import LookRecord
 from gradient_flow.table import GradientTable
 from gradient_flow.table.across_ranks import Share
 from gradient_flow.table.columns import COLUMNS, EMPTY, Rows, Thresholds
 from gradient_flow.table.measure import merge_shares, share_of_rank
 from gradient_flow.table.rank_names import RankNames
-from gradient_flow.table.updates import WeightSample, update_ratio
+from gradient_flow.table.updates import Moved, WeightSample, update_ratio
 
 Weights = Sequence[tuple[str, torch.Tensor]]
+
+
+class BeforeClip(Protocol):
+    """Gradients as they were before the user clipped them."""
+
+    def rows(self) -> Mapping[str, Rows]:
+        """By name; waits for a device."""
+
+    def on_device(self, names: Sequence[str]) -> torch.Tensor | None:
+        """Rows for exactly these names, in their order, where a device has them; else None."""
 
 
 class RankSteps:
@@ -35,15 +46,19 @@ class RankSteps:
         """Whether gradients of this optimizer were clipped since the last recorded step."""
         self._owed: LookRecord | None = None
         self._sample: WeightSample | None = None
-        self._moved: tuple[tuple[str, ...], Rows, Rows] | None = None
+        self._moved: Moved | None = None
+        self._unread: deque[GradientTable] = deque()
+        """Tables of the last steps. Whether every rank could make its part shows when they are read."""
 
     def measure(
-        self, parameters: Weights, clipped: Mapping[str, Rows], limits: Thresholds, scale: float
-    ) -> tuple[GradientTable, Mapping[str, Rows], LookRecord | None]:
-        """The gradients, rows of the clipped ones as they were before, and the look that was owed.
+        self, parameters: Weights, clipped: BeforeClip, limits: Thresholds, scale: float
+    ) -> tuple[GradientTable, GradientTable | None, OwedLook | None]:
+        """The gradients, the clipped ones as they were before, and the look that was owed.
 
-        If it fails on one rank, it fails on all of them.
+        If it fails on one rank, it fails on all of them, in the same step: on devices that is `MOST_OPEN` steps later.
         """
+        if len(self._unread) >= MOST_OPEN:
+            self._unread.popleft().wait()
         found = gradients_of(parameters)
         raw = Thresholds(limits.near_zero * scale, limits.very_large * scale)
         shares = [share_of_rank(found, raw)]
@@ -54,10 +69,9 @@ class RankSteps:
         if owed is not None:
             shares += self._movements(found)
         tables = merge_shares(shares, found, raw, self.ranks)
-        before = dict(zip(tables[1].names, tables[1].rows, strict=True)) if with_clip else {}
-        if owed is not None:
-            owed.update_ratio = _ratios(owed.table, *tables[-2:])
-        return tables[0].unscaled(scale, limits), before, owed
+        self._unread.append(tables[0])
+        complete = None if owed is None else OwedLook(owed, *tables[-2:])
+        return tables[0].unscaled(scale, limits), tables[1] if with_clip else None, complete
 
     def remember(self, look: LookRecord, parameters: Weights) -> None:
         """The look is to be completed with how far its step moves each weight."""
@@ -69,7 +83,7 @@ class RankSteps:
         if self._sample is None:
             return
         sample, self._sample = self._sample, None
-        self._moved = sample.names, *sample.rows()
+        self._moved = sample.moved()
 
     def owed_here(self) -> LookRecord | None:
         """What is owed, from this rank's part alone: at the end there is no further step to ask the others with."""
@@ -77,24 +91,34 @@ class RankSteps:
             return None
         look = self._owed
         names = () if look.table is None else look.table.names
-        moved: list[dict[str, Rows]] = [{}, {}] if self._moved is None else [self._by_name(1), self._by_name(2)]
+        moved = self._movement()
         full = (lambda name: name) if self.ranks is None else self.ranks.global_name
         changes, sizes = ({full(name): row for name, row in rows.items()} for rows in moved)
         look.update_ratio = update_ratio(_stack(names, changes), _stack(names, sizes))
         return look
 
     def _movements(self, found: NamedGradients) -> list[Share]:
-        moved: list[dict[str, Rows]] = [{}, {}] if self._moved is None else [self._by_name(1), self._by_name(2)]
         # Sizes are left out on purpose: a sample is no part of a whole to be filled up.
-        return [Share(found.order, _stack(found.order, rows), np.zeros(len(found.order))) for rows in moved]
+        sizes = np.zeros(len(found.order))
+        if self._moved is not None and self._moved.names == found.order:
+            there = [table.rows_on_device() for table in (self._moved.changes, self._moved.before)]
+            if all(rows is not None for rows in there):
+                return [Share(found.order, rows, sizes) for rows in there if rows is not None]
+        return [Share(found.order, _stack(found.order, rows), sizes) for rows in self._movement()]
 
-    def _by_name(self, which: int) -> dict[str, Rows]:
-        assert self._moved is not None
-        rows: Any = self._moved[which]
-        return dict(zip(self._moved[0], rows, strict=True))
+    def _movement(self) -> list[dict[str, Rows]]:
+        """Changes and weights by name, from this rank. On a device they were on their way since the last step."""
+        if self._moved is None:
+            return [{}, {}]
+        tables = self._moved.changes, self._moved.before
+        return [dict(zip(self._moved.names, table.rows, strict=True)) for table in tables]
 
 
-def _placed(found: NamedGradients, rows: Mapping[str, Rows]) -> Share:
+def _placed(found: NamedGradients, clipped: BeforeClip) -> Share:
+    there = clipped.on_device(found.order)
+    if there is not None:
+        return Share(found.order, there, np.array([float(gradient.numel()) for gradient in found.gradients]))
+    rows = clipped.rows()
     whole = {name: float(gradient.numel()) for name, gradient in zip(found.names, found.gradients, strict=True)}
     sizes = np.array([whole[name] if name in rows and name in whole else -1.0 for name in found.order])
     return Share(found.order, _stack(found.order, rows), sizes)
@@ -104,7 +128,20 @@ def _stack(names: Sequence[str], rows: Mapping[str, Rows]) -> Rows:
     return np.array([rows.get(name, EMPTY) for name in names]).reshape(-1, len(COLUMNS))
 
 
-def _ratios(table: GradientTable | None, changes: GradientTable, sizes: GradientTable) -> NDArray[np.float64]:
-    names = () if table is None else table.names
-    moved, whole = (dict(zip(t.names, t.rows, strict=True)) for t in (changes, sizes))
-    return update_ratio(_stack(names, moved), _stack(names, whole))
+class OwedLook(NamedTuple):
+    """An earlier look, and how far its step moved the weights, as all ranks together know it."""
+
+    look: LookRecord
+    changes: GradientTable
+    sizes: GradientTable
+
+    def ready(self) -> bool:
+        """Whether it can be completed without a wait."""
+        return self.changes.ready and self.sizes.ready
+
+    def complete(self) -> LookRecord:
+        """The look with its update ratios."""
+        names = () if self.look.table is None else self.look.table.names
+        moved, whole = (dict(zip(table.names, table.rows, strict=True)) for table in (self.changes, self.sizes))
+        self.look.update_ratio = update_ratio(_stack(names, moved), _stack(names, whole))
+        return self.look

@@ -148,6 +148,18 @@ class Recorder:
         for line in self._lines_of(look):
             self._write(line)
 
+    def add_late_look(self, step: int, ready: Callable[[], bool], complete: Callable[[], LookRecord]) -> None:
+        """A look that ranks complete together: with the record of its step, where that is still open."""
+        for opened in self._open:
+            if opened.record.step == step:
+
+                def put(opened: OpenStep) -> None:
+                    opened.look = complete()
+
+                opened.arrivals.append(Arrival(ready, put))
+                return
+        self.add_look(complete())
+
     def add_event(self, event: Event) -> None:
         """Something that happened beside the steps."""
         self._events.append(event)

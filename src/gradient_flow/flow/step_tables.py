@@ -14,10 +14,12 @@ from gradient_flow.capture.optimizer_steps import late_scale, scale_now, scale_o
 from gradient_flow.capture.parameters import ClippedRow, ScaleAtClip, gradients_of, named_gradients
 from gradient_flow.capture.sharding import any_sharded
 from gradient_flow.flow.known_parameters import KnownParameters, Named
-from gradient_flow.flow.rank_steps import RankSteps
+from gradient_flow.flow.rank_steps import OwedLook, RankSteps
 from gradient_flow.record.look import LookRecord
 from gradient_flow.table import GradientTable, measure
+from gradient_flow.table.across_ranks import Share
 from gradient_flow.table.columns import Rows, Thresholds, scale_rows
+from gradient_flow.table.kernels.pending import rows_of_tensor
 from gradient_flow.table.measure import measure_found, share_of_rank
 
 
@@ -28,7 +30,7 @@ class StepTables(NamedTuple):
     """As backward left them, unscaled."""
     clipped: GradientTable | None
     """The same after clipping, where the step was clipped."""
-    owed: LookRecord | None = None
+    owed: OwedLook | None = None
     """An earlier look that is complete now that the ranks have put their parts together."""
     scales: tuple[float | LateNumber, ...] = ()
     """The loss scales that were still in gradients when they were clipped."""
@@ -45,26 +47,53 @@ class StepTables(NamedTuple):
 
 
 class _BeforeClip:
-    """Rows of a table, with those of clipped gradients as they were before."""
+    """The rows of clipped gradients as they were before, without the loss scale."""
 
-    def __init__(self, now: GradientTable, before: Mapping[str, ClippedRow], scales: Mapping[Any, Any]) -> None:
-        self._now, self._before, self._scales = now, before, scales
+    def __init__(self, clipped: Mapping[str, ClippedRow], scales: Mapping[Any, Any]) -> None:
+        self._clipped, self._scales = clipped, scales
 
     def ready(self) -> bool:
         """Whether all of them have come."""
-        tables = [self._now, *(each.table for each in self._before.values())]
+        tables = (each.table for each in self._clipped.values())
         return all(table.ready for table in tables) and all(map(_is_ready, self._scales.values()))
+
+    def rows(self) -> dict[str, Rows]:
+        """By name; waits for a device."""
+        scales = self._scales
+        return {
+            n: _unscaled(each.table[each.name]._row, float(scales[each.scale])) for n, each in self._clipped.items()
+        }
+
+    def on_device(self, names: Sequence[str]) -> torch.Tensor | None:
+        """Rows for exactly these names, in their order, if one clip was of all of them; else None."""
+        tables = {id(each.table): each.table for each in self._clipped.values()}
+        if len(tables) != 1 or len(self._scales) != 1 or tuple(self._clipped) != tuple(names):
+            return None
+        table: GradientTable
+        scale: float | LateNumber
+        (table,), (scale,) = tables.values(), self._scales.values()
+        if table.names != tuple(each.name for each in self._clipped.values()):
+            return None
+        rows = table.rows_on_device()
+        if rows is None or (not isinstance(scale, LateNumber) and scale == 1.0):
+            return rows
+        return scale_rows(rows, scale.on_device.to(rows).reciprocal() if isinstance(scale, LateNumber) else 1.0 / scale)
+
+
+class _Mixed:
+    """Rows of a table, with those of clipped gradients as they were before."""
+
+    def __init__(self, now: GradientTable, before: Callable[[], Mapping[str, Rows]], ready: Callable[[], bool]) -> None:
+        self._now, self._before, self._ready = now, before, ready
+
+    def ready(self) -> bool:
+        """Whether all of them have come."""
+        return self._now.ready and self._ready()
 
     def __call__(self) -> Rows:
         """The rows; waits for them where they have not come."""
-        before = rows_before_clip(self._before, self._scales)
-        now = self._now
+        before, now = self._before(), self._now
         return np.array([before.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
-
-
-def rows_before_clip(clipped: Mapping[str, ClippedRow], scales: Mapping[Any, Any]) -> dict[str, Rows]:
-    """Name → row before the clip, without the loss scale. Waits for a device."""
-    return {name: _unscaled(each.table[each.name]._row, float(scales[each.scale])) for name, each in clipped.items()}
 
 
 def _is_ready(scale: float | LateNumber) -> bool:
@@ -127,17 +156,18 @@ class StepMeasure:
         valid = {name: clipped[name] for name, p in parameters if name in clipped and clipped[name].is_of(p)}
         noted = {each.scale for each in valid.values()}
         scales = {at_clip: scale_of_clip(at_clip, self._scaler, optimizer) for at_clip in noted}
-        now, over_ranks, owed = self._measured(optimizer, parameters, lambda: rows_before_clip(valid, scales))
-        if over_ranks is not None:
-            before = dict(over_ranks)
-            if not before:
+        clip = _BeforeClip(valid, scales)
+        now, over_ranks, owed = self._measured(optimizer, parameters, clip)
+        if id(optimizer) in self.rank_steps:
+            if over_ranks is None or not len(over_ranks):
                 return StepTables(now, None, owed)
-            mixed: Any = np.array([before.get(name, row) for name, row in zip(now.names, now.rows, strict=True)])
+            before = over_ranks
+            late = _Mixed(now, lambda: dict(zip(before.names, before.rows, strict=True)), lambda: before.ready)
         elif not valid:
             return StepTables(now, None, owed)
         else:
-            late = _BeforeClip(now, valid, scales)
-            mixed = late() if late.ready() else late
+            late = _Mixed(now, clip.rows, clip.ready)
+        mixed: Any = late() if late.ready() else late
         table = GradientTable(now.names, mixed, missing=now.missing, thresholds=now.thresholds)
         return StepTables(table, now, owed, tuple(scales.values()))
 
@@ -149,15 +179,15 @@ class StepMeasure:
         self,
         optimizer: torch.optim.Optimizer | None,
         parameters: Named,
-        before_clip: Callable[[], Mapping[str, Rows]],
-    ) -> tuple[GradientTable, Mapping[str, Rows] | None, LookRecord | None]:
+        before_clip: _BeforeClip,
+    ) -> tuple[GradientTable, GradientTable | None, OwedLook | None]:
         """The table, what ranks together had before a clip where there are several, and a look that was owed."""
         scale, key = late_scale(optimizer), id(optimizer)
         over_ranks = self._process_group is not None or any_sharded(p for _, p in parameters)
         if key not in self.rank_steps and over_ranks:
             self.rank_steps[key] = RankSteps(self._process_group, clip_seen=self._clip_seen)
         if key in self.rank_steps:
-            return self.rank_steps[key].measure(parameters, before_clip(), self._thresholds, float(scale))
+            return self.rank_steps[key].measure(parameters, before_clip, self._thresholds, float(scale))
         gradients = {name: parameter.grad for name, parameter in parameters}
         return self._unscaled_table(gradients, scale), None, None
 
@@ -180,7 +210,7 @@ class StepMeasure:
         share = share_of_rank(gradients_of(parameters), limits)
         if share.problem is not None:
             raise share.problem
-        return GradientTable(share.names, share.rows)
+        return GradientTable(share.names, _rows_of(share))
 
     def _measured_by(self, parameters: Mapping[str, torch.Tensor], scale: float | LateNumber) -> GradientTable:
         """The table of gradients as they are, by thresholds times a scale."""
@@ -190,6 +220,11 @@ class StepMeasure:
             return measure_found(found, **self._thresholds._asdict(), scale=scale, keep_scale=True)
         limits = {name: limit * float(scale) for name, limit in self._thresholds._asdict().items()}
         return measure(gradients, **limits)
+
+
+def _rows_of(share: Share) -> Any:
+    """As a table takes them: here, or on their way."""
+    return share.rows if isinstance(share.rows, np.ndarray) else rows_of_tensor(share.rows)
 
 
 def _unscaled(row: Rows, scale: float) -> Rows:

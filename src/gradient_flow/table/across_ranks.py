@@ -5,6 +5,9 @@ through one packed MAX; non-finite elements are counts by then, so a NaN never m
 was counted follows from the count of its elements: replicas, on whichever ranks, are divided out, and a part that a
 rank has no gradient for counts as the zeros that it is. The layout is that of the names, which are the same on every
 rank whichever gradients it has, and a rank that fails says so in the collective instead of staying away from it.
+
+Where rows are made by a device they are packed and reduced there, and come to the host later: nothing is waited for.
+Then a failure on another rank shows when the rows are read.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,12 @@ from gradient_flow.capture.parameters import NamedGradients
 from gradient_flow.capture.sharding import is_sharded, reduced_parts
 from gradient_flow.errors import MonitorStateError
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_rows, zeros_row
+
+if TYPE_CHECKING:
+    import torch
+
+    from gradient_flow.capture.arrivals import Copy
+    from gradient_flow.table.kernels.pending import LateRows
 
 _MAXIMA = [INDEX["max"], INDEX["max_abs"]]
 _ADDED = [position for name, position in INDEX.items() if name not in ("min", "max", "max_abs")]
@@ -35,7 +44,8 @@ class Share(NamedTuple):
 
     names: tuple[str, ...]
     """Of all gradients, also of those that this rank has no part of."""
-    rows: Rows
+    rows: Rows | torch.Tensor
+    """On the device that made them, where there is one."""
     sizes: NDArray[np.float64]
     """Elements of the whole gradient; -1 where this rank has none."""
     problem: Exception | None = None
@@ -46,19 +56,25 @@ class Share(NamedTuple):
 class Merged(NamedTuple):
     """The rows of shares over all ranks, and which of them any rank had."""
 
-    rows: Rows
+    rows: Rows | LateRows
     present: NDArray[np.bool_]
 
 
-def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows]) -> Share:
+def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows | Callable[[], Rows]]) -> Share:
     """Measure what this rank holds. A failure is kept for `merged`, where all ranks learn of it."""
     names = found.order
-    rows, sizes = np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT)
+    rows: Any = np.tile(EMPTY, (len(names), 1))
+    sizes = np.full(len(names), _ABSENT)
     at = {name: position for position, name in enumerate(names)}
     here = [at[name] for name in found.names]
     try:
         if here:
-            rows[here] = measure_local(reduced_parts(found.gradients))
+            pending = measure_local(reduced_parts(found.gradients))
+            there = getattr(pending, "on_device", None)
+            if there is not None and here == list(range(len(names))):
+                rows = there()
+            else:
+                rows[here] = pending() if callable(pending) else pending
             sizes[here] = [float(np.prod(gradient.shape)) for gradient in found.gradients]
     except Exception as problem:
         return Share(names, np.tile(EMPTY, (len(names), 1)), np.full(len(names), _ABSENT), problem)
@@ -67,37 +83,110 @@ def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows]) 
 
 
 def merged(
-    shares: Sequence[Share], group: Any, device: Any, thresholds: Thresholds, *, changed: bool = False
+    shares: Sequence[Share],
+    group: Any,
+    device: Any,
+    thresholds: Thresholds,
+    *,
+    changed: bool = False,
+    at_once: bool = False,
 ) -> list[Merged] | None:
     """The same rows on every rank, from two collectives. `None` where a rank says that its names have `changed`.
 
-    Every rank of the group must call this with shares of the same lengths. If one of them failed, all of them raise.
+    Every rank of the group must call this with shares of the same lengths. If one of them failed, all of them raise:
+    now, or with collectives on an accelerator when they read the rows, unless they wait for these `at_once`.
     """
     import torch
     import torch.distributed as dist
 
-    rows, sizes = np.concatenate([share.rows for share in shares]), np.concatenate([share.sizes for share in shares])
+    from gradient_flow.capture import arrivals
+    from gradient_flow.table.kernels.pending import LateRows
+
     problem = next((share.problem for share in shares if share.problem is not None), None)
+    told_later = not at_once and arrivals.on_device(torch.empty(0, device=device))
+    late = not at_once and _come_later(shares, device)
+    shares = shares if late else [on_host(share) for share in shares]
     said = np.zeros((1, len(_ADDED)))
     said[0, :2] = problem is not None, changed
-    sums = torch.from_numpy(np.concatenate([said, rows[:, _ADDED]])).to(device)
-    extremes = torch.from_numpy(np.column_stack([rows[:, _MAXIMA], -rows[:, INDEX["min"]], sizes])).to(device)
+    sizes = np.concatenate([share.sizes for share in shares])
+    rows = _joined([share.rows for share in shares], device, late=late)
+    # Column by column: a list of positions would have to be sent to the device, and waited for.
+    sums = torch.cat([_sent(said, device, late=late), torch.stack([rows[:, at] for at in _ADDED], dim=1)])
+    most = [*(rows[:, at] for at in _MAXIMA), -rows[:, INDEX["min"]], _sent(sizes, device, late=late)]
+    extremes = torch.stack(most, dim=1)
     # Both are under way at once: what they cost is mostly the way there and back.
     added_up = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group, async_op=True)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
     added_up.wait()
-    arrived = torch.cat([sums.flatten(), extremes.flatten()]).cpu().numpy()  # one way to the host for both
-    added, most = arrived[: sums.numel()].reshape(sums.shape), arrived[sums.numel() :].reshape(extremes.shape)
-    if added[0, 0] > 0:
-        raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
-    if added[0, 1] > 0:
+    bounds = list(pairwise(np.cumsum([0, *(len(share.names) for share in shares)]).tolist()))
+
+    def finish(arrived: np.ndarray) -> tuple[Rows, NDArray[np.float64]] | None:
+        """The rows, and how many elements each gradient has; `None` if names have changed."""
+        added, most = arrived[: sums.numel()].reshape(sums.shape), arrived[sums.numel() :].reshape(extremes.shape)
+        if added[0, 0] > 0:
+            raise _failure(problem, int(added[0, 0]), dist.get_world_size(group))
+        if added[0, 1] > 0:
+            return None
+        result = np.empty((len(most), len(COLUMNS)))
+        result[:, _ADDED], result[:, _MAXIMA], result[:, INDEX["min"]] = added[1:], most[:, :2], -most[:, 2]
+        return _counted_once(result, most[:, 3], thresholds), most[:, 3]
+
+    on_one_way = torch.cat([sums.flatten(), extremes.flatten()])  # one way to the host for both
+    copy = arrivals.Copy(on_one_way)
+
+    def part(a: int, b: int) -> LateRows:
+        def of_share(arrived: list[np.ndarray]) -> Rows:
+            found = finish(arrived[0])
+            assert found is not None  # names change only where ranks agree on them, which is not without a wait
+            return found[0][a:b]
+
+        return LateRows([copy], of_share)
+
+    # A rank that failed, or has waited, must not act on it before those that have not: they would be left alone.
+    if late or (told_later and _has_failed(copy)):
+        return [Merged(part(a, b), np.full(b - a, True)) for a, b in bounds]
+    found = finish(copy.values())
+    if found is None:
         return None
-    result = np.empty((len(rows), len(COLUMNS)))
-    result[:, _ADDED], result[:, _MAXIMA], result[:, INDEX["min"]] = added[1:], most[:, :2], -most[:, 2]
-    sizes = most[:, 3]
-    whole = _counted_once(result, sizes, thresholds)
-    bounds = np.cumsum([0, *(len(share.names) for share in shares)])
-    return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in pairwise(bounds)]
+    whole, sizes = found
+    return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in bounds]
+
+
+def _has_failed(arrived: Copy) -> bool:
+    """Whether some rank said so. Waits."""
+    return bool(arrived.values()[0] > 0)
+
+
+def _come_later(shares: Sequence[Share], device: torch.device) -> bool:
+    """Whether rows can stay where they are: made on the device of the collectives, all gradients known to be there."""
+    ours = [share.rows for share in shares if not isinstance(share.rows, np.ndarray)]
+    known = all((share.sizes != _ABSENT).all() for share in shares)
+    return bool(ours) and known and all(rows.device == device for rows in ours)
+
+
+def on_host(share: Share) -> Share:
+    """The same share in host memory. Waits for a device."""
+    if isinstance(share.rows, np.ndarray):
+        return share
+    from gradient_flow.capture.arrivals import Copy
+
+    return share._replace(rows=Copy(share.rows).values())
+
+
+def _joined(rows: Sequence[Rows | torch.Tensor], device: torch.device, *, late: bool) -> torch.Tensor:
+    import torch
+
+    return torch.cat([_sent(each, device, late=late) for each in rows])
+
+
+def _sent(values: Any, device: torch.device, *, late: bool) -> torch.Tensor:
+    """Numbers on the device; what is there stays there."""
+    import torch
+
+    if isinstance(values, torch.Tensor):
+        return values
+    host = torch.from_numpy(np.ascontiguousarray(values))
+    return (host.pin_memory() if late and device.type == "cuda" else host).to(device, non_blocking=late)
 
 
 def _counted_once(rows: Rows, sizes: NDArray[np.float64], thresholds: Thresholds) -> Rows:

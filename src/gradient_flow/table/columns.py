@@ -9,12 +9,17 @@ numbers, and `parts` says how many real numbers those are.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    import torch
+
 Rows = NDArray[np.float64]
+AnyRows = TypeVar("AnyRows", Rows, "torch.Tensor")
+"""Rows in host memory, or on a device that has not been waited for."""
 
 COLUMNS: Final = (
     "count",  # elements, finite or not
@@ -95,13 +100,17 @@ def repeat_row(row: Rows, times: int) -> Rows:
     return repeated
 
 
-def scale_rows(rows: Rows, factor: float) -> Rows:
-    """The rows of the same elements times a positive factor. Threshold counts stay as they were taken."""
-    scaled = rows.copy()
+def scale_rows(rows: AnyRows, factor: Any) -> AnyRows:
+    """The rows of the same elements times a positive factor. Threshold counts stay as they were taken.
+
+    Rows and factor may be tensors of a device: nothing is read there.
+    """
+    scaled: Any = rows.copy() if isinstance(rows, np.ndarray) else rows.clone()
     for name in ("sum", "sum_abs", "min", "max", "max_abs"):
         scaled[..., INDEX[name]] *= factor
     scaled[..., INDEX["sum_sq"]] *= factor**2
-    return scaled
+    result: AnyRows = scaled
+    return result
 
 
 def zeros_row(count: int, thresholds: Thresholds, parts: int = 1) -> Rows:

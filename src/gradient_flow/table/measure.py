@@ -77,9 +77,8 @@ def needs_other_ranks(found: NamedGradients) -> bool:
 def share_of_rank(found: NamedGradients, thresholds: Thresholds) -> Share:
     """What this rank holds, measured; `merge_shares` makes tables of it. No communication, but for `Partial` sums."""
 
-    def measure_local(gradients: list[Any]) -> Rows:
-        rows = _rows(NamedGradients(found.names, gradients, ()), thresholds)
-        return rows() if callable(rows) else rows
+    def measure_local(gradients: list[Any]) -> PendingRows:
+        return _rows(NamedGradients(found.names, gradients, ()), thresholds)
 
     return across_ranks.share_of(found, measure_local)
 
@@ -105,7 +104,8 @@ def _global_table(names: tuple[str, ...], result: across_ranks.Merged, threshold
     present = result.present.tolist()
     held = [name for name, here in zip(names, present, strict=True) if here]
     missing = [name for name, here in zip(names, present, strict=True) if not here]
-    return GradientTable(held, result.rows[result.present], missing=missing, thresholds=thresholds)
+    rows = result.rows[result.present] if isinstance(result.rows, np.ndarray) else result.rows
+    return GradientTable(held, rows, missing=missing, thresholds=thresholds)
 
 
 _groups: Final[dict[int, tuple[Any, RankNames]]] = {}
@@ -171,6 +171,13 @@ def _rows(
             rows[position] = merge_rows(np.stack([repeat_row(rows[position], correction.repeat), implicit]))
         return rows if scale is None or keep_scale else scale_rows(rows, 1.0 / float(scale))
 
+    def corrected_there(rows: torch.Tensor) -> torch.Tensor:
+        if scale is None or keep_scale:
+            return rows
+        return scale_rows(rows, scale.on_device.to(rows.device, rows.dtype).reciprocal())
+
     if isinstance(pending, np.ndarray):
         return corrected(pending)
-    return pending if not corrections and scale is None else pending.then(corrected)
+    if not corrections and scale is None:
+        return pending
+    return pending.then(corrected, None if corrections else corrected_there)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -32,6 +33,7 @@ def group_of(tensors: Iterable[Any]) -> Any:
     return _group_with(largest) if mesh is None else mesh.get_group()
 
 
+@lru_cache(maxsize=32)
 def ranks_of(mesh: Any) -> tuple[int, ...]:
     """The ranks of a mesh in order."""
     return tuple(sorted(mesh.mesh.flatten().tolist()))

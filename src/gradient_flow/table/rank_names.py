@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradient_flow.table.across_ranks import Merged, Share, merged
+from gradient_flow.table.across_ranks import Merged, Share, merged, on_host
 from gradient_flow.table.columns import EMPTY, Thresholds
 
 
@@ -32,15 +32,21 @@ class RankNames:
         return self._prefix + name
 
     def merged(self, shares: Sequence[Share], device: Any, thresholds: Thresholds) -> list[Merged]:
-        """The rows of the shares over all ranks, in the order of `names`. All shares have the same names."""
+        """The rows of the shares over all ranks, in the order of `names`. All shares have the same names.
+
+        Which gradients the others have is not known here, so the rows are waited for.
+        """
+        shares = [on_host(share) for share in shares]
         if not self._settled:
             self._agree(shares[0])
         # A rank whose names have changed still takes part with the old layout, and says so: none waits in vain.
         changed = self._own != shares[0].names
-        result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds, changed=changed)
+        result = merged(
+            [self._laid_out(s) for s in shares], self.group, device, thresholds, changed=changed, at_once=True
+        )
         if result is None:
             self._agree(shares[0])
-            result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds)
+            result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds, at_once=True)
         assert result is not None
         return result
 
@@ -50,14 +56,15 @@ class RankNames:
         rows, sizes = np.tile(EMPTY, (len(self.names), 1)), np.full(len(self.names), -1.0)
         if known:
             to, of = (list(positions) for positions in zip(*known, strict=True))
-            rows[to], sizes[to] = share.rows[of], share.sizes[of]
+            held: Any = share.rows
+            rows[to], sizes[to] = held[of], share.sizes[of]
         return Share(self.names, rows, sizes, share.problem)
 
     def _agree(self, share: Share) -> None:
         import torch.distributed as dist
 
         held = [
-            (name, share.places[name], row.tobytes(), size)
+            (name, share.places[name], np.asarray(row).tobytes(), size)
             for name, row, size in zip(share.names, share.rows, share.sizes, strict=True)
             if name in share.places
         ]

@@ -7,11 +7,12 @@ from typing import Final
 
 import torch
 
+from gradient_flow.capture.arrivals import LateNumber, on_device
 from gradient_flow.capture.parameters import gradients_of
 from gradient_flow.capture.sharding import any_sharded
 from gradient_flow.table import GradientTable, measure
 from gradient_flow.table.columns import Rows
-from gradient_flow.table.measure import measure_found
+from gradient_flow.table.measure import measure_found, needs_other_ranks
 from gradient_flow.table.rank_names import RankNames
 
 Parameters = Sequence[tuple[str, torch.Tensor]]
@@ -38,9 +39,16 @@ class SharedParameters(list[tuple[str, torch.Tensor]]):
         return table.rows[[position[name] for name in self.names]]
 
 
-def measure_parameters(parameters: Parameters, ranks: RankNames | None = None) -> tuple[GradientTable, Parameters]:
-    """The table of the gradients, and one parameter for each of its rows."""
-    table = measure_found(gradients_of(parameters), ranks=ranks)
+def measure_parameters(
+    parameters: Parameters, ranks: RankNames | None = None, scale: float | LateNumber = 1.0
+) -> tuple[GradientTable, Parameters]:
+    """The table of the gradients without a loss scale that is in them, and one parameter for each of its rows."""
+    found = gradients_of(parameters)
+    alone = ranks is None and not needs_other_ranks(found)
+    if alone and isinstance(scale, LateNumber) and found.gradients and all(map(on_device, found.gradients)):
+        table = measure_found(found, scale=scale)
+    else:
+        table = measure_found(found, ranks=ranks).unscaled(float(scale))
     return table, parameters_of_rows(table, parameters, ranks)
 
 

@@ -16,6 +16,7 @@ from gradient_flow.table.columns import INDEX, NORM_KINDS, STATISTICS, Rows, Thr
 
 if TYPE_CHECKING:
     import pandas
+    import torch
 
 Scalar = TypeVar("Scalar", float, int, bool)
 Formula = Callable[[Rows], NDArray[Any]]
@@ -132,6 +133,7 @@ class GradientTable(Mapping[str, GradientStats]):
         self.missing = tuple(missing)
         self.thresholds = thresholds or Thresholds()
         self._rows = rows
+        self._on_device: Callable[[], torch.Tensor] | None = getattr(rows, "on_device", None)
         self._position: dict[str, int] | None = None
         self._total: Rows | None = None
 
@@ -146,6 +148,28 @@ class GradientTable(Mapping[str, GradientStats]):
     def ready(self) -> bool:
         """Whether the rows can be read without waiting for a device."""
         return not callable(self._rows) or bool(getattr(self._rows, "ready", bool)())
+
+    def wait(self) -> None:
+        """Wait for the rows, where they have not come."""
+        _ = self.rows
+
+    @property
+    def has_rows_on_device(self) -> bool:
+        """Whether `rows_on_device` has them."""
+        return self._on_device is not None
+
+    def rows_on_device(self) -> torch.Tensor | None:
+        """The rows as the device has them that made them, whether the host has read them or not; None elsewhere.
+
+        What is decided from these is decided without a wait.
+        """
+        return None if self._on_device is None else self._on_device()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_rows": self.rows, "_on_device": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({"_on_device": None} | state)
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One recorded column, by its name in `gradient_flow.table.columns.COLUMNS`."""

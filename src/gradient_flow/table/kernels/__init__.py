@@ -181,13 +181,23 @@ def _from_triton(tensors: list[torch.Tensor], task: _Task, name: str | None) -> 
         except Exception as problem:
             if name == "triton":
                 raise
-            _failed.append(problem)
-            warn(
-                f"Triton failed ({type(problem).__name__}: {problem}), so gradients are measured with torch ops: a few "
-                "more launches per step. Triton needs a C compiler on the machine.",
-                stacklevel=7,
-            )
+            give_up_triton(problem)
     return task.on_device(torch_ops, [torch_ops.widened(tensor) for tensor in tensors])
+
+
+def reads_with_triton(tensor: torch.Tensor) -> bool:
+    """Whether Triton serves tensors where this one is."""
+    return not _failed and _is_plain(tensor) and _by_triton(tensor.device.type, forced())
+
+
+def give_up_triton(problem: Exception) -> None:
+    """Use torch ops from now on, and say why."""
+    _failed.append(problem)
+    warn(
+        f"Triton failed ({type(problem).__name__}: {problem}), so gradients are measured with torch ops: a few more "
+        "launches per step. Triton needs a C compiler on the machine.",
+        stacklevel=8,
+    )
 
 
 def _kernel_for(array: Any, name: str | None) -> Literal["torch", "triton", "numpy"] | native.Addresses:

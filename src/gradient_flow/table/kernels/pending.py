@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from gradient_flow.capture.arrivals import Copy
 from gradient_flow.table.columns import Rows
@@ -13,8 +14,16 @@ from gradient_flow.table.columns import Rows
 class LateRows:
     """A function that gives the rows, and says whether that costs a wait."""
 
-    def __init__(self, copies: list[Copy], finish: Callable[[list[np.ndarray]], Rows]) -> None:
+    def __init__(
+        self,
+        copies: list[Copy],
+        finish: Callable[[list[np.ndarray]], Rows],
+        on_device: Callable[[], torch.Tensor] | None = None,
+    ) -> None:
         self._copies, self._finish = copies, finish
+        self.on_device = on_device
+        """The same rows where they are made, for what is launched behind them; None if they are not all on one
+        device."""
 
     def ready(self) -> bool:
         """Whether the rows can be had without waiting."""
@@ -24,9 +33,18 @@ class LateRows:
         """The rows; waits for them where they have not come."""
         return self._finish([copy.values() for copy in self._copies])
 
-    def then(self, change: Callable[[Rows], Rows]) -> LateRows:
-        """The rows as `change` makes them, once they have come."""
-        return LateRows(self._copies, lambda arrived: change(self._finish(arrived)))
+    def then(
+        self, change: Callable[[Rows], Rows], on_device: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> LateRows:
+        """The rows as `change` makes them, once they have come; `on_device` does the same there, where that can be."""
+        here = self.on_device
+        there = None if here is None or on_device is None else lambda: on_device(here())
+        return LateRows(self._copies, lambda arrived: change(self._finish(arrived)), there)
+
+
+def rows_of_tensor(rows: torch.Tensor) -> LateRows:
+    """Rows that a device has made already, on their way."""
+    return LateRows([Copy(rows)], lambda arrived: arrived[0], lambda: rows)
 
 
 def put_together(rows: Rows, parts: list[tuple[list[int], LateRows]]) -> LateRows:
@@ -41,4 +59,5 @@ def put_together(rows: Rows, parts: list[tuple[list[int], LateRows]]) -> LateRow
             first = last
         return rows
 
-    return LateRows(copies, finish)
+    whole = len(parts) == 1 and parts[0][0] == list(range(len(rows)))
+    return LateRows(copies, finish, parts[0][1].on_device if whole else None)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from gradient_flow.capture.arrivals import Copy, on_device
-from gradient_flow.table.columns import COLUMNS, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
+from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
 from gradient_flow.table.exponents import BIAS, BINS, FIELDS, LEFT_OUT, LOWEST, SMALLEST_NORMAL
 from gradient_flow.table.kernels import torch_host
 from gradient_flow.table.kernels.pending import LateRows
@@ -78,6 +78,21 @@ class _Lines:
             rows[bad] = _completed(raw, np.full(len(bad), lines.shape[1]))
         return torch.from_numpy(rows), False
 
+    def merged(self, lines: torch.Tensor, count: int) -> torch.Tensor:
+        """The rows of `count` tensors, merged where the lines are: what `owned` and `merge_by_owner` do on the host."""
+        width, padding, owners = (np.concatenate(each) for each in (self._widths, self._padding, self._owners))
+        known = torch.from_numpy(np.stack([width, padding, owners]).astype(np.float64)).to(
+            lines.device, non_blocking=True
+        )
+        lines = _merged_lines(lines, known[0], known[1])
+        index = known[2].long()
+        rows = torch.from_numpy(np.tile(EMPTY, (count, 1))).to(lines.device, non_blocking=True)
+        merged = rows.index_add(0, index, lines)
+        for name, way in (("min", "amin"), ("max", "amax"), ("max_abs", "amax")):
+            at = INDEX[name]
+            merged[:, at] = rows[:, at].scatter_reduce(0, index, lines[:, at], way)
+        return merged
+
     def owned(self, lines: Rows) -> tuple[Rows, np.ndarray]:
         """The columns of lines as they have come, made complete; and whose they are."""
         lengths, widths = np.array(self._lengths), np.array(self._widths)
@@ -112,7 +127,19 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
         owners = np.concatenate([np.empty(0, np.int64), *(owner for _, owner in owned)])
         return merge_by_owner(every_line, owners, len(tensors))
 
-    return LateRows([Copy(torch.cat(lines.columns)) for lines in by_device.values()], finish)
+    whole = [torch.cat(lines.columns) for lines in by_device.values()]
+
+    def rows_there() -> torch.Tensor:
+        (lines,) = by_device.values()
+        return lines.merged(whole[0], len(tensors))
+
+    mergeable = len(whole) == 1 and all(map(_is_raw, tensors))
+    return LateRows([Copy(columns) for columns in whole], finish, rows_there if mergeable else None)
+
+
+def _is_raw(tensor: torch.Tensor) -> bool:
+    """Whether its lines are as `_raw_columns` leaves them, with sums in fp64."""
+    return on_device(tensor) and not tensor.is_complex() and _sum_dtype(tensor.device) is torch.float64
 
 
 @torch.no_grad()
@@ -264,6 +291,19 @@ def _completed(lines: Rows, width: np.ndarray) -> Rows:
     lines[:, INDEX["very_large"]] -= infinite  # an infinite element is above every limit
     largest = np.maximum(lines[:, INDEX["max"]], -lines[:, INDEX["min"]])
     lines[:, INDEX["max_abs"]] = np.where(largest > 0, largest, 0.0)
+    return lines
+
+
+def _merged_lines(lines: torch.Tensor, width: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+    """What `_completed` does, and the padding taken out, on the device. Sums are in fp64, so nothing was scaled."""
+    lines = lines.clone()
+    infinite = width - lines[:, INDEX["parts"]] - lines[:, INDEX["nan"]]
+    lines[:, INDEX["count"]] = width - padding
+    lines[:, INDEX["nan"]] -= padding
+    lines[:, INDEX["inf"]] = infinite
+    lines[:, INDEX["very_large"]] -= infinite
+    largest = torch.maximum(lines[:, INDEX["max"]], -lines[:, INDEX["min"]])
+    lines[:, INDEX["max_abs"]] = largest.clamp(min=0.0)
     return lines
 
 

@@ -91,7 +91,19 @@ def rows(tensors: list[torch.Tensor], thresholds: Thresholds, scale: torch.Tenso
                 _measure([tensors[position] for position in members], kind, thresholds, part, scale)
         order.append(positions)
         copies.append(Copy(result))
-    return LateRows(copies, lambda arrived: _in_order(arrived, order, len(tensors), len(COLUMNS)))
+    return LateRows(
+        copies,
+        lambda arrived: _in_order(arrived, order, len(tensors), len(COLUMNS)),
+        (lambda: _ordered(result, order[0])) if len(order) == 1 else None,
+    )
+
+
+def _ordered(rows: torch.Tensor, order: list[int]) -> torch.Tensor:
+    """Rows in the order of the tensors; of one dtype they are in it already."""
+    if order == sorted(order):
+        return rows
+    places = torch.from_numpy(np.argsort(np.array(order)))
+    return rows.index_select(0, _sent(places, rows.device))
 
 
 @torch.no_grad()
@@ -184,6 +196,18 @@ def _places(tensors: list[torch.Tensor]) -> tuple[NDArray[np.int64], NDArray[np.
     """Where tensors begin, and how many elements they have."""
     addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64)
     return addresses, np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
+
+
+def launch_over(function: Any, tensors: list[torch.Tensor], *arguments: Any, **constants: Any) -> None:
+    """Launch a kernel with one program for each chunk of flat, dense tensors of one dtype on one device.
+
+    It gets the table of chunks, the arguments, and how many chunks and tensors there are.
+    """
+    device = tensors[0].device
+    with _on(device):
+        table, chunk_count = _table_on(device, *_places(tensors), tensors[0].element_size())
+        if chunk_count:
+            _launch(function, chunk_count, table, *arguments, chunk_count, len(tensors), **constants, **OPTIONS)
 
 
 def _launch(function: Any, programs: int, *arguments: Any, **options: Any) -> None:
