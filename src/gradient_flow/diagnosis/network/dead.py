@@ -166,7 +166,7 @@ def _blocked_at(record: AnalysisRecord, earlier: Place, later: Place) -> Iterato
 
 def _goes_on(record: AnalysisRecord, earlier: Place, later: Place) -> bool:
     """Whether the module behind takes values other than zero, and they get a gradient: only the way back ends."""
-    if (earlier.dead_share or 0.0) > DEAD_LAYER:
+    if any((p.dead_share or 0.0) > DEAD_LAYER for p in record.places if p.order <= earlier.order):
         return False  # what comes through is a constant
     taken = [p for p in record.places if p.name == later.name and p.role == "input" and p.call == later.call]
     return any(p.typical_rms > 0 and (p.typical_gradient or 0.0) > 0 for p in taken)
