@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gradient_flow.capture.arrivals import Copy, on_device
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
@@ -80,10 +81,7 @@ class _Lines:
 
     def merged(self, lines: torch.Tensor, count: int) -> torch.Tensor:
         """The rows of `count` tensors, merged where the lines are: what `owned` and `merge_by_owner` do on the host."""
-        width, padding, owners = (np.concatenate(each) for each in (self._widths, self._padding, self._owners))
-        known = torch.from_numpy(np.stack([width, padding, owners]).astype(np.float64)).to(
-            lines.device, non_blocking=True
-        )
+        known = torch.from_numpy(np.stack(self._by_line())).to(lines.device, non_blocking=True)
         lines = _merged_lines(lines, known[0], known[1])
         index = known[2].long()
         rows = torch.from_numpy(np.tile(EMPTY, (count, 1))).to(lines.device, non_blocking=True)
@@ -95,16 +93,25 @@ class _Lines:
 
     def owned(self, lines: Rows) -> tuple[Rows, np.ndarray]:
         """The columns of lines as they have come, made complete; and whose they are."""
-        lengths, widths = np.array(self._lengths), np.array(self._widths)
-        per_piece = -(-lengths // widths)
-        raw = np.repeat(self._raw, per_piece)
+        widths, padding, owners = self._by_line()
+        raw = np.repeat(self._raw, self._lines_per_piece())
         if raw.any():
-            lines[raw] = _completed(lines[raw], np.repeat(widths, per_piece)[raw])
-        last = np.cumsum(per_piece) - 1
-        padding = per_piece * widths - lengths
-        lines[last, INDEX["count"]] -= padding
-        lines[last, INDEX["nan"]] -= padding
-        return lines, np.repeat(self._owners, per_piece)
+            lines[raw] = _completed(lines[raw], widths[raw])
+        lines[:, INDEX["count"]] -= padding
+        lines[:, INDEX["nan"]] -= padding
+        return lines, owners.astype(np.int64)
+
+    def _lines_per_piece(self) -> NDArray[np.int64]:
+        lines: NDArray[np.int64] = -(-np.array(self._lengths) // np.array(self._widths))
+        return lines
+
+    def _by_line(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Of each line: its width, how much of it is padding, whose it is."""
+        per_piece = self._lines_per_piece()
+        widths = np.repeat(self._widths, per_piece).astype(np.float64)
+        padding = np.zeros(len(widths))
+        padding[np.cumsum(per_piece) - 1] = per_piece * np.array(self._widths) - np.array(self._lengths)
+        return widths, padding, np.repeat(self._owners, per_piece).astype(np.float64)
 
 
 @torch.no_grad()
