@@ -267,6 +267,55 @@ def _attach_code(settings: Settings) -> str:
     return "\n".join(lines)
 
 
+def _level_code(settings: Settings) -> str:
+    lines = (
+        "def level(module, inputs):\n    x = inputs[0]\n"
+        "    size = x.square().mean(dim=tuple(range(1, x.dim())), keepdim=True).sqrt()\n"
+        f"    module.factor = torch.where(size > {settings['limit']:.4g}, size / {settings['usual']:.4g}, 1.0)\n"
+        "    return (x / module.factor, *inputs[1:])\n"
+        "model.register_forward_pre_hook(level)"
+    )
+    if settings["restore"]:
+        lines += (
+            "\ndef back(module, inputs, output):\n"
+            "    return output * module.factor.view(-1, *(1,) * (output.dim() - 1))\n"
+            "model.register_forward_hook(back)"
+        )
+    return _hook(lines)
+
+
+def _outputs_code(settings: Settings) -> str:
+    return _hook(
+        "from torch.utils._pytree import tree_flatten, tree_unflatten\n"
+        f"factors = {_mapping({int(at): factor for at, factor in settings['factors'].items()})}  # by place\n"
+        "def scaled(model, inputs, output):\n"
+        "    leaves, form = tree_flatten(output)\n"
+        "    return tree_unflatten([x * factors.get(at, 1) for at, x in enumerate(leaves)], form)\n"
+        "model.register_forward_hook(scaled)"
+    )
+
+
+_SAFE: Final = {
+    **dict.fromkeys(("log", "log2", "log10"), "x.clamp_min(1e-6).log()"),
+    "sqrt": "x.clamp_min(1e-8).sqrt()",
+    **dict.fromkeys(("div", "reciprocal", "rsqrt"), "y = torch.where(y.abs() < 1e-8, 1.0, y) before you divide by it"),
+    "pow": "x.clamp_min(1e-8).pow(p)",
+    "exp": "x.clamp_max(43).exp()",
+    **dict.fromkeys(("acos", "asin", "atanh"), "x.clamp(-1 + 1e-6, 1 - 1e-6)"),
+    **dict.fromkeys(("softmax", "log_softmax"), "no row with nothing but -Inf: torch.finfo(x.dtype).min / 4 for -Inf"),
+}
+"""What to write in the place of an operator that gives NaN."""
+
+
+def _safe_code(settings: Settings) -> str:
+    """A line of the user's own file: shown as it is, with the form to write."""
+    lines = []
+    for each in settings["lines"]:
+        how = _SAFE.get(each["operator"], "torch.nan_to_num(..., 0.0, 0.0, 0.0) of what it takes and returns")
+        lines += [f"# {_place(each)}: `{each['operator']}` gives NaN or Inf here", f"# - {each['text']}", f"# + {how}"]
+    return "\n".join(lines)
+
+
 def _qk_code(settings: Settings) -> str:
     return _hook(
         "def norm_heads(x, heads):\n    x = x.unflatten(-1, (heads, -1))\n"
@@ -377,6 +426,14 @@ WORDS: Final[dict[str, Words]] = {
             "if all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()):\n    optimizer.step()"
         ),
     ),
+    "skip_spikes": Words(
+        lambda t: f"skip steps with a norm above {plain(t['norm'])}",
+        lambda t: f"Skip steps whose gradient norm is above {plain(t['norm'])}.",
+        lambda t: (
+            "gradients = [p.grad for p in model.parameters() if p.grad is not None]\n"
+            f"if torch.nn.utils.get_total_norm(gradients) <= {t['norm']:.4g}:\n    optimizer.step()"
+        ),
+    ),
     "zero_nonfinite": Words(
         lambda _: "0 for NaN between layers",
         lambda _: "Put 0 in the place of NaN and Inf between layers, until what makes them is found.",
@@ -470,6 +527,24 @@ WORDS: Final[dict[str, Words]] = {
         lambda t: f"keep the graph in {_places(t)}",
         lambda t: f"Keep the graph in {_places(t)}: no `detach`, `.data` or `no_grad` there.",
         _attach_code,
+    ),
+    "level_samples": Words(
+        lambda t: f"samples beyond {plain(t['limit'])} at the usual size{', outputs scaled back' if t['restore'] else ''}",
+        lambda t: (
+            f"Scale samples whose root mean square is above {plain(t['limit'])} to the usual {plain(t['usual'])}"
+            f"{', and what the model returns for them back' if t['restore'] else ''}; better find out where they are from."
+        ),
+        _level_code,
+    ),
+    "scale_outputs": Words(
+        lambda t: f"outputs × {_range(t['factors'])}",
+        lambda t: f"Scale what the model returns by {_range(t['factors'])}.",
+        _outputs_code,
+    ),
+    "safe_math": Words(
+        lambda t: f"safe {some(list(dict.fromkeys(each['operator'] for each in t['lines'])))} in {_places(t)}",
+        lambda t: f"Keep what is computed in {_places(t)} finite: that is where NaN or Inf is born.",
+        _safe_code,
     ),
     "activation": Words(
         lambda t: f"{' and '.join(sorted(set(t['modules'].values())))} for {many(len(t['modules']), 'activation')}",

@@ -69,7 +69,7 @@ def _cuts(patient: Patient) -> Iterator[Treatment]:
 class Attached:
     """A mode that holds while the model runs, and only then."""
 
-    def __init__(self, model: nn.Module, mode: _Seen) -> None:
+    def __init__(self, model: nn.Module, mode: TorchFunctionMode) -> None:
         self._mode = mode
         self._hooks = (
             model.register_forward_pre_hook(self._enter, prepend=True),
