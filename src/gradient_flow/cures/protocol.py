@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gradient_flow.cures.arms import Outcome, run_arm
+from gradient_flow.cures.certainty import too_sure
 from gradient_flow.cures.patient import Patient
 from gradient_flow.cures.registry import can_be_done, meant_for, proposals
 from gradient_flow.cures.result import (
@@ -30,6 +31,11 @@ from gradient_flow.diagnosis.network.updates import largest_update
 from gradient_flow.diagnosis.treatment import Treatment, treatment_of
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.errors import GradientFlowError
+
+if TYPE_CHECKING:
+    import torch
+
+    from gradient_flow.diagnosis.network.record import AnalysisRecord
 
 REPEATS: Final = 4
 """Arms without treatment: enough for a range, and cheap beside the others."""
@@ -64,6 +70,7 @@ _TOO_FAST: Final = (IssueType.UNSTABLE, IssueType.EXPLODING)
 _EVIDENT: Final = {
     "add_parameters": "the optimizer does not hold all parameters that get a gradient.",
     "eps": "`eps` of the optimizer is as large as the gradients, and rules the steps.",
+    "scale_outputs": "what the model returns is far larger or smaller than answers usually are.",
     "weight_decay": "weight decay takes more than a thousandth of every weight at each step.",
 }
 """Treatments that are only proposed where a setting is wrong, and what is wrong then."""
@@ -110,9 +117,16 @@ def examine(work: Work) -> None:
         work.first_loss = patient.held_out_loss()
         patient.note_outputs()
     with patient.treated(None) as optimizer:
-        patient.issues, patient.record = patient.examine(optimizer, min(EXAMINED, patient.steps))
+        patient.issues, patient.record = _issues(patient, optimizer)
     work.steps_taken += patient.record.steps
     work.report("examination", patient.record.steps)
+
+
+def _issues(patient: Patient, optimizer: torch.optim.Optimizer) -> tuple[list[Issue], AnalysisRecord]:
+    """What is wrong with the model as it stands."""
+    sure = too_sure(patient)
+    issues, record = patient.examine(optimizer, min(EXAMINED, patient.steps))
+    return [*issues, *([sure] if sure is not None else ())], record
 
 
 def leave_untreated(work: Work) -> None:
@@ -130,7 +144,8 @@ def _noise(steps: int, outcomes: Sequence[Outcome]) -> Noise:
 
 def grave_issues(patient: Patient) -> list[Issue]:
     """What was diagnosed, the gravest first."""
-    return [issue for issue in patient.issues if issue.severity >= IssueSeverity.MEDIUM]
+    found = [issue for issue in patient.issues if issue.severity >= IssueSeverity.MEDIUM]
+    return sorted(found, key=lambda issue: -issue.severity)
 
 
 def symptoms_of(work: Work) -> str:
@@ -402,7 +417,7 @@ def _looked(work: Work, trial: Trial) -> Trial:
     patient = work.patient
     before = grave_issues(patient)[0]
     with patient.treated(trial.treatment) as optimizer:
-        issues, record = patient.examine(optimizer, min(EXAMINED, patient.steps))
+        issues, record = _issues(patient, optimizer)
     work.steps_taken += record.steps
     work.report("second examination", record.steps)
     still = any(i.issue_type == before.issue_type and i.severity >= IssueSeverity.MEDIUM for i in issues)

@@ -17,6 +17,8 @@ from gradient_flow.diagnosis.treatment import Treatment
 
 _USUAL: Final = (0.02, 6.0)
 """Root mean squares that logits, deviations and standardised answers have."""
+_SURE: Final = 1.5
+"""The same where the model is sure of its answers for no reason."""
 _A_MASK: Final = 1e6
 """Logits below minus this are masked, and not large."""
 
@@ -38,6 +40,8 @@ def _sizes(patient: Patient) -> dict[int, float]:
 
 def _outputs(patient: Patient) -> Iterator[Treatment]:
     low, high = _USUAL
+    if any(issue.issue_type.name == "EXPLORATION" for issue in patient.issues):
+        high = _SURE
     factors = {str(at): float(f"{1 / size:.2g}") for at, size in _sizes(patient).items() if size > high or 0 < size < low}
     if factors:
         yield Treatment("scale_outputs", {"factors": factors})
