@@ -14,8 +14,9 @@ import gradient_flow.cures.treatments
 from gradient_flow.cures.arms import run_arm
 from gradient_flow.cures.batches import KeptBatches
 from gradient_flow.cures.patient import Patient
-from gradient_flow.cures.protocol import Work, examine, planned
+from gradient_flow.cures.protocol import examine, planned
 from gradient_flow.cures.registry import do
+from gradient_flow.cures.work import Work
 from gradient_flow.diagnosis.treatment import WORDS, Treatment
 
 STEPS = 16

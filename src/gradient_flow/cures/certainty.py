@@ -97,5 +97,7 @@ def too_sure(patient: Patient) -> Issue | None:
         f"loss, {plain(sure)}, is no better than with even odds ({plain(even)}).",
         evidence={"entropy": max(entropies), "loss": sure, "loss_with_even_odds": even},
         cause="Large weights or biases in front of the softmax, or inputs in raw units.",
-        advice=(by_itself("Scale the logits down: a softmax that is sure passes hardly any gradient.", "scale_outputs"),),
+        advice=(
+            by_itself("Scale the logits down: a softmax that is sure passes hardly any gradient.", "scale_outputs"),
+        ),
     )

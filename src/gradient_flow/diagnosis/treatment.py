@@ -395,6 +395,10 @@ _ZEROS: Final = _hook(
 )
 
 
+def _parts(settings: Settings) -> list[Treatment]:
+    return [Treatment.from_dict(part) for part in settings["parts"]]
+
+
 def _range(values: Mapping[str, float]) -> str:
     low, high = min(values.values()), max(values.values())
     return plain(low, 2) if f"{low:.2g}" == f"{high:.2g}" else f"{plain(low, 2)} to {plain(high, 2)}"
@@ -529,12 +533,19 @@ WORDS: Final[dict[str, Words]] = {
         _attach_code,
     ),
     "level_samples": Words(
-        lambda t: f"samples beyond {plain(t['limit'])} at the usual size{', outputs scaled back' if t['restore'] else ''}",
+        lambda t: (
+            f"samples beyond {plain(t['limit'])} at the usual size{', outputs scaled back' if t['restore'] else ''}"
+        ),
         lambda t: (
             f"Scale samples whose root mean square is above {plain(t['limit'])} to the usual {plain(t['usual'])}"
-            f"{', and what the model returns for them back' if t['restore'] else ''}; better find out where they are from."
+            f"{', and what the model returns for them back' if t['restore'] else ''}."
         ),
         _level_code,
+    ),
+    "together": Words(
+        lambda t: " and ".join(part.name for part in _parts(t)),
+        lambda t: " ".join(part.advice for part in _parts(t)),
+        lambda t: "\n".join(part.code for part in _parts(t)),
     ),
     "scale_outputs": Words(
         lambda t: f"outputs × {_range(t['factors'])}",

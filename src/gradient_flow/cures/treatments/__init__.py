@@ -10,7 +10,20 @@ from gradient_flow.cures.treatments import (
     outputs,
     recurrent,
     safe_math,
+    together,
     weights,
 )
 
-__all__ = ["attention", "graph", "inputs", "layers", "numerics", "optimizers", "outputs", "recurrent", "safe_math", "weights"]
+__all__ = [
+    "attention",
+    "graph",
+    "inputs",
+    "layers",
+    "numerics",
+    "optimizers",
+    "outputs",
+    "recurrent",
+    "safe_math",
+    "together",
+    "weights",
+]

@@ -78,7 +78,9 @@ def _with_first(changed: Callable[[torch.Tensor], torch.Tensor]) -> Callable[...
 def _outliers(patient: Patient) -> Iterator[Treatment]:
     """Where a few samples are many times as large as the others: in another unit, or broken."""
     firsts = [_first_real(patient.batches.batch(at)) for at in (*patient.training, *patient.held_out)]
-    sizes = torch.cat([_sizes(each.detach().double()).flatten().cpu() for each in firsts if each is not None] or [torch.zeros(0)])
+    sizes = torch.cat(
+        [_sizes(each.detach().double()).flatten().cpu() for each in firsts if each is not None] or [torch.zeros(0)]
+    )
     sizes = sizes[sizes.isfinite() & (sizes > 0)]
     if not len(sizes):
         return
@@ -92,11 +94,17 @@ def _outliers(patient: Patient) -> Iterator[Treatment]:
 
 def _sizes(tensor: torch.Tensor) -> torch.Tensor:
     """Root mean square of each sample, in a shape that multiplies it."""
-    return tensor.square().mean(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt() if tensor.dim() > 1 else tensor.abs()
+    return (
+        tensor.square().mean(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt()
+        if tensor.dim() > 1
+        else tensor.abs()
+    )
 
 
 @register_treatment("level_samples", proposed_by=_outliers, against=("UNSTABLE", "EXPLODING", "NUMERICAL"))
-def level_samples(model: nn.Module, _optimizer: torch.optim.Optimizer, usual: float, limit: float, restore: bool) -> None:
+def level_samples(
+    model: nn.Module, _optimizer: torch.optim.Optimizer, usual: float, limit: float, restore: bool
+) -> None:
     """Samples beyond a limit are scaled to the usual size; with `restore` the outputs for them are scaled back."""
     kept: list[torch.Tensor] = []
 

@@ -42,7 +42,9 @@ def _outputs(patient: Patient) -> Iterator[Treatment]:
     low, high = _USUAL
     if any(issue.issue_type.name == "EXPLORATION" for issue in patient.issues):
         high = _SURE
-    factors = {str(at): float(f"{1 / size:.2g}") for at, size in _sizes(patient).items() if size > high or 0 < size < low}
+    factors = {
+        str(at): float(f"{1 / size:.2g}") for at, size in _sizes(patient).items() if size > high or 0 < size < low
+    }
     if factors:
         yield Treatment("scale_outputs", {"factors": factors})
 
@@ -53,6 +55,8 @@ def scale_outputs(model: nn.Module, _optimizer: torch.optim.Optimizer, factors: 
 
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
         leaves, form = tree_flatten(output)
-        return tree_unflatten([leaf * factors[str(at)] if str(at) in factors else leaf for at, leaf in enumerate(leaves)], form)
+        return tree_unflatten(
+            [leaf * factors[str(at)] if str(at) in factors else leaf for at, leaf in enumerate(leaves)], form
+        )
 
     model.register_forward_hook(hook)

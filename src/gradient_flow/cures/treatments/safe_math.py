@@ -74,7 +74,7 @@ _DIVISIONS: Final = ("div", "divide", "true_divide", "__truediv__", "__div__")
 def _safe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The function in a form that is finite wherever it can be; what is left becomes 0, as does its gradient."""
     name = getattr(func, "__name__", "")
-    if name in _NO_OPERATION or name.endswith("_") and not name.endswith("__"):
+    if name in _NO_OPERATION or (name.endswith("_") and not name.endswith("__")):
         return func(*args, **kwargs)
     args, kwargs = tree_map(finite_both_ways, (args, kwargs)) if name not in _FIRST else (args, kwargs)
     first = args[0] if args else None
