@@ -65,7 +65,7 @@ def test_a_loss_without_probabilities_says_nothing():
 
 
 def test_the_cure_of_a_policy_that_is_sure_lets_it_explore():
-    codes, *task = policy_task()
+    _, *task = policy_task()
     model = policy(1000.0)
     found = gf.cure(model, *task, torch.optim.Adam(model.parameters(), lr=1e-3), steps=24)
     assert found.best.outcome == "better"

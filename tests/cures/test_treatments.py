@@ -286,6 +286,31 @@ def test_a_bypass_of_a_narrow_layer_is_proposed_and_heals():
     assert treatment.settings["pairs"] == [["2", "4"]]
 
 
+def test_new_weights_around_a_narrow_layer_are_trained_and_heal():
+    """24 features to 1 to 6: no plain skip connection fits."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 24), nn.SiLU(), nn.Linear(24, 1), nn.SiLU(), nn.Linear(1, 6))
+    generator, target = torch.Generator().manual_seed(0), torch.zeros(1)
+
+    def input_fn():
+        nonlocal target
+        x = torch.randn(32, 8, generator=generator)
+        target = x[:, :6]
+        return x
+
+    data = (input_fn, lambda output: (output - target).square().mean())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    treatment = heals(model, "way_around", optimizer, data, factor=0.9, fresh=False)
+    assert treatment.settings == {"pairs": [["2", "4", 24, 6]]}
+    assert not hasattr(model[4], "way_around")  # as it was
+    x, plain = torch.randn(3, 8), model(torch.zeros(3, 8))
+    before = model(x)
+    do(treatment, model, optimizer)
+    assert model[4].way_around.weight in optimizer.param_groups[-1]["params"]
+    torch.testing.assert_close(model(x), before + model[4].way_around(model[1](model[0](x))))
+    assert plain.shape == (3, 6)
+
+
 def test_smaller_queries_and_keys_leave_values_alone():
     model = nn.MultiheadAttention(8, 2)
     before = model.in_proj_weight.detach().clone()
@@ -473,6 +498,7 @@ def everything():
         found += [(name, treatment) for treatment in planned(patient)]
     found += [
         ("narrow", BYPASS),
+        ("narrow", Treatment("way_around", {"pairs": [["2", "5", 24, 1]]})),
         ("burnt", Treatment("reset_biases", {"layers": ["0"]})),
         ("burnt", Treatment("reinitialise", {"layers": ["0"], "how": "he"})),
         ("lstm", Treatment("scale_recurrent", {"factors": {"rnn.weight_hh_l0": 0.5}})),

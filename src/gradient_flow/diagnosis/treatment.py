@@ -249,6 +249,20 @@ def _bypass_code(settings: Settings) -> str:
     )
 
 
+def _way_code(settings: Settings) -> str:
+    return _hook(
+        "def way_around(first, last, width, wanted):\n"
+        "    last.way_around = torch.nn.Linear(width, wanted, bias=False).to(last.weight)\n"
+        "    optimizer.add_param_group({'params': [last.way_around.weight], 'lr': optimizer.param_groups[0]['lr']})\n"
+        "    kept = []\n"
+        "    def keep(layer, inputs):\n        kept[:] = inputs[:1]\n"
+        "    first.register_forward_pre_hook(keep)\n"
+        "    last.register_forward_hook(lambda layer, inputs, output: output + layer.way_around(kept.pop()))\n"
+        f"for first, last, width, wanted in {_listed(map(tuple, settings['pairs']))}:\n"
+        "    way_around(model.get_submodule(first), model.get_submodule(last), width, wanted)"
+    )
+
+
 def _place(settings: Mapping[str, Any]) -> str:
     return f"{str(settings['file']).replace(chr(92), '/').rpartition('/')[2]}, line {settings['line']}"
 
@@ -526,6 +540,11 @@ WORDS: Final[dict[str, Words]] = {
         lambda t: f"skip connection around {some([pair[0] for pair in t['pairs']])}",
         lambda t: f"Add a skip connection around {some([pair[0] for pair in t['pairs']])}.",
         _bypass_code,
+    ),
+    "way_around": Words(
+        lambda t: f"new weights around {some([pair[0] for pair in t['pairs']])}",
+        lambda t: f"Lead what {some([pair[0] for pair in t['pairs']])} takes around it, through weights of its own.",
+        _way_code,
     ),
     "reattach": Words(
         lambda t: f"keep the graph in {_places(t)}",

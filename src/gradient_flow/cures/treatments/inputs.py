@@ -15,6 +15,8 @@ from gradient_flow.diagnosis.treatment import Treatment
 
 _STANDARD: Final = (0.5, 2.0)
 """Deviations that need no treatment, with means below the lower one."""
+_EXTREME: Final = 20.0
+"""Means or deviations of a single column that drown the others."""
 _WILD: Final = 10.0
 """Times the usual size of a sample from which it is of another unit."""
 _FEW: Final = 0.3
@@ -34,7 +36,8 @@ def _standardise(patient: Patient) -> Iterator[Treatment]:
     # A column that hardly varies, such as a mask, has no deviation to divide by.
     std = torch.where(std > 1e-6 * std.max().clamp_min(1e-30), std, torch.ones_like(std))
     fine = ((std >= _STANDARD[0]) & (std <= _STANDARD[1]) & (mean.abs() <= _STANDARD[0])).double().mean()
-    if fine < 0.9 or not bool(finite.all()):
+    extreme = (std > _EXTREME) | (mean.abs() > _EXTREME)  # one column in raw units is enough
+    if fine < 0.9 or bool(extreme.any()) or not bool(finite.all()):
         yield Treatment("standardise", {"mean": mean.tolist(), "std": std.tolist(), "dim": dim})
 
 
