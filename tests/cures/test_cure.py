@@ -162,12 +162,14 @@ def test_a_slow_start_is_no_sickness_and_a_higher_rate_no_cure():
     assert f"the loss is lower with {found.remark.name}" in found.message
 
 
-def work_with(kind: gf.IssueType, losses: dict[str, tuple[Treatment, float, bool]], monkeypatch, together=0.3):
+def work_with(
+    kind: gf.IssueType, losses: dict[str, tuple[Treatment, float, bool]], monkeypatch, together=0.3, first=1.02
+):
     """A comparison that is over: an issue, and treatments with their losses against 1.0 without any."""
     issue = gf.Issue(issue_type=kind, severity=gf.IssueSeverity.HIGH, layer="0", message="x")
     patient = types.SimpleNamespace(issues=[issue], steps=8)
     noise = Noise(steps=8, losses=(1.0, 1.0), margin=0.02)
-    work = Work(patient, math.inf, first_loss=1.5, noise={8: noise})
+    work = Work(patient, math.inf, first_loss=first, noise={8: noise})
     for at, (treatment, loss, _) in enumerate(losses.values()):
         work.trials[at] = Trial(treatment=treatment, outcome=BETTER, steps=8, losses=(loss, loss), untreated=noise)
     monkeypatch.setattr(Work, "arm", lambda *_: Outcome(losses={8: together}))

@@ -14,8 +14,10 @@ from gradient_flow.cures.meaning import (
     is_at_the_cause,
     is_faster,
     is_higher,
+    is_pinned,
     only_faster,
 )
+from gradient_flow.cures.protocol import holds
 from gradient_flow.cures.result import BETTER, Trial
 from gradient_flow.cures.symptoms import is_only_slow
 from gradient_flow.cures.work import EXAMINED, MARGIN, Work
@@ -52,6 +54,16 @@ def evident(work: Work) -> tuple[Trial | None, str]:
 
 
 def choose(work: Work) -> Trial | None:
+    """The best of what helped, if it still helps after longer where the model learns without it."""
+    best = _best(work)
+    if best is None:
+        return None
+    after = holds(work, best)
+    work.trials = {at: after if each is best else each for at, each in work.trials.items()}
+    return after if after.outcome == BETTER else None
+
+
+def _best(work: Work) -> Trial | None:
     """The best of what helped: the lowest loss; one that heals the issue is preferred where it helps comparably.
 
     Longer steps are no cure for what is unstable. Nor are they where nothing is diagnosed and the loss has only not
@@ -83,7 +95,8 @@ def choose(work: Work) -> Trial | None:
     # Of what heals, what mends the cause, whatever its first steps cost; then what the issue's advice names.
     mending = [trial for trial in healing if is_at_the_cause(trial.treatment)]
     advised = [t for t in _comparable(work, healing, NEARLY) if is_advised(work.patient, t.treatment)]
-    return (mending or advised or healing)[0]
+    evidence = [t for t in _comparable(work, healing, NEARLY) if is_pinned(work.patient, t.treatment)]
+    return (mending or advised or evidence or healing)[0]
 
 
 def _duels(work: Work, full: Sequence[Trial]) -> list[Trial]:

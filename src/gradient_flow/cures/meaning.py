@@ -11,6 +11,11 @@ from gradient_flow.diagnosis.treatment import Treatment, treatment_of
 
 _AT_THE_CAUSE: Final = ("safe_math", "reattach", "add_parameters")
 """Kinds that are only proposed where the very line or setting at fault is known."""
+_BY_EVIDENCE: Final = (
+    *_AT_THE_CAUSE,
+    *("bypass", "way_around", "standardise", "level_samples", "scale_outputs", "skip_spikes"),
+)
+"""Kinds that are only proposed where what they are for was seen: in inputs, outputs, widths or steps."""
 
 
 def grave_issues(patient: Patient) -> list[Issue]:
@@ -52,6 +57,11 @@ def is_against(patient: Patient, treatment: Treatment) -> bool:
 def is_at_the_cause(treatment: Treatment) -> bool:
     """Whether it changes what was found to be at fault, and nothing else."""
     return treatment.kind in _AT_THE_CAUSE
+
+
+def is_pinned(patient: Patient, treatment: Treatment) -> bool:
+    """Whether it is meant for the issue and something was seen that asks for it: it gets a full trial."""
+    return treatment.kind in _BY_EVIDENCE and is_against(patient, treatment)
 
 
 def only_faster(patient: Patient, treatment: Treatment) -> bool:

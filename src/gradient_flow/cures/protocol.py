@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from gradient_flow.cures.meaning import is_advised, is_against, is_slower
+from gradient_flow.cures.meaning import is_advised, is_against, is_pinned, is_slower
 from gradient_flow.cures.patient import Patient
 from gradient_flow.cures.registry import can_be_done, proposals
 from gradient_flow.cures.result import (
@@ -31,6 +31,8 @@ REPEATS: Final = 4
 """Arms without treatment: enough for a range, and cheap beside the others."""
 KEPT: Final = (6, 3)
 """Treatments that go on to the second and third rung."""
+PINNED: Final = 2
+"""Treatments that go on whatever their loss: what was seen in the model asks for them."""
 CONFIRMED: Final = 2
 """Arms of a treatment on the last rung: on the paired batches and, if it is better there, on others."""
 LONGER: Final = 2.5
@@ -108,6 +110,7 @@ def kept(work: Work, alive: list[int], count: int) -> list[int]:
     ranked = sorted(alive, key=rank)
     finite = [at for at in ranked if math.isfinite(work.trials[at].loss)]
     found = set(ranked[:count])
+    found |= set([at for at in finite if is_pinned(work.patient, work.trials[at].treatment)][:PINNED])
     for wanted in (is_advised, is_against):
         fitting = [at for at in finite if wanted(work.patient, work.trials[at].treatment)]
         if not found & set(fitting):
@@ -155,6 +158,16 @@ def try_longer(work: Work) -> None:
     work.noise[steps] = noise_of(steps, [work.arm(None, [steps], repeat) for repeat in range(LONGER_REPEATS)])
     first = min(leaders, key=lambda at: work.trials[at].loss)
     work.trials[first] = _tried(work, work.trials[first], steps, last=True)
+
+
+def holds(work: Work, trial: Trial) -> Trial:
+    """The trial, with a longer one beside no treatment where the model learns anyway: some only start faster."""
+    steps = math.ceil(LONGER * work.patient.steps)
+    sure = trial.steps >= steps or is_pinned(work.patient, trial.treatment) or not learns(work)
+    if sure or work.out_of_time or not work.can_afford(2 * steps):
+        return trial
+    work.noise[steps] = noise_of(steps, [work.arm(None, [steps])])
+    return _tried(work, trial, steps, last=False)
 
 
 def _done(
