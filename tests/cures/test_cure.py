@@ -163,7 +163,11 @@ def test_a_slow_start_is_no_sickness_and_a_higher_rate_no_cure():
 
 
 def work_with(
-    kind: gf.IssueType, losses: dict[str, tuple[Treatment, float, bool]], monkeypatch, together=0.3, first=1.02
+    kind: gf.IssueType,
+    losses: dict[str, tuple[Treatment, float, bool]],
+    monkeypatch,
+    together: float = 0.3,
+    first: float = 1.02,
 ):
     """A comparison that is over: an issue, and treatments with their losses against 1.0 without any."""
     issue = gf.Issue(issue_type=kind, severity=gf.IssueSeverity.HIGH, layer="0", message="x")
@@ -202,6 +206,16 @@ def test_what_still_helps_at_the_higher_rate_is_preferred_to_it(monkeypatch):
     losses = {"rate": (HIGHER, 0.3, False), "norm": (NORM, 0.9, False)}
     assert choice.choose(work_with(gf.IssueType.VANISHING, losses, monkeypatch, together=0.1)).treatment is NORM
     assert choice.choose(work_with(gf.IssueType.VANISHING, losses, monkeypatch, together=0.3)).treatment is HIGHER
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0.9, NORM), (1.0, None), (1.2, None)])
+def test_what_only_starts_faster_is_no_cure_where_the_model_learns(later, wanted, monkeypatch):
+    work = work_with(gf.IssueType.DEAD, {"norm": (NORM, 0.5, True)}, monkeypatch, first=3.0)
+    arms = {False: 1.0, True: later}  # after 2.5 times as long
+    monkeypatch.setattr(Work, "arm", lambda _, treatment, *__: Outcome(losses={20: arms[treatment is not None]}))
+    best = choice.choose(work)
+    assert (None if best is None else best.treatment) is wanted
+    assert work.trials[0].steps == 20
 
 
 def test_text_fits_eighty_columns(cured):
