@@ -86,16 +86,16 @@ def too_sure(patient: Patient) -> Issue | None:
                 entropies += [] if even else seen.entropies
     if not entropies or not max(entropies) < _SURE or not all(map(math.isfinite, losses.values())):
         return None
-    sure, even = losses[False], losses[True]
-    if sure < even - _MARGIN * abs(even):
+    sure, at_even_odds = losses[False], losses[True]
+    if sure < at_even_odds - _MARGIN * abs(at_even_odds):
         return None  # it knows
     return Issue(
         issue_type=IssueType.EXPLORATION,
         severity=IssueSeverity.MEDIUM,
         layer="model",
         message=f"the model is sure of its answers (entropy at {percent(max(entropies))} of the largest), although its "
-        f"loss, {plain(sure)}, is no better than with even odds ({plain(even)}).",
-        evidence={"entropy": max(entropies), "loss": sure, "loss_with_even_odds": even},
+        f"loss, {plain(sure)}, is no better than with even odds ({plain(at_even_odds)}).",
+        evidence={"entropy": max(entropies), "loss": sure, "loss_with_even_odds": at_even_odds},
         cause="Large weights or biases in front of the softmax, or inputs in raw units.",
         advice=(
             by_itself("Scale the logits down: a softmax that is sure passes hardly any gradient.", "scale_outputs"),
