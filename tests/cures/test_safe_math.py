@@ -110,6 +110,19 @@ def test_samples_that_are_sound_keep_their_values_and_gradients():
     torch.testing.assert_close(torch.autograd.grad(output[sound].sum(), model.first.weight), wanted)
 
 
+def test_the_guard_ends_with_the_run_of_the_model_also_after_an_exception():
+    model = Made(root)
+    (treatment,) = proposed(patient_of(model), "safe_math")
+    assert "forward" not in vars(model)
+    do(treatment, model, torch.optim.SGD(model.parameters(), lr=1.0))
+    for wrong in (torch.randn(4, 8), torch.randn(4, 3), torch.randn(4, 8)):
+        try:
+            model(wrong).sum().backward()
+        except RuntimeError:
+            assert wrong.shape == (4, 3)
+        assert _get_current_function_mode_stack() == []
+
+
 def test_nothing_is_proposed_where_all_is_finite():
     assert proposed(patient_of(Made(torch.tanh)), "safe_math") == []
 

@@ -12,6 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from gradient_flow.capture.model_state import left_as_found
 from gradient_flow.cures.patient import Patient, hooks_kept
 from gradient_flow.cures.registry import do, register_treatment
 from gradient_flow.cures.treatments.graph import Attached
@@ -146,7 +147,7 @@ def _births(patient: Patient) -> Iterator[Treatment]:
 def _birth(patient: Patient, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Where NaN is born with these lines made safe; None where there is none, or no line of the user's makes it."""
     for at in (*patient.training[:_LOOKED_AT], *patient.held_out[:1]):
-        with hooks_kept(patient.model):
+        with left_as_found(patient.model), hooks_kept(patient.model):
             if lines:
                 do(Treatment("safe_math", {"lines": lines}), patient.model, patient.optimizer)
             origin = find_nonfinite(lambda at=at: patient.batches.loss(patient.model, at), patient.model)  # type: ignore[misc]
