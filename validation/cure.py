@@ -261,7 +261,7 @@ def markdown(results: Sequence[Result], how: str) -> str:
         lines.append(f"| {name} | {helps} | {harms} | {none} |")
     chosen = [r for r in sick if r.best is not None]
     gone = share(r.gone is True for r in chosen)
-    rates = share(str(r.best).startswith("learning rate × 10") for r in chosen)
+    rates = share(r.best == TENFOLD.name for r in chosen)
     claims = share(r.best is not None for r in healthy)
     cost = sorted(r.cost for r in results if r.cost)
     lines += ["", f"Of the cases with a choice, the issue was gone in {gone}; a tenfold rate was chosen in {rates}."]

@@ -15,11 +15,14 @@ from sick_models import batches, mlp
 from torch import nn
 
 import gradient_flow as gf
-from gradient_flow.cures import protocol
+from gradient_flow.cures import choice
+from gradient_flow.cures.arms import Outcome
 from gradient_flow.cures.batches import KeptBatches
+from gradient_flow.cures.meaning import is_slower
 from gradient_flow.cures.patient import Patient
-from gradient_flow.cures.protocol import is_slower, outcome_of
+from gradient_flow.cures.protocol import outcome_of
 from gradient_flow.cures.result import BETTER, SAME, WORSE, Noise, Trial
+from gradient_flow.cures.work import Work
 from gradient_flow.diagnosis.treatment import Advice, Treatment, treatment_of
 from gradient_flow.report.cures import cures_data
 from gradient_flow.report.data import page_data
@@ -159,16 +162,23 @@ def test_a_slow_start_is_no_sickness_and_a_higher_rate_no_cure():
     assert f"the loss is lower with {found.remark.name}" in found.message
 
 
-def work_with(kind: gf.IssueType, losses: dict[str, tuple[Treatment, float, bool]], monkeypatch):
+def work_with(
+    kind: gf.IssueType,
+    losses: dict[str, tuple[Treatment, float, bool]],
+    monkeypatch,
+    together: float = 0.3,
+    first: float = 1.02,
+):
     """A comparison that is over: an issue, and treatments with their losses against 1.0 without any."""
     issue = gf.Issue(issue_type=kind, severity=gf.IssueSeverity.HIGH, layer="0", message="x")
     patient = types.SimpleNamespace(issues=[issue], steps=8)
     noise = Noise(steps=8, losses=(1.0, 1.0), margin=0.02)
-    work = protocol.Work(patient, math.inf, first_loss=1.5, noise={8: noise})
+    work = Work(patient, math.inf, first_loss=first, noise={8: noise})
     for at, (treatment, loss, _) in enumerate(losses.values()):
         work.trials[at] = Trial(treatment=treatment, outcome=BETTER, steps=8, losses=(loss, loss), untreated=noise)
+    monkeypatch.setattr(Work, "arm", lambda *_: Outcome(losses={8: together}))
     gone = {id(treatment): gone for treatment, _, gone in losses.values()}
-    monkeypatch.setattr(protocol, "_looked", lambda _, t: dataclasses.replace(t, issue_gone=gone[id(t.treatment)]))
+    monkeypatch.setattr(choice, "_looked", lambda _, t: dataclasses.replace(t, issue_gone=gone[id(t.treatment)]))
     return work
 
 
@@ -189,7 +199,23 @@ NORM = Treatment("norm", {"layers": ["0"]})
 )
 def test_the_choice(kind, norm, gone, wanted, monkeypatch):
     work = work_with(kind, {"rate": (HIGHER, 0.3, gone), "norm": (NORM, *norm)}, monkeypatch)
-    assert protocol.choose(work).treatment.kind == wanted
+    assert choice.choose(work).treatment.kind == wanted
+
+
+def test_what_still_helps_at_the_higher_rate_is_preferred_to_it(monkeypatch):
+    losses = {"rate": (HIGHER, 0.3, False), "norm": (NORM, 0.9, False)}
+    assert choice.choose(work_with(gf.IssueType.VANISHING, losses, monkeypatch, together=0.1)).treatment is NORM
+    assert choice.choose(work_with(gf.IssueType.VANISHING, losses, monkeypatch, together=0.3)).treatment is HIGHER
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(0.9, NORM), (1.0, None), (1.2, None)])
+def test_what_only_starts_faster_is_no_cure_where_the_model_learns(later, wanted, monkeypatch):
+    work = work_with(gf.IssueType.DEAD, {"norm": (NORM, 0.5, True)}, monkeypatch, first=3.0)
+    arms = {False: 1.0, True: later}  # after 2.5 times as long
+    monkeypatch.setattr(Work, "arm", lambda _, treatment, *__: Outcome(losses={20: arms[treatment is not None]}))
+    best = choice.choose(work)
+    assert (None if best is None else best.treatment) is wanted
+    assert work.trials[0].steps == 20
 
 
 def test_text_fits_eighty_columns(cured):

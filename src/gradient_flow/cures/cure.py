@@ -17,23 +17,21 @@ from gradient_flow.capture.losses import unheard
 from gradient_flow.capture.random_state import RandomState
 from gradient_flow.cures.arms import run_arm
 from gradient_flow.cures.batches import KeptBatches
+from gradient_flow.cures.choice import DUELS, LOOKED, choose, evident
 from gradient_flow.cures.patient import Patient, default_optimizer, unwatched
 from gradient_flow.cures.protocol import (
     CONFIRMED,
-    EXAMINED,
     KEPT,
     REPEATS,
-    Work,
-    choose,
-    evident,
     examine,
     leave_untreated,
     planned,
-    symptoms_of,
     try_all,
     try_longer,
 )
 from gradient_flow.cures.result import Cure, measured_advice, sorted_trials
+from gradient_flow.cures.symptoms import symptoms_of
+from gradient_flow.cures.work import EXAMINED, Work
 from gradient_flow.errors import InputError, check_flag, check_number, check_whole
 
 LONGEST: Final = 150
@@ -174,7 +172,7 @@ def _affordable(patient: Patient, seconds: float) -> int:
 def most_steps(treatments: int, steps: int) -> int:
     """Training steps that a cure takes at most, about."""
     rungs = treatments * math.ceil(steps / 4) + KEPT[0] * math.ceil(steps / 2) + KEPT[1] * CONFIRMED * steps
-    return REPEATS * steps + rungs + (1 + KEPT[1]) * EXAMINED
+    return (REPEATS + DUELS) * steps + rungs + (1 + LOOKED) * EXAMINED
 
 
 def _told(progress: Progress | None, work: Work) -> Callable[[str, int], None]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import median
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from gradient_flow.cures.arms import Outcome, run_arm
+from gradient_flow.cures.meaning import is_advised, is_against, is_pinned, is_slower
 from gradient_flow.cures.patient import Patient
-from gradient_flow.cures.registry import can_be_done, meant_for, proposals
+from gradient_flow.cures.registry import can_be_done, proposals
 from gradient_flow.cures.result import (
     BETTER,
     DROPPED,
@@ -24,83 +22,23 @@ from gradient_flow.cures.result import (
     Noise,
     Trial,
 )
-from gradient_flow.diagnosis.advice import TARGET_RATIO
-from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.updates import largest_update
+from gradient_flow.cures.symptoms import learns
+from gradient_flow.cures.work import Work, noise_of
 from gradient_flow.diagnosis.treatment import Treatment, treatment_of
-from gradient_flow.diagnosis.words import plain
 from gradient_flow.errors import GradientFlowError
 
 REPEATS: Final = 4
 """Arms without treatment: enough for a range, and cheap beside the others."""
-RUNGS: Final = (4, 2, 1)
-"""Length of each rung, as a full trial divided by this."""
 KEPT: Final = (6, 3)
 """Treatments that go on to the second and third rung."""
+PINNED: Final = 2
+"""Treatments that go on whatever their loss: what was seen in the model asks for them."""
 CONFIRMED: Final = 2
 """Arms of a treatment on the last rung: on the paired batches and, if it is better there, on others."""
 LONGER: Final = 2.5
 """Times a full trial that the leader is given where a sick model has no treatment that is better yet."""
 LONGER_REPEATS: Final = 2
 """Arms without treatment beside it."""
-MARGIN: Final = 0.02
-"""Share of the loss that counts as no difference, however quiet the repeats."""
-LEARNS: Final = 0.05
-"""Share of its first loss that a model that learns has lost after a full trial."""
-RISES: Final = 0.5
-"""Share of its first loss by which that of a model that is thrown off has risen."""
-EXAMINED: Final = 20
-"""Steps of an examination."""
-COMPARABLE: Final = 0.5
-"""Share of the largest gain from which a treatment that heals the issue is preferred to one that does not."""
-NEARLY: Final = 0.8
-"""Share from which, of those that heal it, the one that the issue's advice names is preferred."""
-LARGE: Final = 0.5
-"""Share of the untreated loss that has to go for a claim where nothing is diagnosed: slow starts are no sickness."""
-SHORT: Final = 0.1
-"""Share of the usual update ratio below which steps are too short for a loss that does not fall."""
-_TOO_FAST: Final = (IssueType.UNSTABLE, IssueType.EXPLODING)
-"""Issues that longer steps do not heal, whatever they do to the loss of the next few batches."""
-_EVIDENT: Final = {
-    "add_parameters": "the optimizer does not hold all parameters that get a gradient.",
-    "eps": "`eps` of the optimizer is as large as the gradients, and rules the steps.",
-    "weight_decay": "weight decay takes more than a thousandth of every weight at each step.",
-}
-"""Treatments that are only proposed where a setting is wrong, and what is wrong then."""
-
-Report = Callable[[str, int], None]
-"""Told what is being done and how many steps that took."""
-
-
-@dataclass
-class Work:
-    """What the protocol has found so far."""
-
-    patient: Patient
-    deadline: float
-    report: Report = lambda _text, _steps: None
-    first_loss: float = math.inf
-    noise: dict[int, Noise] = field(default_factory=dict)
-    """By length of the arm."""
-    trials: dict[int, Trial] = field(default_factory=dict)
-    steps_taken: int = 0
-
-    @property
-    def rungs(self) -> list[int]:
-        """Lengths of arms, from short to long."""
-        return sorted({max(2, math.ceil(self.patient.steps / part)) for part in RUNGS})
-
-    @property
-    def out_of_time(self) -> bool:
-        """Whether the budget is spent."""
-        return time.perf_counter() > self.deadline
-
-    def arm(self, treatment: Treatment | None, checkpoints: Iterable[int], repeat: int = 0) -> Outcome:
-        """Run an arm and count what it cost."""
-        found = run_arm(self.patient, treatment, set(checkpoints), repeat)
-        self.steps_taken += found.steps
-        self.report("no treatment" if treatment is None else treatment.name, found.steps)
-        return found
 
 
 def examine(work: Work) -> None:
@@ -109,74 +47,14 @@ def examine(work: Work) -> None:
     with patient.treated(None):
         work.first_loss = patient.held_out_loss()
         patient.note_outputs()
-    with patient.treated(None) as optimizer:
-        patient.issues, patient.record = patient.examine(optimizer, min(EXAMINED, patient.steps))
-    work.steps_taken += patient.record.steps
-    work.report("examination", patient.record.steps)
+    patient.issues, patient.record = work.examined(None)
 
 
 def leave_untreated(work: Work) -> None:
     """Train the model without any treatment, several times: what lies within is noise."""
     outcomes = [work.arm(None, work.rungs, repeat) for repeat in range(REPEATS)]
     for steps in work.rungs:
-        work.noise[steps] = _noise(steps, outcomes)
-
-
-def _noise(steps: int, outcomes: Sequence[Outcome]) -> Noise:
-    losses = tuple(outcome.losses[steps] for outcome in outcomes)
-    finite = [abs(loss) for loss in losses if math.isfinite(loss)]
-    return Noise(steps=steps, losses=losses, margin=MARGIN * (median(finite) if finite else 0.0))
-
-
-def grave_issues(patient: Patient) -> list[Issue]:
-    """What was diagnosed, the gravest first."""
-    return [issue for issue in patient.issues if issue.severity >= IssueSeverity.MEDIUM]
-
-
-def symptoms_of(work: Work) -> str:
-    """Why the model counts as sick: an issue that was found, or that it does not learn."""
-    grave, losses = grave_issues(work.patient), work.noise[work.patient.steps].losses
-    if grave:
-        return f"{grave[0].issue_type.name} in `{grave[0].layer}`: {grave[0].message}"
-    if not math.isfinite(work.first_loss) or not all(map(math.isfinite, losses)):
-        return "the loss is not finite."
-    if rises(work):
-        return f"the loss rises in {work.patient.steps} steps."
-    if not learns(work) and not at_rest(work):
-        short = _short_steps(work)
-        why = f", and no step moves a weight matrix by more than {plain(short, 2)} of its size" if short else ""
-        return f"the loss does not fall in {work.patient.steps} steps{why}."
-    return ""
-
-
-def _short_steps(work: Work) -> float | None:
-    """The largest update ratio, where even that is far below what is usual: then the rate is to blame."""
-    ratio = largest_update(work.patient.record)
-    return ratio if ratio is not None and ratio < SHORT * TARGET_RATIO else None
-
-
-def rises(work: Work) -> bool:
-    """Whether the untreated model ends far above where it began, in every repeat; at rest a loss only wavers."""
-    more = RISES * abs(work.first_loss)
-    return not at_rest(work) and all(loss > work.first_loss + more for loss in work.noise[work.patient.steps].losses)
-
-
-def is_only_slow(work: Work) -> bool:
-    """Whether nothing is wrong but that the loss has hardly moved yet, as in many a healthy model."""
-    losses = (work.first_loss, *work.noise[work.patient.steps].losses)
-    blamed = grave_issues(work.patient) or rises(work) or _short_steps(work)
-    return not blamed and all(map(math.isfinite, losses))
-
-
-def learns(work: Work) -> bool:
-    """Whether the untreated model loses a good part of its first loss, in every repeat."""
-    gone = LEARNS * abs(work.first_loss)
-    return all(loss < work.first_loss - gone for loss in work.noise[work.patient.steps].losses)
-
-
-def at_rest(work: Work) -> bool:
-    """Whether nothing is left to learn: the loss stays where it is, without rising."""
-    return work.patient.record.learnt and all(map(math.isfinite, work.patient.record.losses))
+        work.noise[steps] = noise_of(steps, outcomes)
 
 
 def planned(patient: Patient) -> list[Treatment]:
@@ -232,6 +110,7 @@ def kept(work: Work, alive: list[int], count: int) -> list[int]:
     ranked = sorted(alive, key=rank)
     finite = [at for at in ranked if math.isfinite(work.trials[at].loss)]
     found = set(ranked[:count])
+    found |= set([at for at in finite if is_pinned(work.patient, work.trials[at].treatment)][:PINNED])
     for wanted in (is_advised, is_against):
         fitting = [at for at in finite if wanted(work.patient, work.trials[at].treatment)]
         if not found & set(fitting):
@@ -274,9 +153,21 @@ def try_longer(work: Work) -> None:
     if not leaders or work.out_of_time or any(trial.outcome == BETTER for trial in work.trials.values()):
         return
     steps = math.ceil(LONGER * work.patient.steps)
-    work.noise[steps] = _noise(steps, [work.arm(None, [steps], repeat) for repeat in range(LONGER_REPEATS)])
+    if not work.can_afford((LONGER_REPEATS + CONFIRMED) * steps):
+        return
+    work.noise[steps] = noise_of(steps, [work.arm(None, [steps], repeat) for repeat in range(LONGER_REPEATS)])
     first = min(leaders, key=lambda at: work.trials[at].loss)
     work.trials[first] = _tried(work, work.trials[first], steps, last=True)
+
+
+def holds(work: Work, trial: Trial) -> Trial:
+    """The trial, with a longer one beside no treatment where the model learns anyway: some only start faster."""
+    steps = math.ceil(LONGER * work.patient.steps)
+    sure = trial.steps >= steps or is_pinned(work.patient, trial.treatment) or not learns(work)
+    if sure or work.out_of_time or not work.can_afford(2 * steps):
+        return trial
+    work.noise[steps] = noise_of(steps, [work.arm(None, [steps])])
+    return _tried(work, trial, steps, last=False)
 
 
 def _done(
@@ -308,102 +199,3 @@ def outcome_of(losses: Sequence[float], noise: Noise, first_loss: float) -> str:
         # Beside a model that has diverged anything is better: it has to be better than no training as well.
         return BETTER if max(losses) < first_loss or not math.isfinite(first_loss) else SAME
     return WORSE if all(loss > high for loss in losses) or not all(map(math.isfinite, losses)) else SAME
-
-
-def is_slower(treatment: Treatment) -> bool:
-    """Whether it lowers the rate, which short trials favour (arXiv 1803.02021)."""
-    return treatment.kind == "warm_up" or (treatment.kind == "learning_rate" and treatment.settings["factor"] < 1)
-
-
-def is_advised(patient: Patient, treatment: Treatment) -> bool:
-    """Whether an advice of an issue that was found says so."""
-    advised = (treatment_of(advice) for issue in grave_issues(patient) for advice in issue.advice)
-    return any(wanted is not None and wanted.covers(treatment) for wanted in advised)
-
-
-def is_against(patient: Patient, treatment: Treatment) -> bool:
-    """Whether it is meant for an issue that was found, or advised for it."""
-    types = meant_for(treatment.kind)
-    if treatment.kind == "learning_rate":
-        types = frozenset({"SLOW"} if is_higher(treatment) else {"UNSTABLE", "EXPLODING"})
-    meant = any(issue.issue_type.name in types for issue in grave_issues(patient))
-    return meant or is_advised(patient, treatment)
-
-
-def evident(work: Work) -> tuple[Trial | None, str]:
-    """Where the model learns: a setting that is wrong on the face of it, and whose treatment takes most of the loss."""
-    full = [t for t in work.trials.values() if t.outcome == BETTER and t.steps >= work.patient.steps]
-    found = [trial for trial in full if trial.treatment.kind in _EVIDENT and _is_large(trial)]
-    best = min(found, key=lambda trial: trial.loss, default=None)
-    return best, "" if best is None else _EVIDENT[best.treatment.kind]
-
-
-def is_higher(treatment: Treatment) -> bool:
-    """Whether it raises the rate."""
-    return treatment.kind == "learning_rate" and treatment.settings["factor"] > 1
-
-
-def is_faster(treatment: Treatment) -> bool:
-    """Whether it may do no more than take longer steps."""
-    return treatment.kind == "optimizer" or is_higher(treatment)
-
-
-def choose(work: Work) -> Trial | None:
-    """The best of what helped: the lowest loss; one that heals the issue is preferred where it helps comparably.
-
-    Longer steps are no cure for what is unstable. Nor are they where nothing is diagnosed and the loss has only not
-    moved yet; there any other treatment has to take away a large part of the loss.
-    """
-    full = [t for t in work.trials.values() if t.outcome == BETTER and t.steps >= work.patient.steps]
-    slow, grave = is_only_slow(work), grave_issues(work.patient)
-    if slow:
-        full = [trial for trial in full if not is_faster(trial.treatment) and _is_large(trial)]
-    if grave and grave[0].issue_type in _TOO_FAST:
-        full = [trial for trial in full if not is_higher(trial.treatment)]
-    if not full:
-        return None
-    full.sort(key=lambda trial: trial.loss)
-    if not grave or work.out_of_time:
-        return full[0]
-    looked = [_looked(work, trial) for trial in _comparable(work, full, COMPARABLE)]
-    by_treatment = {id(trial.treatment): trial for trial in looked}
-    work.trials = {at: by_treatment.get(id(each.treatment), each) for at, each in work.trials.items()}
-
-    def only_faster(trial: Trial) -> bool:
-        return is_faster(trial.treatment) and not is_against(work.patient, trial.treatment)
-
-    healing = [trial for trial in looked if trial.issue_gone]
-    healing = [trial for trial in healing if not only_faster(trial)] or healing
-    if not healing:
-        return looked[0]
-    advised = [t for t in _comparable(work, healing, NEARLY) if is_advised(work.patient, t.treatment)]
-    return (advised or healing)[0]
-
-
-def _is_large(trial: Trial) -> bool:
-    if trial.untreated is None:
-        return False
-    low = min(trial.untreated.losses)
-    return max(trial.losses) < low - LARGE * abs(low)
-
-
-def _comparable(work: Work, full: Sequence[Trial], share: float) -> list[Trial]:
-    """Those that gain this share of what the best gains, which comes first."""
-    best = full[0]
-    before = [loss for loss in best.untreated.losses if math.isfinite(loss)] if best.untreated is not None else []
-    start = min(before, default=work.first_loss)
-    if not math.isfinite(start):
-        return list(full)  # anything finite is a gain without measure
-    return [trial for trial in full if start - trial.loss >= share * (start - best.loss)]
-
-
-def _looked(work: Work, trial: Trial) -> Trial:
-    """The trial with a second examination: is the gravest issue still found?"""
-    patient = work.patient
-    before = grave_issues(patient)[0]
-    with patient.treated(trial.treatment) as optimizer:
-        issues, record = patient.examine(optimizer, min(EXAMINED, patient.steps))
-    work.steps_taken += record.steps
-    work.report("second examination", record.steps)
-    still = any(i.issue_type == before.issue_type and i.severity >= IssueSeverity.MEDIUM for i in issues)
-    return replace(trial, issue_gone=not still, steps_taken=trial.steps_taken + record.steps)

@@ -67,28 +67,27 @@ def _cuts(patient: Patient) -> Iterator[Treatment]:
 
 
 class Attached:
-    """A mode that holds while the model runs, and only then."""
+    """A mode that holds while the model runs, and only then, however the run ends."""
 
-    def __init__(self, model: nn.Module, mode: _Seen) -> None:
-        self._mode = mode
-        self._hooks = (
-            model.register_forward_pre_hook(self._enter, prepend=True),
-            model.register_forward_hook(self._exit, always_call=True),
-        )
+    def __init__(self, model: nn.Module, mode: TorchFunctionMode) -> None:
+        self._model, self._before = model, vars(model).get("forward")
+        forward = model.forward
 
-    def _enter(self, *_: Any) -> None:
-        self._mode.__enter__()  # type: ignore[no-untyped-call]  # torch does not type it
+        def attached(*args: Any, **kwargs: Any) -> Any:
+            with mode:
+                return forward(*args, **kwargs)
 
-    def _exit(self, *_: Any) -> None:
-        self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch does not type it
+        model.forward = attached
 
     def __enter__(self) -> None:
-        """The hooks are there already."""
+        """The mode is there already."""
 
     def __exit__(self, *_: object) -> None:
-        """Without the hooks again."""
-        for hook in self._hooks:
-            hook.remove()
+        """Without it again."""
+        if self._before is None:
+            del self._model.forward
+        else:
+            self._model.forward = self._before
 
 
 @register_treatment("reattach", proposed_by=_cuts, against=("DISCONNECTED",))

@@ -121,63 +121,6 @@ def add_skips(model: nn.Module, _optimizer: torch.optim.Optimizer, blocks: Seque
         model.get_submodule(path).register_forward_hook(hook)
 
 
-def _bypasses(patient: Patient) -> Iterator[Treatment]:
-    """From in front of a layer that is far too narrow to behind the next one, where the shapes allow it."""
-    named = [issue.layer for issue in patient.issues if issue.issue_type.name == "BOTTLENECK"]
-    order = list(patient.rms)
-    shaped = {path: patient.model.get_submodule(path).weight.shape for path in order}
-    narrow = [path for path in order if any(path == each or shaped[path] == shaped.get(each) for each in named)]
-    pairs = [
-        [path, order[order.index(path) + 1]] for path in narrow if path in order and order.index(path) < len(order) - 1
-    ]
-    shapes: dict[str, torch.Size] = {}
-
-    def before(path: str) -> Any:
-        return lambda _module, inputs: shapes.setdefault(path, inputs[0].shape) and None
-
-    def after(path: str) -> Any:
-        return lambda _module, _inputs, output: shapes.setdefault(f"{path} out", output.shape) and None
-
-    with hooks_kept(patient.model), torch.no_grad(), buffers_kept(patient.model):
-        for first, last in pairs:
-            patient.model.get_submodule(first).register_forward_pre_hook(before(first))
-            patient.model.get_submodule(last).register_forward_hook(after(last))
-        seed_all(patient.seed)
-        patient.batches.loss(patient.model, patient.held_out[0])
-    fitting = [pair for pair in pairs if _fits(shapes[pair[0]], shapes[f"{pair[1]} out"])]
-    if fitting:
-        yield Treatment("bypass", {"pairs": fitting})
-
-
-def _fits(before: torch.Size, after: torch.Size) -> bool:
-    """Equal, or as many channels and fewer positions, which pooling gives."""
-    pooled = len(before) == len(after) == 4 and before[:2] == after[:2] and max(after[2:]) <= min(before[2:])
-    return before == after or pooled
-
-
-@register_treatment("bypass", proposed_by=_bypasses, against=("BOTTLENECK",))
-def bypass(model: nn.Module, _optimizer: torch.optim.Optimizer, pairs: Sequence[Sequence[str]]) -> None:
-    """Add what the first layer of a pair takes to what the last one returns."""
-
-    def around(first: nn.Module, last: nn.Module) -> None:
-        kept: list[torch.Tensor] = []
-
-        def keep(_module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-            kept[:] = inputs[:1]
-
-        def add(_module: nn.Module, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
-            x = kept.pop()
-            if x.shape != output.shape:
-                x = F.adaptive_avg_pool2d(x, (output.shape[2], output.shape[3]))
-            return output + x
-
-        first.register_forward_pre_hook(keep)
-        last.register_forward_hook(add)
-
-    for first, last in pairs:
-        around(model.get_submodule(first), model.get_submodule(last))
-
-
 def _activations(patient: Patient) -> Iterator[Treatment]:
     """Modules only, and none that makes the output: there the range of the activation is meant."""
     shared: dict[int, list[str]] = {}

@@ -12,11 +12,17 @@ from torch.utils._pytree import tree_map
 
 from gradient_flow.cures.patient import Patient
 from gradient_flow.cures.registry import register_treatment
+from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.treatment import Treatment
 
 
+def is_nonfinite(record: AnalysisRecord) -> bool:
+    """Whether an examination saw a loss or a gradient that is not finite."""
+    return not all(map(math.isfinite, (*record.losses, *record.norms)))
+
+
 def _zeros(patient: Patient) -> Iterator[Treatment]:
-    if not all(map(math.isfinite, (*patient.record.losses, *patient.record.norms))):
+    if is_nonfinite(patient.record):
         yield Treatment("zero_nonfinite")
 
 
@@ -33,10 +39,11 @@ def _finite(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _finite_output(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-    return tree_map(_both_ways, output)
+    return tree_map(finite_both_ways, output)
 
 
-def _both_ways(value: Any) -> Any:
+def finite_both_ways(value: Any) -> Any:
+    """0 for NaN and Inf in a real tensor, and in its gradient; anything else as it is."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     made = _finite(value)

@@ -12,12 +12,15 @@ from torch import nn
 
 from gradient_flow.cures.patient import DEFAULT_RATE, Patient, Tensors
 from gradient_flow.cures.registry import register_treatment
+from gradient_flow.cures.treatments.numerics import is_nonfinite
 from gradient_flow.diagnosis.advice import TARGET_RATIO, clip_limit
 from gradient_flow.diagnosis.network.updates import largest_update
 from gradient_flow.diagnosis.treatment import Treatment
 
 _FACTORS: Final = (0.01, 0.1, 10.0)
 _ADAM: Final = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
+_SPIKE: Final = 8.0
+"""Times the median norm from which a step is a spike."""
 _EPS_RULES: Final = 0.1
 """Share of `eps` in the denominator of a step from which it shortens steps noticeably."""
 _STRONG_DECAY: Final = 1e-3
@@ -82,8 +85,29 @@ def clip(_model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> No
     optimizer.register_step_pre_hook(before)
 
 
+def _spikes(patient: Patient) -> Iterator[Treatment]:
+    """Where a few steps stand out far enough that nobody would miss them."""
+    norms = [norm for norm in patient.record.norms if math.isfinite(norm) and norm > 0]
+    limit = _SPIKE * median(norms) if norms else math.inf
+    if any(norm > limit for norm in norms):
+        yield Treatment("skip_spikes", {"norm": float(f"{limit:.2g}")})
+
+
+@register_treatment("skip_spikes", proposed_by=_spikes, against=("UNSTABLE", "EXPLODING"))
+def skip_spikes(_model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
+    """A step whose gradient norm is beyond the limit changes nothing."""
+
+    def before(stepping: torch.optim.Optimizer, *_: Any) -> None:
+        held = [tensor for group in stepping.param_groups for tensor in group["params"] if tensor.grad is not None]
+        if held and not float(nn.utils.get_total_norm([tensor.grad for tensor in held])) <= norm:
+            for tensor in held:
+                tensor.grad = None
+
+    optimizer.register_step_pre_hook(before)
+
+
 def _skips(patient: Patient) -> Iterator[Treatment]:
-    if not all(map(math.isfinite, (*patient.record.losses, *patient.record.norms))) or patient.record.bad_inputs:
+    if is_nonfinite(patient.record) or patient.record.bad_inputs:
         yield Treatment("skip_nonfinite")
 
 
