@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop", "state")
-HALVES = ("tune", "holdout", "live", "fresh")
-"""For tuning, set aside, set aside as programs that train for real, and such programs and loops nobody has seen."""
-TRAINING = ("live", "fresh")
+HALVES = ("tune", "holdout", "live", "fresh", "blind")
+"""For tuning, set aside, set aside as programs that train for real, and twice such programs and loops nobody had seen."""
+TRAINING = ("live", "fresh", "blind")
 """Halves whose set-ups train for real: each has an optimizer of its own."""
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
 HEALTHY = "HEALTHY"
