@@ -109,11 +109,6 @@ def parsed(seed: int, layers: list[nn.Module], **more) -> Setup:
     return live(model, clauses(seed), **{"lr": 2e-3, "steps": 50, **more})
 
 
-def read(seed: int, layers: list[nn.Module], **more) -> Setup:
-    model = Encoder(words(40), layers, 5, read="mean")
-    return live(model, reviews(seed), **{"lr": 3e-3, "steps": 50, **more})
-
-
 def layers_of(count: int, scores: Scores = plain, heads: int = 4) -> list[nn.Module]:
     return [EncoderLayer(SelfAttention(32, heads, scores), 32) for _ in range(count)]
 
@@ -160,11 +155,11 @@ def sloped(slope: float) -> Scores:
     return scores
 
 
-near = zoo.healthy("reviews-slopes-of-a-quarter", lambda s: read(s, layers_of(2, sloped(0.25))))
+near = zoo.healthy("reversals-slopes-of-a-quarter", lambda s: reversing(s, layers_of(2, sloped(0.25))))
 zoo.sick(
-    "reviews-slopes-of-80",
-    lambda s: read(s, layers_of(2, sloped(80.0))),
-    lasting(attends_sharply()),
+    "reversals-slopes-of-80",
+    lambda s: reversing(s, layers_of(2, sloped(80.0))),
+    both(lasting(attends_sharply()), lags(0.2)),
     "ENTROPY_COLLAPSE",
     layer=tuple(f"layer.{i}.attention.{part}" for i in range(2) for part in ("query", "key")),
     also={*SHARP, "HEAD_DIVERSITY", "DISCONNECTED", "VANISHING", "DEAD"},
@@ -429,27 +424,24 @@ zoo.sick(
 # --- heads that are one
 
 
-class Averaged(SelfAttention):
-    """Heads talk to one another before the softmax; `mean` lets all of them say the same."""
+class Talking(SelfAttention):
+    """Heads talk to one another before the softmax."""
 
-    def __init__(self, width: int, heads: int, mean: bool) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads, self.talked)
-        self.mean = mean
         for part in (self.query, self.key):
             nn.init.normal_(part.weight, std=2.5 / width**0.5)
         self.mix = nn.Parameter(torch.eye(heads) + 0.1 * torch.randn(heads, heads))
 
     def talked(self, q: Tensor, k: Tensor) -> Tensor:
-        mix = torch.full_like(self.mix, 1 / self.heads) + 0 * self.mix if self.mean else self.mix
-        return torch.einsum("gh,bhij->bgij", mix, plain(q, k))
+        return torch.einsum("gh,bhij->bgij", self.mix, plain(q, k))
 
 
-def talking(seed: int, mean: bool) -> Setup:
-    layers = [EncoderLayer(Averaged(32, 4, mean), 32) for _ in range(2)]
-    return flagged(seed, layers, lr=2e-3)
-
-
-talks = zoo.healthy("flags-heads-that-talk", lambda s: talking(s, False), thrives(0.05))
+talks = zoo.healthy(
+    "flags-heads-that-talk",
+    lambda s: flagged(s, [EncoderLayer(Talking(32, 4), 32) for _ in range(2)], lr=2e-3),
+    thrives(0.05),
+)
 
 
 class MeanScores(SelfAttention):
@@ -695,19 +687,18 @@ zoo.sick(
 
 
 class Masked(nn.Module):
-    """Reads texts of any length; places behind the end are masked."""
+    """Reads texts of any length; places behind the end are masked by minus infinity."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.head = words(40), nn.Linear(32, 5)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(32, 4, 48, 0.0, batch_first=True, norm_first=True) for _ in range(2)
-        )
+        self.layers = nn.ModuleList(layers_of(2))
 
     def forward(self, tokens: Tensor, beyond: Tensor) -> Tensor:
         x = self.words(tokens)
         for layer in self.layers:
-            x = layer(x, src_key_padding_mask=beyond)
+            layer.attention.scores = lambda q, k: plain(q, k).masked_fill(beyond[:, None, None], -math.inf)
+            x = layer(x)
         keep = (~beyond).float()[..., None]
         return self.head((x * keep).sum(dim=1) / keep.sum(dim=1).clamp_min(1))
 
