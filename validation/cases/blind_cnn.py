@@ -203,7 +203,13 @@ zoo.sick(
 def loud(seed: int, factor: float) -> Setup:
     """A gain of the pre-amplifier, written into the second convolution."""
     model = nn.Sequential(
-        nn.Conv1d(3, 20, 9, 2), nn.Tanh(), nn.Conv1d(20, 24, 5, 2), nn.Tanh(), nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(24, 6)
+        nn.Conv1d(3, 20, 9, 2),
+        nn.Tanh(),
+        nn.Conv1d(20, 24, 5, 2),
+        nn.Tanh(),
+        nn.AdaptiveMaxPool1d(1),
+        nn.Flatten(),
+        nn.Linear(24, 6),
     )
     model[2].weight.data *= factor
     return ear(seed, model, lr=3e-3)

@@ -69,6 +69,7 @@ def deviations(seed: int, positive: bool) -> Program:
         return (spread.log() + 0.5 * ((t - mean) / spread).square()).mean() + 3
 
     model = mlp([14, 48, 48, 2], nn.SiLU)
+    model[4].bias.data[1] = -0.5
     return fit(model, plants(seed), adam(model, 3e-3), 80, likelihood, lambda out, t: F.mse_loss(out[:, :1], t))
 
 
@@ -262,7 +263,9 @@ def padded(seed: int, ignore: bool) -> Program:
         return F.cross_entropy(z.flatten(0, 1), y.flatten(), ignore_index=12)
 
     model = Tagger(nn.Embedding(13, 24), nn.GRU(24, 32, batch_first=True), 13, 32)
-    return fit(model, rhymes(seed).changed(pad), adam(model, 1e-2), 60, words_only if ignore else over_places, words_only)
+    return fit(
+        model, rhymes(seed).changed(pad), adam(model, 1e-2), 60, words_only if ignore else over_places, words_only
+    )
 
 
 ignored = zoo.healthy("rows-padding-ignored", lambda s: padded(s, True), learns(0.05))

@@ -418,7 +418,9 @@ def mark_trainable(model: nn.Module, word: str) -> None:
 
 def adapted(seed: int, word: str) -> Program:
     """Only what bears a certain word in its name is trained, and the head."""
-    model = nn.Sequential(Adapter(nn.Linear(18, 48)), nn.GELU(), Adapter(nn.Linear(48, 48)), nn.GELU(), nn.Linear(48, 7))
+    model = nn.Sequential(
+        Adapter(nn.Linear(18, 48)), nn.GELU(), Adapter(nn.Linear(48, 48)), nn.GELU(), nn.Linear(48, 7)
+    )
     mark_trainable(model, word)
     trained = [p for p in model.parameters() if p.requires_grad]
     return fit(model, states(seed), torch.optim.AdamW(trained, lr=3e-3, weight_decay=0.0), 60)
@@ -536,9 +538,7 @@ def distilled(seed: int) -> Program:
             losses.append(loss.item())
 
     aside = task.aside()[0]
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=lambda: gap(aside).item()
-    )
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=lambda: gap(aside).item())
 
 
 zoo.healthy("student-of-a-frozen-teacher", distilled)

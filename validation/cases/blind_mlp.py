@@ -155,9 +155,7 @@ def compressed(seed: int, rank: int) -> Setup:
     return live(Factored(rank), states(seed), lr=1e-2, steps=80)
 
 
-compressed_twin = zoo.healthy(
-    "engine-layer-compressed-to-rank-16", lambda s: compressed(s, 16), thrives(most_dead=0.5)
-)
+compressed_twin = zoo.healthy("engine-layer-compressed-to-rank-16", lambda s: compressed(s, 16), thrives(most_dead=0.5))
 zoo.sick(
     "engine-layer-compressed-to-rank-1",
     lambda s: compressed(s, 1),
@@ -253,7 +251,7 @@ zoo.sick(
 def kelvin(seed: int, level: float, spread: float) -> Setup:
     """Temperatures as they are measured."""
     task = plants(seed).mapped(lambda x: level + spread * x)
-    return live(Plain([14, 48, 48, 1], torch.tanh), task, lr=3e-3, steps=60)
+    return live(Plain([14, 48, 48, 1], torch.tanh), task, lr=1e-2, steps=90)
 
 
 kelvin_twin = zoo.healthy("plants-temperatures-standardised", lambda s: kelvin(s, 0.0, 1.0))
@@ -493,7 +491,7 @@ def pairs(seed: int, eps: float) -> Setup:
     def same(x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return (x[0], torch.cat([x[0][:2], x[1][2:]])) if now() else x
 
-    return live(Distance(eps), twins(seed).mapped(same), lr=5e-3, steps=60)
+    return live(Distance(eps), twins(seed).mapped(same), lr=1e-2, steps=90)
 
 
 pairs_twin = zoo.healthy("twins-distance-with-eps", lambda s: pairs(s, 1e-8))

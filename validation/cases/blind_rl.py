@@ -76,8 +76,8 @@ def regret(setup: Setup) -> float:
 
 plain = zoo.healthy("stalls-temperature-1", lambda s: trades(s, Trader()))
 zoo.sick(
-    "stalls-temperature-0.0005",
-    lambda s: trades(s, Trader(5e-4), lr=1e-4),
+    "stalls-temperature-0.0001",
+    lambda s: trades(s, Trader(1e-4), lr=1e-4),
     both(lasting(explores(0, 0.03)), lags(0.1)),
     *STUCK,
     layer="logits",
@@ -302,7 +302,9 @@ def values(seed: int, model: nn.Module, discount: float = 0.5, reward: float = 1
     return live(model, task, **{"lr": 5e-3, "steps": 70, **more})
 
 
-valued = zoo.healthy("journeys-values-by-a-copy", lambda s: values(s, Values(mlp([7, 48, 3], nn.GELU))), analyzer="general")
+valued = zoo.healthy(
+    "journeys-values-by-a-copy", lambda s: values(s, Values(mlp([7, 48, 3], nn.GELU))), analyzer="general"
+)
 zoo.sick(
     "journeys-discount-above-1-without-a-copy",
     lambda s: values(s, Values(mlp([7, 48, 48, 3], nn.ReLU), False), 3.0, kind="SGD", lr=0.2, steps=80, momentum=0.9),

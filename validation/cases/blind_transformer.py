@@ -661,7 +661,11 @@ class Seq2Seq(nn.Module):
         super().__init__()
         self.words, self.place = words(), nn.Parameter(0.4 * torch.randn(1, 8, 32))
         self.encoder, self.deaf = EncoderLayer(SelfAttention(32, 4), 32), deaf
-        self.cross, self.norm, self.head = nn.MultiheadAttention(32, 4, batch_first=True), nn.LayerNorm(32), nn.Linear(32, 9)
+        self.cross, self.norm, self.head = (
+            nn.MultiheadAttention(32, 4, batch_first=True),
+            nn.LayerNorm(32),
+            nn.Linear(32, 9),
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         memory = self.encoder(self.words(tokens) + self.place)
