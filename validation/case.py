@@ -11,7 +11,7 @@ from torch import nn
 
 FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop", "state")
 HALVES = ("tune", "holdout", "live", "fresh", "blind")
-"""For tuning, set aside, set aside as programs that train for real, and twice such programs and loops nobody had seen."""
+"""For tuning, set aside, set aside as programs that train for real, and such programs and loops nobody has seen."""
 TRAINING = ("live", "fresh", "blind")
 """Halves whose set-ups train for real: each has an optimizer of its own."""
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from validation.case import Program, Zoo
 from validation.cases._blind_tasks import (
@@ -311,28 +312,25 @@ zoo.sick(
 )
 
 
-def new_head(seed: int, before: bool) -> Program:
-    """A head of as many classes as this data set has takes the place of the old one."""
+def reparametrised(seed: int, before: bool) -> Program:
+    """The weights of all layers become a direction and a length, before or after the optimizer is made."""
     model = nn.Sequential(nn.Conv2d(3, 20, 3, 2), nn.ReLU(), nn.Conv2d(20, 24, 3), nn.ReLU(), nn.Flatten())
-    model.append(nn.Linear(24 * 4, 100))
-    if before:
-        model[5] = nn.Linear(24 * 4, 6)
-    optimizer = adam(model, 2e-3)
-    if not before:
-        model[5] = nn.Linear(24 * 4, 6)
-    return fit(model, gratings(seed), optimizer, 60)
+    model.append(nn.Linear(24 * 4, 6))
+    optimizer = None if before else adam(model, 2e-3)
+    for i in (0, 2, 5):
+        weight_norm(model[i])
+    return fit(model, gratings(seed), optimizer or adam(model, 2e-3), 60)
 
 
-head_first = zoo.healthy("new-head-then-optimizer", lambda s: new_head(s, True))
+lengths_first = zoo.healthy("weights-split-then-optimizer", lambda s: reparametrised(s, True))
 zoo.sick(
-    "optimizer-then-new-head",
-    lambda s: new_head(s, False),
-    broken(all_of(strangers, held_by_none("5"))),
+    "optimizer-then-weights-split",
+    lambda s: reparametrised(s, False),
+    broken(all_of(strangers, held_by_none(*(f"{i}.parametrizations" for i in (0, 2, 5)))), less=0.5),
     *REPLACED,
     "foreign_optimizer",
-    layer="5",
     also=IDLE,
-    control=head_first,
+    control=lengths_first,
 )
 
 # --- in the optimizer, and yet

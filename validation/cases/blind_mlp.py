@@ -478,6 +478,7 @@ class Distance(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(20, 48), nn.SiLU(), nn.Linear(48, 16, bias=False))
         self.scale, self.eps = nn.Linear(1, 1), eps
+        nn.init.constant_(self.scale.weight, -1.0)
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         away = ((self.body(a) - self.body(b)).square().sum(dim=1, keepdim=True) + self.eps).sqrt()

@@ -76,9 +76,9 @@ def regret(setup: Setup) -> float:
 
 plain = zoo.healthy("stalls-temperature-1", lambda s: trades(s, Trader()))
 zoo.sick(
-    "stalls-temperature-0.0001",
-    lambda s: trades(s, Trader(1e-4), lr=1e-4),
-    both(lasting(explores(0, 0.03)), lags(0.1)),
+    "stalls-temperature-0.0005",
+    lambda s: trades(s, Trader(5e-4), lr=1e-5),
+    both(lasting(explores(0, 0.05)), lags(0.1)),
     *STUCK,
     layer="logits",
     also=SURE,
