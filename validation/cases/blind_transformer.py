@@ -216,7 +216,7 @@ zoo.sick(
     lambda s: relative(s, 90.0),
     lasting(attends_sharply("layer.0.attention", others_above=0.3)),
     "ENTROPY_COLLAPSE",
-    layer=("layer.0.attention.table", "layer.0.attention.query", "layer.0.attention.key", "layer.0.attention"),
+    layer=("layer.0.attention.table", "layer.0.attention.query", "layer.0.attention.key"),
     also={*SHARP, "VANISHING", "DEAD"},
     control=distances,
 )
