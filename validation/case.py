@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop", "state")
-HALVES = ("tune", "holdout", "live", "fresh", "drill")
-"""For tuning, set aside, two with programs that train for real, each set aside when written, and such for tuning."""
-TRAINING = ("live", "fresh", "drill")
+HALVES = ("tune", "holdout", "live", "fresh", "drill", "blind")
+"""For tuning, set aside, two with programs that train for real, such for tuning, and such that nobody has seen."""
+TRAINING = ("live", "fresh", "drill", "blind")
 """Halves whose set-ups train for real: each has an optimizer of its own."""
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
 HEALTHY = "HEALTHY"

@@ -27,6 +27,7 @@ def test_a_half_holds_only_its_own_cases():
     assert {case.half for case in command.chosen("live", None)} == {"live"}
     assert {case.half for case in command.chosen("fresh", None)} == {"fresh"}
     assert {case.half for case in command.chosen("drill", None)} == {"drill"}
+    assert {case.half for case in command.chosen("blind", None)} == {"blind"}
     both = command.chosen("both", None)
     assert len(both) == sum(len(command.chosen(half, None)) for half in ("tune", "holdout"))
 

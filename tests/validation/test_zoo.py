@@ -89,7 +89,8 @@ def test_there_are_enough_loops_and_enough_that_only_look_broken():
 
 def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
-        without = {"live": {"game", *PROGRAMS}, "fresh": {"game", "state"}, "drill": {"game", "state"}}
+        programs = {"game", "state"}
+        without = {"live": {"game", *PROGRAMS}, **dict.fromkeys(("fresh", "drill", "blind"), programs)}
         expected = set(FAMILIES) - without.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected
@@ -105,7 +106,7 @@ def test_a_program_that_trains_has_an_optimizer_and_steps_enough_to_watch():
             assert held == {id(p) for p in setup.model.parameters() if p.requires_grad}, case.name
 
 
-@pytest.mark.parametrize(("half", "sick"), [("live", 70), ("fresh", 55), ("drill", 70)])
+@pytest.mark.parametrize(("half", "sick"), [("live", 70), ("fresh", 55), ("drill", 70), ("blind", 75)])
 def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
     faults = Counter(case.fault for case in SICK if case.half == half and case.family != "loop")
     assert sum(faults.values()) >= sick
