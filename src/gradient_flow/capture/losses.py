@@ -96,6 +96,8 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
 
 def scaler_of(loss: torch.Tensor) -> Any:
     """The `GradScaler` that scaled the loss being reported; None where none did, or where it is not known."""
+    if not _scaled:
+        return None
     known = _scaled.get(id(loss))
     if known is None or known.output() is not loss:  # it may contain what was scaled: `scaler.scale(loss) / 4`
         known = next((each for each in _scaled.values() if each.is_open), None)
@@ -155,7 +157,7 @@ def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
         **further: Any,
     ) -> Any:
         afterwards: list[Callable[[], None]] = []
-        if not torch.compiler.is_compiling() and running_backward() is None and not getattr(_here, "unheard", False):
+        if not torch.compiler.is_compiling() and running_backward() is None and not is_unheard():
             loss, is_loss = _root(tensors, grad_tensors if grad_variables is None else grad_variables)
             afterwards = _tell(loss, clear=is_loss and not create_graph and inputs is None) if is_loss else []
         result = backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **further)
@@ -168,6 +170,9 @@ def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
     """The one scalar that a pass starts from, if it is one; and whether there is a loss in it at all."""
+    if gradients is None and type(tensors) is torch.Tensor and not tensors.is_complex():  # `loss.backward()`
+        is_scalar = tensors.numel() == 1 and tensors.grad_fn is not None
+        return tensors if is_scalar else None, is_scalar
     several = tensors if isinstance(tensors, (list, tuple)) else [tensors]
     given = gradients if isinstance(gradients, (list, tuple)) else [gradients]
     if not all(isinstance(each, torch.Tensor) for each in several):
@@ -187,8 +192,9 @@ def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]
             afterwards.append(before(loss))
         elif unclear is not None:
             afterwards.append(unclear(loss))
-    _close_scaled(loss)
-    _scaled.pop(_ONCE, None)
+    if _scaled:
+        _close_scaled(loss)
+        _scaled.pop(_ONCE, None)
     return afterwards
 
 
@@ -226,7 +232,8 @@ def _unwrapped_scalers() -> list[Any]:
     classes: list[Any] = [torch.amp.GradScaler]
     for each in classes:
         classes += each.__subclasses__()
-    return [each for each in classes if "scale" in vars(each) and not hasattr(vars(each)["scale"], _MARK)]
+    own = [(each, each.__dict__.get("scale")) for each in classes]
+    return [each for each, scale in own if scale is not None and not hasattr(scale, _MARK)]
 
 
 def _wrap_scale(scaler: Any) -> None:

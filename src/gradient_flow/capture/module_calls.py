@@ -8,7 +8,7 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, is_dataclass
 from threading import get_ident
 from typing import Any, Final
@@ -256,9 +256,17 @@ class _Watching:
         self._calls.release()
 
 
-@contextmanager
-def aside() -> Iterator[None]:
+def aside() -> AbstractContextManager[None]:
     """Hide what is done in here from modes of the user: counters, tracers, default devices."""
+    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
+    return _hidden_from_modes() if modes else _NOTHING_TO_HIDE_FROM
+
+
+_NOTHING_TO_HIDE_FROM: Final = nullcontext()
+
+
+@contextmanager
+def _hidden_from_modes() -> Iterator[None]:
     with ExitStack() as stack:
         if torch._C._len_torch_function_stack():
             stack.enter_context(torch._C.DisableTorchFunction())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from itertools import repeat
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +12,12 @@ import numpy as np
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.exponents import BINS, Counts
 from gradient_flow.table.kernels._native import exponents as exponents_at
+from gradient_flow.table.kernels._native import locate
 from gradient_flow.table.kernels._native import measure as measure_at
+from gradient_flow.table.kernels._native import total as total_of
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
 """Codes of `enum gf_kind` by dtype."""
-_UNKNOWN = 255
-_ITEM_SIZES = np.array([4, 8, 2, 2])
-"""Bytes by code."""
 
 
 _forked = False
@@ -46,9 +43,6 @@ class Addresses(NamedTuple):
 
 def addresses_of(arrays: list[Any]) -> Addresses | None:
     """Where the elements lie, or None if any array is not a dense block in host memory of a known kind."""
-    torch = sys.modules.get("torch")
-    if len(arrays) == 1 and torch is not None and type(arrays[0]) in (torch.Tensor, torch.nn.Parameter):
-        return _address_of_tensor(arrays[0], torch.strided)
     types = set(map(type, arrays))
     if types <= {np.ndarray}:
         if not all(map(_readable, arrays)):
@@ -57,37 +51,11 @@ def addresses_of(arrays: list[Any]) -> Addresses | None:
         counts = np.array([array.size for array in arrays], dtype=np.int64)
         kinds = bytes([_NUMPY_KINDS[array.dtype] for array in arrays])
         return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
-
+    torch = sys.modules.get("torch")
     if torch is None or not types <= {torch.Tensor, torch.nn.Parameter}:
         return None
-    # Each question goes to all tensors at once, without a Python frame per tensor: ten thousand are not rare.
-    kinds = bytes(map(_torch_kinds().get, map(attrgetter("dtype"), arrays), repeat(_UNKNOWN)))
-    if (
-        _UNKNOWN in kinds
-        or set(map(attrgetter("layout"), arrays)) != {torch.strided}
-        or not all(map(attrgetter("is_cpu"), arrays))
-        or not all(map(torch.Tensor.is_contiguous, arrays))
-        or any(map(torch.Tensor.is_neg, arrays))
-    ):
-        return None
-    addresses = np.array(list(map(torch.Tensor.data_ptr, arrays)), dtype=np.int64)
-    counts = np.array(list(map(torch.Tensor.numel, arrays)), dtype=np.int64)
-    without_memory = (addresses == 0) & (counts > 0)
-    misaligned = addresses & (_ITEM_SIZES[np.frombuffer(kinds, dtype=np.uint8)] - 1)
-    if without_memory.any() or misaligned.any():
-        return None
-    return Addresses(addresses.tobytes(), counts.tobytes(), kinds)
-
-
-def _address_of_tensor(tensor: Any, strided: Any) -> Addresses | None:
-    """The same for one tensor, which is what a hook has: there, microseconds count."""
-    kind = _torch_kinds().get(tensor.dtype, -1)
-    if kind < 0 or tensor.layout is not strided or not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
-        return None
-    address, count = tensor.data_ptr(), tensor.numel()
-    if (address == 0 and count > 0) or address % tensor.element_size():
-        return None
-    return Addresses(address.to_bytes(8, sys.byteorder), count.to_bytes(8, sys.byteorder), bytes([kind]))
+    where = locate(arrays, _questions())
+    return None if where is None else Addresses(*where)
 
 
 def _readable(array: np.ndarray) -> bool:
@@ -96,9 +64,13 @@ def _readable(array: np.ndarray) -> bool:
 
 
 @cache
-def _torch_kinds() -> dict[Any, int]:
+def _questions() -> tuple[Any, ...]:
+    """What `locate` asks of a tensor: types and dtypes, these in the order of `enum gf_kind`, a layout, and methods."""
     torch = sys.modules["torch"]
-    return {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+    tensor = torch.Tensor
+    dtypes = torch.float32, torch.float64, torch.bfloat16, torch.float16
+    methods = tensor.is_contiguous, tensor.is_neg, tensor.data_ptr, tensor.numel
+    return (tensor, torch.nn.Parameter), dtypes, torch.strided, *methods
 
 
 def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) -> Rows:
@@ -109,6 +81,33 @@ def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) 
     """
     filled = measure_at(where.addresses, where.counts, where.kinds, *thresholds, _threads(), sizes_only)
     return np.frombuffer(filled).reshape(-1, len(COLUMNS))
+
+
+class InPlace:
+    """Rows of tensors in host memory as the kernel left them; a call gives them as an array."""
+
+    __slots__ = ("_filled",)
+
+    def __init__(self, filled: bytearray) -> None:
+        self._filled = filled
+
+    def __call__(self) -> Rows:
+        """The rows."""
+        return np.frombuffer(self._filled).reshape(-1, len(COLUMNS))
+
+    def ready(self) -> bool:
+        """Always: they are here."""
+        return True
+
+    def total(self) -> tuple[float, ...]:
+        """All rows as one, the same as `columns.merge_rows` gives."""
+        return total_of(self._filled)
+
+
+def rows_in_place(tensors: list[Any], thresholds: Thresholds) -> InPlace | None:
+    """The rows of tensors that all lie in host memory, in as few steps as can be: this is every step of a training."""
+    where = locate(tensors, _questions())
+    return None if where is None else InPlace(measure_at(*where, *thresholds, _threads()))
 
 
 def exponents(where: Addresses, shift: int) -> Counts:

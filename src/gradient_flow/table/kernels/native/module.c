@@ -94,6 +94,100 @@ static PyObject *native_exponents(PyObject *self, PyObject *args) {
     return filled(addresses, counts, kinds, &asked, 1);
 }
 
+/* Where the elements of a tensor lie. The attributes of torch are asked for by name, one after the other: the same from
+   Python costs a small model as much as reading its gradients. Returns 1 where the tensor is no dense block in host memory
+   of a known kind, -1 with an exception. */
+typedef struct {
+    PyObject *types, *dtypes, *strided; /* exact types; dtypes in the order of enum gf_kind */
+    PyObject *is_contiguous, *is_neg, *data_ptr, *numel;
+} questions;
+
+static int answers(PyObject *tensor, const char *attribute, PyObject *wanted) {
+    PyObject *found = PyObject_GetAttrString(tensor, attribute);
+    if (!found) return -1;
+    Py_DECREF(found); /* compared by identity only */
+    return found == wanted;
+}
+
+static int says(PyObject *method, PyObject *tensor, PyObject *wanted) {
+    PyObject *found = PyObject_CallFunctionObjArgs(method, tensor, NULL);
+    if (!found) return -1;
+    Py_DECREF(found);
+    return found == wanted;
+}
+
+static int number(PyObject *method, PyObject *tensor, int64_t *into) {
+    PyObject *found = PyObject_CallFunctionObjArgs(method, tensor, NULL);
+    if (!found) return -1;
+    *into = PyLong_AsLongLong(found);
+    Py_DECREF(found);
+    return *into == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int locate_one(PyObject *tensor, const questions *ask, int64_t *address, int64_t *count, char *kind) {
+    static const int sizes[GF_KINDS] = {4, 8, 2, 2};
+    PyObject *type = (PyObject *)Py_TYPE(tensor);
+    Py_ssize_t at, n = PyTuple_Size(ask->types);
+    for (at = 0; at < n && PyTuple_GetItem(ask->types, at) != type; at++) continue;
+    if (at == n) return 1;
+    PyObject *dtype = PyObject_GetAttrString(tensor, "dtype");
+    if (!dtype) return -1;
+    n = PyTuple_Size(ask->dtypes);
+    for (at = 0; at < n && PyTuple_GetItem(ask->dtypes, at) != dtype; at++) continue;
+    Py_DECREF(dtype);
+    if (at == n) return 1;
+    *kind = (char)at;
+    int yes;
+    if ((yes = answers(tensor, "layout", ask->strided)) != 1) return yes < 0 ? -1 : 1;
+    if ((yes = answers(tensor, "is_cpu", Py_True)) != 1) return yes < 0 ? -1 : 1;
+    if ((yes = says(ask->is_contiguous, tensor, Py_True)) != 1) return yes < 0 ? -1 : 1;
+    if ((yes = says(ask->is_neg, tensor, Py_False)) != 1) return yes < 0 ? -1 : 1;
+    if (number(ask->data_ptr, tensor, address) || number(ask->numel, tensor, count)) return -1;
+    return (*address == 0 && *count > 0) || *address % sizes[at] != 0; /* without memory, or misaligned */
+}
+
+static PyObject *native_locate(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *tensors;
+    questions ask;
+    if (!PyArg_ParseTuple(args, "O!(O!O!OOOOO)", &PyList_Type, &tensors, &PyTuple_Type, &ask.types, &PyTuple_Type,
+                          &ask.dtypes, &ask.strided, &ask.is_contiguous, &ask.is_neg, &ask.data_ptr, &ask.numel))
+        return NULL;
+    const Py_ssize_t n = PyList_Size(tensors);
+    PyObject *addresses = PyBytes_FromStringAndSize(NULL, 8 * n), *counts = PyBytes_FromStringAndSize(NULL, 8 * n),
+             *kinds = PyBytes_FromStringAndSize(NULL, n), *made = NULL;
+    if (addresses && counts && kinds && PyTuple_Size(ask.dtypes) == GF_KINDS) {
+        int64_t *address = (int64_t *)(void *)PyBytes_AsString(addresses);
+        int64_t *count = (int64_t *)(void *)PyBytes_AsString(counts);
+        char *kind = PyBytes_AsString(kinds);
+        int status = 0;
+        for (Py_ssize_t i = 0; i < n && !status && i < PyList_Size(tensors); i++)
+            status = locate_one(PyList_GetItem(tensors, i), &ask, address + i, count + i, kind + i);
+        if (status == 0) made = Py_BuildValue("(OOO)", addresses, counts, kinds);
+        else if (status == 1) made = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(addresses);
+    Py_XDECREF(counts);
+    Py_XDECREF(kinds);
+    return made;
+}
+
+/* The row of all elements together, as plain numbers. In the order of the rows, as NumPy adds them. */
+static PyObject *native_total(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *filled;
+    if (!PyArg_ParseTuple(args, "O!", &PyByteArray_Type, &filled)) return NULL;
+    double total[GF_COLUMNS];
+    gf_total((const double *)(const void *)PyByteArray_AsString(filled),
+             PyByteArray_Size(filled) / (8 * (Py_ssize_t)GF_COLUMNS), total);
+    PyObject *made = PyTuple_New(GF_COLUMNS);
+    for (int column = 0; made && column < GF_COLUMNS; column++) {
+        PyObject *value = PyFloat_FromDouble(total[column]);
+        if (!value || PyTuple_SetItem(made, column, value)) Py_CLEAR(made);
+    }
+    return made;
+}
+
 static PyObject *native_describe(PyObject *self, PyObject *args) {
     (void)self;
     (void)args;
@@ -107,6 +201,10 @@ static PyMethodDef methods[] = {
     {"exponents", native_exponents, METH_VARARGS,
      "exponents(addresses, counts, kinds, shift, threads) -> bytearray\n"
      "Histograms of exponents of tensors given by address: 64 integers of 64 bits each."},
+    {"locate", native_locate, METH_VARARGS,
+     "locate(tensors, questions) -> (addresses, counts, kinds), or None\n"
+     "Where the elements of torch tensors lie, if all of them are dense, in host memory and of a known kind."},
+    {"total", native_total, METH_VARARGS, "total(rows) -> tuple\nThe row of all elements together, from rows of fp64."},
     {"describe", native_describe, METH_NOARGS, "describe() -> (instruction set, thread pool)"},
     {NULL, NULL, 0, NULL},
 };
