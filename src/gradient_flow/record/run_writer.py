@@ -28,7 +28,7 @@ SPLIT: Final = 1 << 30
 SLOW: Final = 0.02
 """Seconds: a write that takes longer moves writing into a thread, so that no further step waits for the disk."""
 _CHECK_EVERY: Final = 0.1
-"""Seconds after which it is asked again whether the file is still there: a question per line costs as much as the line."""
+"""Seconds after which it is asked again whether the file is still there: to ask costs as much as to write a line."""
 _MOST_WAITING: Final = 1 << 26
 """Bytes that may wait for a slow disk; beyond that a step waits, so that memory stays bounded."""
 MOST_NUMBERED: Final = 10_000
@@ -68,6 +68,8 @@ class RunWriter:
     @property
     def active(self) -> bool:
         """Whether records still reach the disk."""
+        if self._file is not None and os.getpid() == self._pid:
+            self._guarded(self._check, self._file)
         return self._file is not None
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -94,7 +96,7 @@ class RunWriter:
             if self._behind is not None:
                 self._behind.close()
             if self._file is not None:
-                self._guarded(self._check, self._file)
+                self._guarded(self._check, self._file)  # said now, or never
         self._behind = None
         for name in ("_file", "_lock"):
             handle = getattr(self, name)
