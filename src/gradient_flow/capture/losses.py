@@ -30,6 +30,8 @@ _LEAF: Final = "AccumulateGrad"
 _listeners: list[tuple[Listener, UnclearListener | None]] = []
 _restore: list[Callable[[], None]] = []
 _scaled: dict[int, _Scaled] = {}
+_wrapped = [0]
+"""How many classes of scalers there were when they were last looked through."""
 _here = threading.local()
 _ONCE: Final = -1
 """No id: stands for what an unknown scaler may have done."""
@@ -184,9 +186,10 @@ def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
 
 def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]:
     afterwards = []
-    for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
-        _wrap_scale(scaler)
-        _scaled[_ONCE] = _Scaled(None, None)
+    if len(_scalers()) != _wrapped[0]:
+        for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
+            _wrap_scale(scaler)
+            _scaled[_ONCE] = _Scaled(None, None)
     for before, unclear in _listeners:  # also one that a listener adds just now
         if clear and loss is not None:
             afterwards.append(before(loss))
@@ -229,11 +232,16 @@ def _close_scaled(loss: torch.Tensor | None) -> None:
 
 def _unwrapped_scalers() -> list[Any]:
     """`GradScaler` and the classes derived from it, as far as they scale by a function that is not wrapped yet."""
+    classes = _scalers()
+    _wrapped[0] = len(classes)
+    return [each for each in classes if "scale" in vars(each) and not hasattr(vars(each)["scale"], _MARK)]
+
+
+def _scalers() -> list[Any]:
     classes: list[Any] = [torch.amp.GradScaler]
     for each in classes:
         classes += each.__subclasses__()
-    own = [(each, each.__dict__.get("scale")) for each in classes]
-    return [each for each, scale in own if scale is not None and not hasattr(scale, _MARK)]
+    return classes
 
 
 def _wrap_scale(scaler: Any) -> None:

@@ -25,7 +25,7 @@ from gradient_flow._version import __version__
 from gradient_flow.act.attachment import Attachment
 from gradient_flow.capture import foreign_clipping, losses
 from gradient_flow.capture.arrivals import is_capturing
-from gradient_flow.capture.module_calls import aside
+from gradient_flow.capture.module_calls import aside, has_modes
 from gradient_flow.capture.optimizer_steps import (
     NotedScale,
     ScaleWatch,
@@ -523,16 +523,23 @@ class Flow:
         value = None
         if loss is not None:
             scaler = losses.scaler_of(loss)
-            with aside():  # modes of the user see what the user does
-                value = self._losses.value_of(loss)
-                is_finite = scaler is None and type(value) is float and math.isfinite(value)
-                if not is_finite and self.first_nonfinite is None:
-                    self._loss_origin.note(loss, self.steps + 1)
+            if has_modes():  # those of the user see what the user does
+                with aside():
+                    value = self._value_of(loss, scaler)
+            else:
+                value = self._value_of(loss, scaler)
             if scaler is not None:
                 self._measure.hear_scaler(scaler)
         if self._inside is not None and (batches := self._inside.batches) is not None:
             batches.backward_begins(value)
         self._losses.begin(loss, value, clear=clear)
+
+    def _value_of(self, loss: torch.Tensor, scaler: Any) -> Any:
+        value = self._losses.value_of(loss)
+        is_finite = scaler is None and type(value) is float and math.isfinite(value)
+        if not is_finite and self.first_nonfinite is None:
+            self._loss_origin.note(loss, self.steps + 1)
+        return value
 
     def _backward_ended(self) -> None:
         self._guarded(self._take_in_backward)
@@ -587,35 +594,37 @@ class Flow:
         record = self._record(logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
-        arrivals = [self._arrival(record, measured, looks=looks)]
+        arrivals = [] if measured.here else [self._arrival(record, measured, looks=looks)]
         if look is not None and (taken := self._histograms.start(look, optimizer, ours)) is not None:
             arrivals.append(Arrival(*taken))
         self._open = self._recorder.open(record, look, arrivals)
+        if measured.here:
+            self._fill(record, measured, looks, self._open)
         if self._inside is not None:
             if self._scaler is not None:
                 self._scale.settle(wait=self._inside.is_looking)
-            self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held_by_optimizers)
+            norm = record.norm if measured.here else None
+            self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held_by_optimizers, norm)
         return measured
 
     def _arrival(self, record: StepRecord, measured: StepTables, *, looks: bool) -> Arrival:
         """Fills the record from the tables of its step, as soon as they have arrived."""
+        return Arrival(lambda: measured.ready, partial(self._fill, record, measured, looks))
 
-        def apply(opened: OpenStep) -> None:
-            record.fill(measured.table.total)
-            if measured.clipped is not None and record.clipped_norm is None:
-                record.clipped_norm = measured.clipped.total.norm
-            bad = record.nan_count or record.inf_count
-            if bad:
-                self._note_nonfinite(record, measured.table)
-            self._name_batch(record)
-            if measured.scales and measured.scale_at_clip != 1.0:
-                self._tell_of_scaled_clip(measured, record.step)
-            if bad and opened.look is None and not looks:
-                opened.look = self._bad_looks.look(record.step, measured.table)
-            if opened.finished and self._inside is not None:
-                self._inside.note(record)  # its step is over: else that is done when it is
-
-        return Arrival(lambda: measured.ready, apply)
+    def _fill(self, record: StepRecord, measured: StepTables, looks: bool, opened: OpenStep) -> None:
+        record.fill(measured.table.total)
+        if measured.clipped is not None and record.clipped_norm is None:
+            record.clipped_norm = measured.clipped.total.norm
+        bad = record.nan_count or record.inf_count
+        if bad:
+            self._note_nonfinite(record, measured.table)
+        self._name_batch(record)
+        if measured.scales and measured.scale_at_clip != 1.0:
+            self._tell_of_scaled_clip(measured, record.step)
+        if bad and opened.look is None and not looks:
+            opened.look = self._bad_looks.look(record.step, measured.table)
+        if opened.finished and self._inside is not None:
+            self._inside.note(record)  # its step is over: else that is done when it is
 
     def _name_batch(self, record: StepRecord) -> None:
         """Record the batch of a step that spikes or is not finite."""
@@ -646,8 +655,9 @@ class Flow:
 
     def _is_elsewhere(self, parameters: Named) -> bool:
         """Whether gradients are kept elsewhere than in `.grad`; of Megatron that is known only after the first step."""
-        if any(parameter.grad is not None for _, parameter in parameters):
-            return False
+        for _, parameter in parameters:
+            if parameter.grad is not None:
+                return False
         reason = why_elsewhere(parameter for _, parameter in parameters)
         if reason is not None:
             self.give_up(reason)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Parameters = Callable[[], Sequence[tuple[str, torch.Tensor]]]
 """Parameters by name, for those who ask."""
-_NORM: Final = ("norm",)
 _HEAD: Final = 64
 """Elements that are asked first: what is zero all over is zero there."""
 
@@ -177,8 +176,12 @@ class Inside:
         parameters: Sequence[tuple[str, torch.Tensor]],
         scale: float | None,
         held: Callable[[], Mapping[int, str]] = dict,
+        norm: float | None = None,
     ) -> None:
-        """Gradients are measured, weights have not moved. `held` tells what optimizers hold, by id."""
+        """Gradients are measured, weights have not moved. `held` tells what optimizers hold, by id.
+
+        `norm` is that of the table, where it is known already.
+        """
         if self._loop is not None and self._loop.is_looking:
             self._loop.before_update(optimizer, table, held())
         if self._state is None and self.is_on:
@@ -186,7 +189,8 @@ class Inside:
 
             self._state = OptimizerWatch(self._wanted, self._budget)
         if self._state is not None:
-            self._state.before_update(optimizer, parameters, table.total.several(_NORM)[0], self._samples)
+            norm = table.total.norm if norm is None else norm
+            self._state.before_update(optimizer, parameters, norm, self._samples)
         if self._looks is not None:
             self._looks.before_update(optimizer, table, parameters, scale or 1.0)
 

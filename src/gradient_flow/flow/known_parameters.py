@@ -58,7 +58,7 @@ class KnownParameters:
     def name_of(self, parameter: torch.Tensor) -> str | None:
         """Its name, if this very object is known."""
         known = self._known.get(id(parameter))
-        return known.name if known is not None and known.is_(parameter) else None
+        return known.name if known is not None and known.parameter() is parameter else None
 
     def live(self) -> Named:
         """Those that still exist."""

@@ -39,7 +39,8 @@ class _Mark:
 
     def renew(self) -> None:
         """Take the gradient as it is now."""
-        gradient = self._now()
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
         self._gradient = None if gradient is None else weakref.ref(gradient)
         self._version = -1 if gradient is None else gradient._version
 
@@ -180,10 +181,10 @@ class StepLosses:
             now = _Sum()
             now.add(self._running.value, clear=self._running.clear)
             sums.append(now)
+        if len(sums) == 1:
+            return sums[0] if sums[0].certain else None
         if not sums or not all(part.certain for part in sums):
             return None
-        if len(sums) == 1:
-            return sums[0]
         total = _Sum()
         for part in sums:
             total.add(part.value, clear=part._unclear == 0)

@@ -35,6 +35,8 @@ class StepTables(NamedTuple):
     """An earlier look that is complete now that the ranks have put their parts together."""
     scales: tuple[float | LateNumber, ...] = ()
     """The loss scales that were still in gradients when they were clipped."""
+    here: bool = False
+    """Whether it is known to be `ready`, and need not be asked."""
 
     @property
     def ready(self) -> bool:
@@ -128,7 +130,7 @@ class StepMeasure:
         """The tables of the coming step, alone or together with the ranks that hold other parts of it."""
         usual = None if self._before_clip else self._usual_table(optimizer, parameters)
         if usual is not None:
-            return StepTables(usual, None)
+            return StepTables(usual, None, here=True)
         clipped = {name: self._before_clip.pop(name) for name, _ in parameters if name in self._before_clip}
         # A step that was skipped after its clip left rows behind that are not of these gradients.
         valid = {name: clipped[name] for name, p in parameters if name in clipped and clipped[name].is_of(p)}
@@ -155,20 +157,21 @@ class StepMeasure:
         """
         if self._in_place is None:
             self._in_place = reads_in_place(self._thresholds)
-        if (
-            not self._in_place
-            or id(optimizer) in self.rank_steps
-            or getattr(optimizer, "grad_scale", None) is not None
-            or not _PLAIN.issuperset([type(p) for _, p in parameters])
-        ):
+        scaled = getattr(optimizer, "grad_scale", None) is not None
+        if not self._in_place or scaled or id(optimizer) in self.rank_steps:
             return None
-        found = [(name, gradient) for name, p in parameters if (gradient := p.grad) is not None]
-        rows = kernels.rows_in_place([gradient for _, gradient in found], self._thresholds)
-        if rows is None:
-            return None
-        names = [name for name, _ in found]
-        missing = [name for name, p in parameters if p.grad is None] if len(found) < len(parameters) else ()
-        return GradientTable(names, rows, missing=missing, thresholds=self._thresholds)
+        names, gradients, missing = [], [], []
+        for name, p in parameters:
+            if type(p) not in _PLAIN:
+                return None
+            gradient = p.grad
+            if gradient is None:
+                missing.append(name)
+            else:
+                names.append(name)
+                gradients.append(gradient)
+        rows = kernels.native.rows_in_place(gradients, self._thresholds)
+        return None if rows is None else GradientTable(names, rows, missing=missing, thresholds=self._thresholds)
 
     def owed_here(self) -> list[LookRecord]:
         """Looks that are still incomplete, from this rank's part alone: at the end no further exchange takes place."""

@@ -152,7 +152,7 @@ class RunWriter:
             self._take(part_path(self.path, self._part))
         self._written += len(line)
         while line:
-            written = os.write(self._handle, line)
+            written = os.write(self._file, line)
             line = line[written:] if written < len(line) else b""
 
     def _check(self, file: int) -> None:

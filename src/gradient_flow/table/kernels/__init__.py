@@ -90,11 +90,6 @@ def native_rows(arrays: list[Any], thresholds: Thresholds, *, sizes_only: bool =
     return None if where is None else native.rows(where, thresholds, sizes_only=sizes_only)
 
 
-def rows_in_place(tensors: list[torch.Tensor], thresholds: Thresholds) -> native.InPlace | None:
-    """The same for tensors, as rows that become an array when they are asked for."""
-    return native.rows_in_place(tensors, thresholds)
-
-
 class _Task(NamedTuple):
     """What is to be made of arrays, by whichever kernel reads them."""
 
