@@ -36,7 +36,7 @@ def sample_of(tensors: Iterable[torch.Tensor]) -> list[Sample]:
     for tensor in tensors:
         if len(found) == _MOST_TENSORS:
             break
-        if type(tensor) is torch.Tensor and tensor.dtype in _OF_NUMPY and tensor.is_cpu and tensor.is_contiguous():
+        if _is_plain(tensor):
             # A gather of a few elements takes NumPy a fraction of what it takes torch to get going.
             flat = tensor.detach().numpy().reshape(-1)
             if len(flat):
@@ -48,6 +48,12 @@ def sample_of(tensors: Iterable[torch.Tensor]) -> list[Sample]:
             places = _places(shape, own.device)
             found.append((shape, own[places] if places else own.reshape(1).clone()))
     return found
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether NumPy reads the memory of a tensor as it lies."""
+    known = type(tensor) is torch.Tensor and tensor.dtype in _OF_NUMPY and tensor.is_cpu
+    return known and tensor.is_contiguous() and not tensor.is_neg()
 
 
 @cache
