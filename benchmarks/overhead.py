@@ -195,19 +195,18 @@ def dense() -> None:
             found, _ = dense_pair(batch, Path(folder) / str(index))
             blocks += found[1:]
             trainings.append(found)
-    step = statistics.median(plain.wall for _, plain in blocks) / BLOCK
-    report.say(f"  an unwatched step takes {1e3 * step:.2f} ms")
     for name in ("wall", "cpu"):
+        step = statistics.median(getattr(plain, name) for _, plain in blocks) / BLOCK
         ratio = [100 * (getattr(watched, name) / getattr(plain, name) - 1) for watched, plain in blocks]
         usual = median_interval(ratio)
         report.say(
-            f"  a block of steps, {name} time: +{usual.median:.2f} % (95 %: {usual.low:.2f} to {usual.high:.2f} %), "
-            f"{1e4 * usual.median * step:.0f} µs a step"
+            f"  a step, by blocks, {name} time: {1e3 * step:.2f} ms {usual.median:+.2f} % (95 %: {usual.low:+.2f} to "
+            f"{usual.high:+.2f} %), so {1e4 * usual.median * step:.0f} µs"
         )
     for name in ("wall", "cpu"):
         sums = [[sum(getattr(each[side], name) for each in found) for side in (0, 1)] for found in trainings]
         whole = median_interval([100 * (watched / plain - 1) for watched, plain in sums])
-        report.say(f"  whole trainings, {name} time, 95 %: {whole.low:.2f} to {whole.high:.2f} %")
+        report.say(f"  whole trainings, {name} time, 95 %: {whole.low:+.2f} to {whole.high:+.2f} %")
         if name == "wall":
             report.figure("gf.watch with looks and run file, whole trainings", whole.median, 1.5, unit=" %")
 
