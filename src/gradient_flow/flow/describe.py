@@ -55,7 +55,7 @@ class Describer:
         self._news: dict[str, Any] = {}
         self._schedulers: dict[int, str] = {}
         self._described: dict[int, Any] = {}
-        self._seen: dict[int, tuple[Any, int]] = {}
+        self._seen: dict[int, tuple[Any, int] | None] = {}
         """Optimizer → its own `step`, if it has one, and its groups, as they were when it was described."""
         self.tell: Tell | None = None
         """Called with what is new; None until there is somewhere to tell it."""
@@ -136,10 +136,11 @@ class Describer:
             return
         if optimizer is not None and number is not None:
             # A scheduler leaves its trace in `step`: while that is as it was, nothing is new.
-            step, groups = optimizer.__dict__.get("step"), len(optimizer.param_groups)
-            if self._seen.get(number) != (step, groups) or self._attachment is not None:
+            own, groups = vars(optimizer), len(optimizer.param_groups)
+            now = (own.get("step"), groups) if "_optimizer_step_pre_hooks" in own else None  # None: it wraps another
+            if now is None or self._seen.get(number) != now or self._attachment is not None:
                 self.add_optimizer(optimizer, number)
-                self._seen[number] = (step, groups)
+                self._seen[number] = now
         self.see_autocast()
         if self._news:
             self.tell_news()

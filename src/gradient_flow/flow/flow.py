@@ -594,12 +594,10 @@ class Flow:
         record = self._record(logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
-        arrivals = [] if measured.here else [self._arrival(record, measured, looks=looks)]
+        arrivals = [self._arrival(record, measured, looks=looks)]
         if look is not None and (taken := self._histograms.start(look, optimizer, ours)) is not None:
             arrivals.append(Arrival(*taken))
         self._open = self._recorder.open(record, look, arrivals)
-        if measured.here:
-            self._fill(record, measured, looks, self._open)
         if self._inside is not None:
             if self._scaler is not None:
                 self._scale.settle(wait=self._inside.is_looking)
@@ -609,7 +607,8 @@ class Flow:
 
     def _arrival(self, record: StepRecord, measured: StepTables, *, looks: bool) -> Arrival:
         """Fills the record from the tables of its step, as soon as they have arrived."""
-        return Arrival(lambda: measured.ready, partial(self._fill, record, measured, looks))
+        ready = _at_once if measured.here else lambda: measured.ready
+        return Arrival(ready, partial(self._fill, record, measured, looks))
 
     def _fill(self, record: StepRecord, measured: StepTables, looks: bool, opened: OpenStep) -> None:
         record.fill(measured.table.total)
@@ -893,6 +892,11 @@ class Flow:
                 stacklevel=4,
             )
             return None
+
+
+def _at_once() -> bool:
+    """When numbers are there that need not be waited for."""
+    return True
 
 
 def _nothing() -> None:

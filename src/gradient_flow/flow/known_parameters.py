@@ -24,8 +24,8 @@ class KnownParameters:
         """What the header of a run says of each."""
         self.places: dict[str, int] = {}
         """Name → place in `described`."""
-        self._of: dict[int, tuple[tuple[str, ...], list[weakref.ref[torch.Tensor]]]] = {}
-        """Optimizer → names and parameters, where it has them in the order of the model, as is usual."""
+        self._of: dict[int, tuple[list[tuple[str, int]], list[weakref.ref[torch.Tensor]]]] = {}
+        """Optimizer → its parameters in its own order, and names and places among them in the order of the model."""
         self.add(parameters)
 
     def add(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
@@ -68,17 +68,17 @@ class KnownParameters:
     def of(self, optimizer: torch.optim.Optimizer) -> Named | None:
         """What an optimizer steps, in the order of the model; None if it has a parameter that is not known."""
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        names, references = self._of.get(id(optimizer), ((), []))
+        order, references = self._of.get(id(optimizer), ([], []))
         if len(references) == len(held) and all(map(is_, [reference() for reference in references], held)):
-            return list(zip(names, held, strict=True))  # the same as in the step before
+            return [(name, held[at]) for name, at in order]  # the same as in the step before
         inside = {id(p): p for p in held}
         found = [(name, p) for p in inside.values() if (name := self.name_of(p)) is not None]
         if len(found) < len(inside):
             return None
         # An optimizer per parameter is common enough: what one of them costs must not grow with the model.
         named = sorted(found, key=lambda pair: self.places[pair[0]])
-        if all(map(is_, [p for _, p in named], held)) and len(named) == len(held):
-            self._of[id(optimizer)] = tuple(name for name, _ in named), [weakref.ref(p) for p in held]
+        at = {id(p): position for position, p in enumerate(held)}
+        self._of[id(optimizer)] = [(name, at[id(p)]) for name, p in named], [weakref.ref(p) for p in held]
         return named
 
     @property
