@@ -250,6 +250,6 @@ def _some_of(optimizer: torch.optim.Optimizer) -> list[_Mark]:
 
 def _kept(value: torch.Tensor) -> Any:
     """A number at once where that costs nothing; on a device a copy, which the loop cannot change."""
-    if value.is_cpu or not on_device(value):
+    if not on_device(value):
         return value.item()
     return value.reshape(()).to(torch.float32, copy=True)
