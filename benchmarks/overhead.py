@@ -6,18 +6,21 @@ import copy
 import itertools
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 
 import gradient_flow as gf
+from gradient_flow.looks.observer import MOST_HELD
 from gradient_flow.looks.schedule import Schedule
 from models import GPT, gpt_loss
-from timing import Report, interleaved_medians
+from timing import Clock, Report, interleaved_medians, median_interval, timed
 
 os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true")
 SMALL = "--small" in sys.argv
@@ -25,6 +28,9 @@ SMALL = "--small" in sys.argv
 torch.set_num_threads(1 if SMALL else 2)
 report = Report("overhead")
 ROUNDS = 2 if SMALL else 20
+WIDTH, BLOCK = 256, 10
+"""Of the dense net; steps that one training takes before it is the other's turn."""
+DENSE_STEPS, TRAININGS = (20, 3) if SMALL else (600, 9)
 
 
 def make_model():
@@ -111,63 +117,147 @@ def bit_identical(state) -> bool:
     return all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
-def cost_of_a_look(state) -> tuple[float, float]:
-    """Seconds that a look adds to a step, and seconds of a step: steps with and without one take turns."""
+def costs_of_looks(state) -> tuple[list[float], float]:
+    """Seconds that each look adds to the step beside it, and seconds of a step: with and without take turns."""
     trainee = Trainee(state)
     looked_at = range(4, 2 * ROUNDS + 4, 2)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     with gf.watch(trainee.model, trainee.optimizer, looks=looked_at, budget=1.0):
         for step in range(1, 2 * ROUNDS + 4):
-            started = time.perf_counter()
-            trainee.step()
+            taken = timed(trainee.step).wall
             if step > 4:  # the first look warms up
-                seconds[step in looked_at].append(time.perf_counter() - started)
-    with_look, without = statistics.median(seconds[True]), statistics.median(seconds[False])
-    return with_look - without, without
+                seconds[step in looked_at].append(taken)
+    pairs = zip(seconds[True], seconds[False], strict=False)
+    return [with_look - without for with_look, without in pairs], statistics.median(seconds[False])
 
 
-def dense_training(watched: bool, steps: int, folder: Path) -> float:
-    """Seconds of a training of a small dense net, with everything on or without us."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*[part for _ in range(4) for part in (torch.nn.Linear(384, 384), torch.nn.ReLU())])
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    inputs = torch.randn(256, 384)
-    started = time.perf_counter()
-    flow = gf.watch(model, optimizer, run=folder) if watched else None
-    for _ in range(steps):
-        optimizer.zero_grad()
-        (model(inputs) - inputs).square().mean().backward()
-        optimizer.step()
-    if flow is not None:
-        flow.close()
-    return time.perf_counter() - started
+class DenseTraining:
+    """A small dense net of ten tensors, with everything on or without us, that goes on block by block."""
+
+    def __init__(self, batch: int, folder: Path | None = None) -> None:
+        torch.manual_seed(0)
+        layers = [part for _ in range(5) for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU())]
+        self.model = torch.nn.Sequential(*layers)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.inputs = torch.randn(batch, WIDTH)
+        self.flow = None if folder is None else gf.watch(self.model, self.optimizer, run=folder)
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.optimizer.zero_grad()
+            (self.model(self.inputs) - self.inputs).square().mean().backward()
+            self.optimizer.step()
+
+    def close(self) -> None:
+        if self.flow is not None:
+            self.flow.close()
+
+
+def batch_for(seconds: float) -> int:
+    """So many samples that a step of the dense net takes about this long here."""
+    for batch in range(64, 4096, 64):
+        training = DenseTraining(batch)
+        training.steps(5)
+        if statistics.median(timed(partial(training.steps, 1)).wall for _ in range(9)) >= 0.95 * seconds:
+            break
+    return batch
+
+
+def dense_pair(batch: int, folder: Path) -> tuple[list[tuple[Clock, Clock]], int]:
+    """A watched and an unwatched training in turn, block by block: (watched, plain) of each block; and its looks."""
+    plain = DenseTraining(batch)
+    begun = time.perf_counter(), time.process_time()
+    watched = DenseTraining(batch, folder)
+    begun = Clock(time.perf_counter() - begun[0], time.process_time() - begun[1])
+    blocks = []
+    for block in range(DENSE_STEPS // BLOCK):
+        pair = {}
+        for training in (watched, plain) if block % 2 else (plain, watched):
+            pair[training] = timed(partial(training.steps, BLOCK))
+        blocks.append((pair[watched], pair[plain]))
+    looks = watched.flow.looks.taken if watched.flow.looks is not None else 0
+    ended = timed(watched.close)
+    # To begin and to end a watch takes time once, whatever the number of steps: it is told beside the steps.
+    report.say(f"    begun in {1e3 * begun.wall:.1f} ms, ended in {1e3 * ended.wall:.1f} ms, {looks} looks")
+    return blocks, looks
+
+
+def dense() -> None:
+    """A net whose steps take milliseconds: what a newcomer meets first."""
+    batch = 32 if SMALL else batch_for(0.005)
+    trainings, blocks = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        warm = DenseTraining(batch, Path(folder) / "warm")
+        warm.steps(10)
+        warm.close()
+        report.say(f"\ndense net of ten tensors, batch of {batch}, {DENSE_STEPS} steps, in turn by blocks of {BLOCK}")
+        for index in range(TRAININGS):
+            found, _ = dense_pair(batch, Path(folder) / str(index))
+            blocks += found[1:]
+            trainings.append(found)
+    for name in ("wall", "cpu"):
+        step = statistics.median(getattr(plain, name) for _, plain in blocks) / BLOCK
+        ratio = [100 * (getattr(watched, name) / getattr(plain, name) - 1) for watched, plain in blocks]
+        usual = median_interval(ratio)
+        report.say(
+            f"  a step, by blocks, {name} time: {1e3 * step:.2f} ms {usual.median:+.2f} % (95 %: {usual.low:+.2f} to "
+            f"{usual.high:+.2f} %), so {1e4 * usual.median * step:.0f} µs"
+        )
+    for name in ("wall", "cpu"):
+        sums = [[sum(getattr(each[side], name) for each in found) for side in (0, 1)] for found in trainings]
+        whole = median_interval([100 * (watched / plain - 1) for watched, plain in sums])
+        report.say(f"  whole trainings, {name} time, 95 %: {whole.low:+.2f} to {whole.high:+.2f} %")
+        if name == "wall":
+            report.figure("gf.watch with looks and run file, whole trainings", whole.median, 1.5, unit=" %")
+
+
+PEAK = """
+import resource, sys
+sys.path.insert(0, sys.argv[2])
+import torch
+torch.set_num_threads(1)
+from models import GPT, gpt_loss
+model = GPT()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+if sys.argv[1] == "watched":
+    import gradient_flow as gf
+    flow = gf.watch(model, optimizer, run=sys.argv[3])
+for _ in range(int(sys.argv[4])):
+    optimizer.zero_grad()
+    gpt_loss(model).backward()
+    optimizer.step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def memory() -> None:
+    """Peak memory of a training in a process of its own; its looks fall on steps 3 and 6."""
+    with tempfile.TemporaryDirectory() as folder:
+        peaks = {}
+        for name in ("plain", "watched"):
+            command = [sys.executable, "-c", PEAK, name, str(Path(__file__).parent), folder, "1" if SMALL else "8"]
+            peaks[name] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    held = MOST_HELD / 2**20
+    report.say(f"\npeak memory of the GPT: {peaks['plain']:.0f} MiB, watched {peaks['watched']:.0f} MiB")
+    report.figure(
+        f"watched, less the stated {held:.0f} MiB of samples / unwatched",
+        (peaks["watched"] - held) / peaks["plain"],
+        1.02,
+    )
 
 
 def looks_included(state, share_of_a_step: float) -> None:
-    """What the usual looks cost beside the steps: of the GPT, and of a net whose steps take milliseconds."""
-    look, step = cost_of_a_look(state)
+    """What the usual looks cost the GPT beside the steps."""
+    costs, step = costs_of_looks(state)
+    look = median_interval(costs)
     steps = 500
     taken = Schedule().until(steps)
-    report.say(f"  a look adds {1e3 * look:.0f} ms; {taken} are due in {steps} steps")
-    share = share_of_a_step + 100 * taken * look / (steps * step)
-    report.figure(f"  gf.watch with all looks that are due in {steps} steps", share, 1.0, unit=" %")
-
-    steps, rounds = (20, 3) if SMALL else (600, 9)
-    ratios, plain = [], 0.0
-    with tempfile.TemporaryDirectory() as folder:
-        dense_training(True, 10, Path(folder) / "warm")
-        for index in range(rounds):
-            pair = {}
-            for watched in (True, False) if index % 2 else (False, True):
-                pair[watched] = dense_training(watched, steps, Path(folder) / str(index))
-            ratios.append(pair[True] / pair[False])
-            plain = pair[False]
-    low, high = min(ratios), max(ratios)
-    report.say(f"\ndense net, {1e3 * plain / steps:.1f} ms a step, {steps} steps, whole trainings in turn")
-    report.say(f"  watched / unwatched, lowest and highest of {rounds} pairs: {low:.3f} to {high:.3f}")
-    report.figure(
-        "gf.watch with looks and run file, whole trainings", 100 * (statistics.median(ratios) - 1), 1.5, unit=" %"
+    report.say(
+        f"  a look adds {1e3 * look.median:.0f} ms (95 %: {1e3 * look.low:.0f} to {1e3 * look.high:.0f}); {taken} are "
+        f"due in {steps} steps"
     )
+    share = share_of_a_step + 100 * taken * look.median / (steps * step)
+    report.figure(f"  gf.watch with all looks that are due in {steps} steps", share, 1.0, unit=" %")
 
 
 def main() -> None:
@@ -218,6 +308,8 @@ def main() -> None:
         else:
             report.say(f"    {name:<64} {share:>10.2f} %")
     looks_included(state, 100 * added["gf.watch"] / 10 / seconds["plain"])
+    dense()
+    memory()
     report.say(f"  weights after 50 steps bit-identical to the unwatched run: {bit_identical(state)}")
     report.close()
 

@@ -7,9 +7,11 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from random import Random
+from typing import NamedTuple
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -43,6 +45,35 @@ def interleaved_medians(
     if sys.stderr.isatty():
         print("\r" + " " * 24 + "\r", end="", file=sys.stderr)
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+class Interval(NamedTuple):
+    """A median, and between which values it lies in 95 of 100 resamplings."""
+
+    median: float
+    low: float
+    high: float
+
+
+def median_interval(values: Sequence[float], resamplings: int = 2000) -> Interval:
+    """The median with its bootstrap interval. The same values give the same interval."""
+    random = Random(0)
+    medians = sorted(statistics.median(random.choices(values, k=len(values))) for _ in range(resamplings))
+    return Interval(statistics.median(values), medians[resamplings // 40], medians[-1 - resamplings // 40])
+
+
+class Clock(NamedTuple):
+    """Seconds on the wall, and of all threads of this process on a processor."""
+
+    wall: float
+    cpu: float
+
+
+def timed(run: Callable[[], object]) -> Clock:
+    """What a call takes."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    run()
+    return Clock(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 class Report:

@@ -19,7 +19,10 @@ LINES = {
         "gf.watch, run file, tables, update ratios",
         "wandb.watch(log_freq=1), offline",
         "unwatched run: True",
+        "whole trainings, wall time, 95 %: ",
+        "less the stated 32 MiB of samples / unwatched",
     ),
+    "endurance": ("µs of a step, median: ", "memory, at the end / after two tenths"),
     "states": ("a look at the state", "elements of a batch, each step", "all together, of a long training"),
     "run_file": ("look: encoded", 'load_run(path).series("norm")', "memory of that process"),
     "fleet": (

@@ -192,3 +192,19 @@ def test_listeners_of_loaders_end_in_any_order():
     first()
     second()
     assert _BaseDataLoaderIter.__next__ is before
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (7, 9), (3, 4, 50), (0,), (4, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
+def test_a_batch_is_the_same_however_it_lies_in_memory(shape, dtype):
+    torch.manual_seed(0)
+    plain = torch.randint(0, 100, shape).to(dtype)
+    turned = plain.t().contiguous().t() if plain.dim() == 2 else plain
+    as_parameter = nn.Parameter(plain, requires_grad=False)  # read by torch, not by NumPy
+    found = [sample_of([each]) for each in (plain, turned, as_parameter)]
+    assert len({hash_of(each, b"salt") for each in found}) == 1
+    for sample in found:
+        assert bool(sample) == (plain.numel() > 0)
+        assert all(
+            elements.untyped_storage().data_ptr() != plain.untyped_storage().data_ptr() for _, elements in sample
+        )

@@ -37,7 +37,9 @@ def is_capturing() -> bool:
     """Whether launches are being captured into a CUDA graph or a compiled step: then launch nothing."""
     if torch.compiler.is_compiling():
         return True
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    # Where nobody has used CUDA nothing is captured; whether there is a device takes longer to ask.
+    begun: Any = torch.cuda.is_initialized  # it has no types
+    return begun() and torch.cuda.is_current_stream_capturing()
 
 
 def copied_behind(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:

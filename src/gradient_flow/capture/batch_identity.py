@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any, Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gradient_flow.capture.sharding import local_part
 
@@ -21,6 +23,8 @@ _ELEMENTS: Final = 64
 _MOST_TENSORS: Final = 4
 _STEP: Final = 0.6180339887498949
 """Multiples of the golden ratio are spread evenly, and along no row or column."""
+
+_OF_NUMPY: Final = frozenset((torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8))
 
 Sample = tuple[tuple[int, ...], torch.Tensor]
 """Shape of a tensor, and some of its elements."""
@@ -32,11 +36,24 @@ def sample_of(tensors: Iterable[torch.Tensor]) -> list[Sample]:
     for tensor in tensors:
         if len(found) == _MOST_TENSORS:
             break
+        if _is_plain(tensor):
+            # A gather of a few elements takes NumPy a fraction of what it takes torch to get going.
+            flat = tensor.detach().numpy().reshape(-1)
+            if len(flat):
+                found.append((tuple(tensor.shape), torch.from_numpy(flat[_flat_places(len(flat))])))
+            continue
         own = local_part(tensor)
         if own.layout is torch.strided and own.numel() and not own.is_meta:
-            places = _places(tuple(own.shape), own.device)
-            found.append((tuple(own.shape), own[places] if places else own.reshape(1).clone()))
+            shape = tuple(own.shape)
+            places = _places(shape, own.device)
+            found.append((shape, own[places] if places else own.reshape(1).clone()))
     return found
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether NumPy reads the memory of a tensor as it lies."""
+    known = type(tensor) is torch.Tensor and tensor.dtype in _OF_NUMPY and tensor.is_cpu
+    return known and tensor.is_contiguous() and not tensor.is_neg()
 
 
 @cache
@@ -53,9 +70,15 @@ def _places(shape: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor,
     elements = 1
     for size in shape:
         elements *= size
+    return tuple(index.to(device) for index in torch.unravel_index(torch.from_numpy(_flat_places(elements)), shape))
+
+
+@lru_cache(maxsize=64)
+def _flat_places(elements: int) -> NDArray[np.int64]:
+    """The same in a tensor that is laid out flat."""
     count = min(_ELEMENTS, elements)
-    flat = torch.arange(count) if count == elements else (torch.arange(count).double() * _STEP % 1 * elements).long()
-    return tuple(index.to(device) for index in torch.unravel_index(flat, shape))
+    first = np.arange(count)
+    return first if count == elements else (first * _STEP % 1 * elements).astype(np.int64)
 
 
 def same_tensor(one: Sample, other: Sample) -> bool:

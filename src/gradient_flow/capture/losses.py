@@ -30,6 +30,8 @@ _LEAF: Final = "AccumulateGrad"
 _listeners: list[tuple[Listener, UnclearListener | None]] = []
 _restore: list[Callable[[], None]] = []
 _scaled: dict[int, _Scaled] = {}
+_wrapped = [0]
+"""How many classes of scalers there were when they were last looked through."""
 _here = threading.local()
 _ONCE: Final = -1
 """No id: stands for what an unknown scaler may have done."""
@@ -96,6 +98,8 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
 
 def scaler_of(loss: torch.Tensor) -> Any:
     """The `GradScaler` that scaled the loss being reported; None where none did, or where it is not known."""
+    if not _scaled:
+        return None
     known = _scaled.get(id(loss))
     if known is None or known.output() is not loss:  # it may contain what was scaled: `scaler.scale(loss) / 4`
         known = next((each for each in _scaled.values() if each.is_open), None)
@@ -155,7 +159,7 @@ def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
         **further: Any,
     ) -> Any:
         afterwards: list[Callable[[], None]] = []
-        if not torch.compiler.is_compiling() and running_backward() is None and not getattr(_here, "unheard", False):
+        if not torch.compiler.is_compiling() and running_backward() is None and not is_unheard():
             loss, is_loss = _root(tensors, grad_tensors if grad_variables is None else grad_variables)
             afterwards = _tell(loss, clear=is_loss and not create_graph and inputs is None) if is_loss else []
         result = backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **further)
@@ -168,6 +172,9 @@ def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
     """The one scalar that a pass starts from, if it is one; and whether there is a loss in it at all."""
+    if gradients is None and type(tensors) is torch.Tensor and not tensors.is_complex():  # `loss.backward()`
+        is_scalar = tensors.numel() == 1 and tensors.grad_fn is not None
+        return tensors if is_scalar else None, is_scalar
     several = tensors if isinstance(tensors, (list, tuple)) else [tensors]
     given = gradients if isinstance(gradients, (list, tuple)) else [gradients]
     if not all(isinstance(each, torch.Tensor) for each in several):
@@ -179,16 +186,18 @@ def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
 
 def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]:
     afterwards = []
-    for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
-        _wrap_scale(scaler)
-        _scaled[_ONCE] = _Scaled(None, None)
+    if len(_scalers()) != _wrapped[0]:
+        for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
+            _wrap_scale(scaler)
+            _scaled[_ONCE] = _Scaled(None, None)
     for before, unclear in _listeners:  # also one that a listener adds just now
         if clear and loss is not None:
             afterwards.append(before(loss))
         elif unclear is not None:
             afterwards.append(unclear(loss))
-    _close_scaled(loss)
-    _scaled.pop(_ONCE, None)
+    if _scaled:
+        _close_scaled(loss)
+        _scaled.pop(_ONCE, None)
     return afterwards
 
 
@@ -223,10 +232,16 @@ def _close_scaled(loss: torch.Tensor | None) -> None:
 
 def _unwrapped_scalers() -> list[Any]:
     """`GradScaler` and the classes derived from it, as far as they scale by a function that is not wrapped yet."""
+    classes = _scalers()
+    _wrapped[0] = len(classes)
+    return [each for each in classes if "scale" in vars(each) and not hasattr(vars(each)["scale"], _MARK)]
+
+
+def _scalers() -> list[Any]:
     classes: list[Any] = [torch.amp.GradScaler]
     for each in classes:
         classes += each.__subclasses__()
-    return [each for each in classes if "scale" in vars(each) and not hasattr(vars(each)["scale"], _MARK)]
+    return classes
 
 
 def _wrap_scale(scaler: Any) -> None:

@@ -259,12 +259,19 @@ class _Watching:
 
 def aside() -> AbstractContextManager[None]:
     """Hide what is done in here from modes of the user: counters, tracers, default devices."""
-    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
-    return _outside_modes() if modes else nullcontext()
+    return _hidden_from_modes() if has_modes() else _NOTHING_TO_HIDE_FROM
+
+
+def has_modes() -> bool:
+    """Whether there is a mode that sees what is done with tensors."""
+    return bool(torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack())
+
+
+_NOTHING_TO_HIDE_FROM: Final = nullcontext()
 
 
 @contextmanager
-def _outside_modes() -> Iterator[None]:
+def _hidden_from_modes() -> Iterator[None]:
     with ExitStack() as stack:
         if torch._C._len_torch_function_stack():
             stack.enter_context(torch._C.DisableTorchFunction())

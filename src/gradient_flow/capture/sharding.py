@@ -30,7 +30,8 @@ def _sharded_type() -> Any:
 
 def local_part(tensor: Any) -> Any:
     """The memory of a tensor on this rank, without a copy and without communication. Arrays stay as they are."""
-    if not is_sharded(tensor):
+    sharded = _sharded_type()
+    if sharded is None or not isinstance(tensor, sharded):  # as `is_sharded`, which a look would call a thousand times
         return tensor.detach() if hasattr(tensor, "detach") else tensor
     local: torch.Tensor = tensor._local_tensor  # to_local() costs 300 times as much
     wait = getattr(local, "wait", None)  # the result of a collective that may still be under way

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from statistics import median
@@ -31,6 +31,16 @@ def middle_and_spread(logarithms: Sequence[float], floor: float = FLOOR) -> tupl
     """The median, and the robust deviation, at least `floor`."""
     middle = median(logarithms)
     return middle, max(MAD_TO_SIGMA * median([abs(value - middle) for value in logarithms]), floor)
+
+
+def exceeds(value: float, factor: float, others: Collection[float]) -> bool:
+    """Whether a value is above `factor` times the median of others, none of them negative.
+
+    >>> exceeds(4.0, 2.0, [1.0, 1.5, 9.0]), exceeds(4.0, 2.0, [1.0, 3.0, 9.0])
+    (True, False)
+    """
+    # Nearly always the least of them settles it, and nothing need be sorted.
+    return value > factor * min(others) and value > factor * median(others)
 
 
 def spikes(norms: Sequence[float], *, window: int | None = None, least: int = 8, tall: float = 1.0) -> list[int]:

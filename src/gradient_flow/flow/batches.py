@@ -21,6 +21,7 @@ from gradient_flow.capture.batch_identity import Sample, hash_of, process_salt, 
 from gradient_flow.capture.compiled import compiled_graphs
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
+from gradient_flow.diagnosis.robust import exceeds
 from gradient_flow.looks.schedule import FIRST
 
 _MOST_PARTS: Final = 64
@@ -44,7 +45,7 @@ class Batches:
         self._model, self._compiled = model, compiled
         self._salt = process_salt()
         self._parts: list[list[Sample]] = []
-        self._losses: list[torch.Tensor | None] = []
+        self._losses: list[Any] = []
         self._fetched: deque[tuple[Any, list[Sample]]] = deque(maxlen=_MOST_FETCHED)
         self._norms: deque[float] = deque(maxlen=_WINDOW)
         self._remove: list[Callable[[], None]] = []
@@ -90,7 +91,8 @@ class Batches:
             return
         try:
             with aside():
-                self._parts.append(sample_of(tensors_in((args, kwargs))))
+                plain = len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor
+                self._parts.append(sample_of(args if plain else tensors_in((args, kwargs))))
         except Exception:
             self.close()  # a batch that cannot be identified is not worth a warning
 
@@ -103,21 +105,18 @@ class Batches:
         except Exception:
             self.close()
 
-    def backward_begins(self, loss: torch.Tensor | None) -> None:
-        """A loss whose backward pass begins: that of the last micro-batch."""
-        if self._off or not self._hooked or len(self._losses) >= _MOST_PARTS:
-            return
-        with aside():  # modes of the user see what the user does
-            value = None if loss is None or loss.numel() != 1 else losses.value_of(loss)
-            self._losses.append(None if value is None else value.clone())
+    def backward_begins(self, loss: Any) -> None:
+        """The value of a loss whose backward pass begins: that of the last micro-batch; None where it is not known."""
+        if self._hooked and not self._off and len(self._losses) < _MOST_PARTS:
+            self._losses.append(loss)
 
     def of_step(self, norm: float) -> dict[str, Any] | None:
         """The batch of this step, if its norm stands out; None otherwise. Only then does it wait for the device."""
-        usual = median(self._norms) if len(self._norms) >= _LEAST else math.inf
-        high = not math.isfinite(norm) or norm > _HIGH * usual
-        if math.isfinite(norm):
+        finite = math.isfinite(norm)
+        high = not finite or (len(self._norms) >= _LEAST and exceeds(norm, _HIGH, self._norms))
+        if finite:
             self._norms.append(norm)
-        parts = [part for part in self._parts if part]
+        parts = [part for part in self._parts if part] if high else []
         if not high or self._off or not parts or self._told >= _MOST_TOLD:
             return None
         self._told += 1

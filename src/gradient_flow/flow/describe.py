@@ -55,6 +55,8 @@ class Describer:
         self._news: dict[str, Any] = {}
         self._schedulers: dict[int, str] = {}
         self._described: dict[int, Any] = {}
+        self._seen: dict[int, tuple[Any, int] | None] = {}
+        """Optimizer → its own `step`, if it has one, and its groups, as they were when it was described."""
         self.tell: Tell | None = None
         """Called with what is new; None until there is somewhere to tell it."""
         if on:
@@ -108,6 +110,7 @@ class Describer:
         """A schedule that a framework reported."""
         if scheduler is not None and self._on:
             self._schedulers[number] = _class_of(scheduler)
+            self._seen.pop(number, None)
 
     def add_precision(self, precision: str) -> None:
         """What a framework says of its mixed precision."""
@@ -132,14 +135,20 @@ class Describer:
         if not self._on:
             return
         if optimizer is not None and number is not None:
-            self.add_optimizer(optimizer, number)
+            # A scheduler leaves its trace in `step`: while that is as it was, nothing is new.
+            own, groups = vars(optimizer), len(optimizer.param_groups)
+            now = (own.get("step"), groups) if "_optimizer_step_pre_hooks" in own else None  # None: it wraps another
+            if now is None or self._seen.get(number) != now or self._attachment is not None:
+                self.add_optimizer(optimizer, number)
+                self._seen[number] = now
         self.see_autocast()
-        self.tell_news()
+        if self._news:
+            self.tell_news()
 
     def see_autocast(self) -> None:
         """Note the type of an autocast that this code runs inside of."""
         if self._on and "autocast" not in self._about.get("amp", {}):
-            device = next(iter(str(self._about.get("device") or "cpu").split(":")))
+            device = str(self._about.get("device") or "cpu").partition(":")[0]
             device = "cpu" if device not in ("cpu", "cuda", "mps", "xpu") else device
             if torch.is_autocast_enabled(device):
                 self.add_precision(str(torch.get_autocast_dtype(device)).removeprefix("torch."))

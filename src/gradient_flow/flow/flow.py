@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import threading
@@ -11,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from gradient_flow._version import __version__
 from gradient_flow.act.attachment import Attachment
 from gradient_flow.capture import foreign_clipping, losses
 from gradient_flow.capture.arrivals import is_capturing
+from gradient_flow.capture.module_calls import aside, has_modes
 from gradient_flow.capture.optimizer_steps import (
     NotedScale,
     ScaleWatch,
@@ -82,6 +85,8 @@ from gradient_flow.table.updates import WeightSample
 
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
+
+Made = TypeVar("Made")
 
 _CURE: Final = "gradient_flow.cures.cure"
 """Imported on demand: `cures/` is a room below this one."""
@@ -410,15 +415,10 @@ class Flow:
             self._losses.closure_returned(loss)
         logged = self._logged.get("loss", loss)
         task = running_backward()
-        measured: list[StepTables] = []
-
-        def measure_it() -> None:
-            found = self._before_step(optimizer) if task is None else self._inside_backward(optimizer, task)
-            measured.extend([] if found is None else [found])
-
-        self._guarded(measure_it, together=True)
+        measure = self._before_step if task is None else partial(self._inside_backward, task=task)
+        measured = self._guarded(partial(measure, optimizer), together=True)
         if self._attachment is not None:
-            table = measured[0].table if measured and measured[0].clipped is None else None
+            table = measured.table if measured is not None and measured.clipped is None else None
             self._act(self._attachment, optimizer, logged, table)
 
     def _act(
@@ -457,7 +457,7 @@ class Flow:
         if self._open is not None:
             self._guarded(self._finish)
         if self._inside is not None and running_backward() is None:
-            self._guarded(lambda: self._look_ahead(optimizer))
+            self._guarded(partial(self._look_ahead, optimizer))
         if self._check is not None and running_backward() is None:
             self._check.step_is_done()
 
@@ -466,6 +466,14 @@ class Flow:
         inside = self._inside
         if inside is None:
             return
+        if inside.has_news:
+            self._record_looks(inside, optimizer)
+        if self._may_be_recorded() and not self._gave_up:
+            inside.plan(self.steps + 1, partial(self._stepped_by, optimizer), optimizer, self._optimizers.living)
+        if (ended := inside.news_of_end()) is not None:
+            self._recorder.add_event(Event(kind=LOOKS_ENDED, step=self.steps, data={"reason": ended}))
+
+    def _record_looks(self, inside: Inside, optimizer: torch.optim.Optimizer | None) -> None:
         found = inside.after_update(self.steps)
         if found is not None:
             seen, why = found
@@ -477,11 +485,6 @@ class Flow:
         state = inside.after_state(optimizer, self.steps)
         if state is not None:
             self._recorder.add_look(LookRecord(step=self.steps, seen={OPTIMIZER: state}))
-        if self._may_be_recorded() and not self._gave_up:
-            ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
-            inside.plan(self.steps + 1, ours, optimizer, len(self._optimizers.living()))
-        if (ended := inside.news_of_end()) is not None:
-            self._recorder.add_event(Event(kind=LOOKS_ENDED, step=self.steps, data={"reason": ended}))
 
     def _is_recorded(self, own_step: int) -> bool:
         """Counted per optimizer: with two that alternate, every second step must not always be the same one's."""
@@ -492,6 +495,8 @@ class Flow:
 
     def _may_be_recorded(self) -> bool:
         """Whether the next step, by any optimizer, may be."""
+        if self.every == 1:
+            return True
         if running_backward() is not None:
             return self._is_recorded(self._backward_steps + (self._backward is None))
         return any(self._is_recorded(own + 1) for own in self._optimizers.steps)
@@ -516,47 +521,71 @@ class Flow:
             return _nothing
         if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
             return _nothing  # another model's loss: reading our gradients while their thread writes them would crash
-        if self._inside is not None and (batches := self._inside.batches) is not None:
-            self._guarded(lambda: batches.backward_begins(loss))
+        self._guarded(partial(self._backward_begins, loss, clear))
+        return self._backward_ended
+
+    def _backward_begins(self, loss: torch.Tensor | None, clear: bool) -> None:
+        value = None
         if loss is not None:
-            self._guarded(lambda: self._measure.hear_scaler(losses.scaler_of(loss)))
-        if loss is not None and self.first_nonfinite is None:
-            self._guarded(lambda: self._loss_origin.note(loss, self.steps + 1))
-        done: list[Callable[[], None]] = []
-        self._guarded(lambda: done.append(self._losses.begin(loss, clear=clear)))
+            scaler = losses.scaler_of(loss)
+            if has_modes():  # those of the user see what the user does
+                with aside():
+                    value = self._value_of(loss, scaler)
+            else:
+                value = self._value_of(loss, scaler)
+            if scaler is not None:
+                self._measure.hear_scaler(scaler)
+        if self._inside is not None and (batches := self._inside.batches) is not None:
+            batches.backward_begins(value)
+        self._losses.begin(loss, value, clear=clear)
 
-        def ended() -> None:
-            if done:
-                self._guarded(done[0])
-            inside = self._inside
-            if inside is not None:
-                self._guarded(lambda: inside.backward_ended(self._known.live))
+    def _value_of(self, loss: torch.Tensor, scaler: Any) -> Any:
+        value = self._losses.value_of(loss)
+        is_finite = scaler is None and type(value) is float and math.isfinite(value)
+        if not is_finite and self.first_nonfinite is None:
+            self._loss_origin.note(loss, self.steps + 1)
+        return value
 
-        return ended
+    def _backward_ended(self) -> None:
+        self._guarded(self._take_in_backward)
+
+    def _take_in_backward(self) -> None:
+        self._losses.end()
+        if self._inside is not None:
+            self._inside.backward_ended(self._known.live)
 
     def _on_unclear_loss(self, loss: torch.Tensor | None) -> Callable[[], None]:
         return self._on_loss(loss, clear=False)
 
     def _before_step(self, optimizer: torch.optim.Optimizer | None) -> StepTables | None:
-        self._end_backward()
+        # Most of a step of a small model is this code, found in no cache: what does not apply is not even called.
+        if self._backward is not None:
+            self._end_backward()
         self._thread = threading.get_ident()
         self.steps += 1
         own = self._optimizers.count(optimizer)
-        logged, self._logged = self._losses.of_step(optimizer) | self._logged, {}
-        self._count_skipped()
+        logged = self._losses.of_step(optimizer)
+        if self._logged:
+            logged, self._logged = logged | self._logged, {}
+        if self._scaler is not None:
+            self._count_skipped()
         recorded = self._is_recorded(own)
-        # A manager acts on every step, recorded or not.
-        self._ask_ranks(asked=recorded or self._attachment is not None)
+        if self._trace is not None:  # a manager acts on every step, recorded or not
+            self._ask_ranks(asked=recorded or self._attachment is not None)
         if not recorded:
             return None
-        ours = self._known.live() if optimizer is None else self._parameters_of(optimizer)
+        ours = self._stepped_by(optimizer)
         looks = self._is_look(own)
         if self._gave_up or self._is_elsewhere(ours):
             return None
-        with self._or_end():
+        try:
             measured = self._measure.measure(optimizer, ours)
             table, clipped, owed = measured.table, measured.clipped, measured.owed
-            self._compare_ranks(clipped if clipped is not None else table, looks)
+            if self._check is not None:
+                self._compare_ranks(clipped if clipped is not None else table, looks)
+        except BaseException:
+            self._ended = True  # on every rank alike, see `_or_end`
+            raise
         self.table, self.clipped_table = table, clipped
         look = LookRecord(step=self.steps, table=table) if looks else None
         over_ranks = self._measure.rank_steps.get(id(optimizer))
@@ -575,29 +604,31 @@ class Flow:
             arrivals.append(Arrival(*taken))
         self._open = self._recorder.open(record, look, arrivals)
         if self._inside is not None:
-            self._scale.settle(wait=self._inside.is_looking)
-            self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held_by_optimizers)
+            if self._scaler is not None:
+                self._scale.settle(wait=self._inside.is_looking)
+            norm = record.norm if measured.here else None
+            self._inside.before_update(optimizer, table, ours, self._scale.scale, self._held_by_optimizers, norm)
         return measured
 
     def _arrival(self, record: StepRecord, measured: StepTables, *, looks: bool) -> Arrival:
         """Fills the record from the tables of its step, as soon as they have arrived."""
+        ready = _at_once if measured.here else lambda: measured.ready
+        return Arrival(ready, partial(self._fill, record, measured, looks))
 
-        def apply(opened: OpenStep) -> None:
-            total = measured.table.total
-            record.fill(total)
-            if measured.clipped is not None and record.clipped_norm is None:
-                record.clipped_norm = measured.clipped.total.norm
-            if not total.finite:
-                self._note_nonfinite(record, measured.table)
-            self._name_batch(record)
-            if measured.scale_at_clip != 1.0:
-                self._tell_of_scaled_clip(measured, record.step)
-            if opened.look is None and not looks:
-                opened.look = self._bad_looks.look(record.step, measured.table)
-            if opened.finished and self._inside is not None:
-                self._inside.note(record)  # its step is over: else that is done when it is
-
-        return Arrival(lambda: measured.ready, apply)
+    def _fill(self, record: StepRecord, measured: StepTables, looks: bool, opened: OpenStep) -> None:
+        record.fill(measured.table.total)
+        if measured.clipped is not None and record.clipped_norm is None:
+            record.clipped_norm = measured.clipped.total.norm
+        bad = record.nan_count or record.inf_count
+        if bad:
+            self._note_nonfinite(record, measured.table)
+        self._name_batch(record)
+        if measured.scales and measured.scale_at_clip != 1.0:
+            self._tell_of_scaled_clip(measured, record.step)
+        if bad and opened.look is None and not looks:
+            opened.look = self._bad_looks.look(record.step, measured.table)
+        if opened.finished and self._inside is not None:
+            self._inside.note(record)  # its step is over: else that is done when it is
 
     def _name_batch(self, record: StepRecord) -> None:
         """Record the batch of a step that spikes or is not finite."""
@@ -628,8 +659,9 @@ class Flow:
 
     def _is_elsewhere(self, parameters: Named) -> bool:
         """Whether gradients are kept elsewhere than in `.grad`; of Megatron that is known only after the first step."""
-        if any(parameter.grad is not None for _, parameter in parameters):
-            return False
+        for _, parameter in parameters:
+            if parameter.grad is not None:
+                return False
         reason = why_elsewhere(parameter for _, parameter in parameters)
         if reason is not None:
             self.give_up(reason)
@@ -793,7 +825,7 @@ class Flow:
         for name, value in logged.items():
             record.put(name, arriving(value))
         if optimizer is not None:
-            record.lr = arriving_list(group["lr"] for group in optimizer.param_groups if "lr" in group)
+            record.lr = arriving_list([group["lr"] for group in optimizer.param_groups if "lr" in group])
             record.optimizer = self._optimizers.number_of(optimizer)
         if self._scaler is not None:
             scale = None if self._noted is None else self._noted.scale
@@ -820,6 +852,10 @@ class Flow:
         if self._scaler is not None:
             self._noted = self._scale.note(self._scaler)
 
+    def _stepped_by(self, optimizer: torch.optim.Optimizer | None) -> Named:
+        """What an optimizer steps; without one, everything."""
+        return self._known.live() if optimizer is None else self._parameters_of(optimizer)
+
     def _parameters_of(self, optimizer: torch.optim.Optimizer) -> Named:
         found = self._known.of(optimizer)
         if found is None:
@@ -842,24 +878,30 @@ class Flow:
             "groups": {name: self._roles.get(name, name) for name in names},
         }
 
-    def _guarded(self, action: Callable[[], object], *, together: bool = False) -> None:
+    def _guarded(self, action: Callable[[], Made], *, together: bool = False) -> Made | None:
         """Run `action`; if it fails, stop recording with one warning. Training must never notice.
 
         What ranks do `together` goes on after a failure on one of them, which the others do not know of.
         """
         # A forked child must not write into its parent's run.
         if os.getpid() != self._pid or self._ended or self._off:
-            return
+            return None
         if self._failed and not (together and self._measure.rank_steps):
-            return
+            return None
         try:
-            action()
+            return action()
         except Exception as problem:
             self._failed = True
             warn(
                 f"gradient_flow stopped recording ({type(problem).__name__}: {problem}); training continues.",
                 stacklevel=4,
             )
+            return None
+
+
+def _at_once() -> bool:
+    """When numbers are there that need not be waited for."""
+    return True
 
 
 def _nothing() -> None:

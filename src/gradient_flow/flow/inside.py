@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gradient_flow.looks.loop_watch import LoopWatch
     from gradient_flow.looks.optimizer_watch import OptimizerWatch
 
+Parameters = Callable[[], Sequence[tuple[str, torch.Tensor]]]
+"""Parameters by name, for those who ask."""
 _HEAD: Final = 64
 """Elements that are asked first: what is zero all over is zero there."""
 
@@ -86,6 +88,16 @@ class Inside:
         """Whether hooks are on the model: the step that comes is looked at."""
         return self._looks is not None and self._looks.is_looking
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something of the step that is over was looked at: asked after each, so in one go."""
+        looks, loop, state = self._looks, self._loop, self._state
+        return (
+            (looks is not None and looks.has_news)
+            or (loop is not None and loop.is_looking)
+            or (state is not None and state.is_looking)
+        )
+
     def _is_compiled(self) -> bool:
         model = self._model()
         return compiled_graphs() != self._graphs or (model is not None and is_compiled(model))
@@ -94,10 +106,10 @@ class Inside:
         """Of a micro-batch, where that is known."""
         return 0 if self._batches is None else self._batches.samples
 
-    def backward_ended(self, parameters: Callable[[], Sequence[tuple[str, torch.Tensor]]]) -> None:
+    def backward_ended(self, parameters: Parameters) -> None:
         """A backward pass is done; a step may have several."""
         if self._state is not None:
-            self._state.backward_ended(parameters())
+            self._state.backward_ended(parameters)
 
     @property
     def batches(self) -> Batches | None:
@@ -110,17 +122,17 @@ class Inside:
         if self._looks is not None:
             loss, rates = record.loss, record.lr if isinstance(record.lr, list) else []
             known = isinstance(loss, (int, float))
-            rate = max((rate for rate in rates if isinstance(rate, (int, float))), default=None)
+            rate = max([rate for rate in rates if isinstance(rate, (int, float))], default=None)
             self._looks.note(record.step, record.norm, float(loss) if known else None, rate)
 
     def plan(
         self,
         step: int,
-        parameters: Sequence[tuple[str, torch.Tensor]],
+        parameters: Parameters,
         optimizer: torch.optim.Optimizer | None = None,
-        optimizers: int = 1,
+        optimizers: Callable[[], Sized] = lambda: (None,),
     ) -> None:
-        """The step before `step` is over: it was that of `optimizer`, one of so many."""
+        """The step before `step` is over: it was that of `optimizer`, one of these."""
         if self._batches is not None:
             self._batches.plan(step)
         if self._looks is None:
@@ -153,7 +165,9 @@ class Inside:
         self._looks.plan(step, parameters, bad=self._bad)
         if self._loop is not None:
             self._loop.plan(step, optimizer, optimizers)
-        self._tell()
+        for each in (self._looks, self._loop, self._state):
+            if each is not None and each.failed:
+                self._tell()
 
     def before_update(
         self,
@@ -162,8 +176,12 @@ class Inside:
         parameters: Sequence[tuple[str, torch.Tensor]],
         scale: float | None,
         held: Callable[[], Mapping[int, str]] = dict,
+        norm: float | None = None,
     ) -> None:
-        """Gradients are measured, weights have not moved. `held` tells what optimizers hold, by id."""
+        """Gradients are measured, weights have not moved. `held` tells what optimizers hold, by id.
+
+        `norm` is that of the table, where it is known already.
+        """
         if self._loop is not None and self._loop.is_looking:
             self._loop.before_update(optimizer, table, held())
         if self._state is None and self.is_on:
@@ -171,7 +189,8 @@ class Inside:
 
             self._state = OptimizerWatch(self._wanted, self._budget)
         if self._state is not None:
-            self._state.before_update(optimizer, parameters, table.total.norm, self._samples())
+            norm = table.total.norm if norm is None else norm
+            self._state.before_update(optimizer, parameters, norm, self._samples)
         if self._looks is not None:
             self._looks.before_update(optimizer, table, parameters, scale or 1.0)
 

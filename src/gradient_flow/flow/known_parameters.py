@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -23,10 +24,13 @@ class KnownParameters:
         """What the header of a run says of each."""
         self.places: dict[str, int] = {}
         """Name → place in `described`."""
+        self._of: dict[int, tuple[list[tuple[str, int]], list[weakref.ref[torch.Tensor]]]] = {}
+        """Optimizer → its parameters in its own order, and names and places among them in the order of the model."""
         self.add(parameters)
 
     def add(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
         """Know further parameters; their descriptions."""
+        self._of.clear()
         for name, parameter in parameters:
             self._known[id(parameter)] = KnownParameter(name, weakref.ref(parameter))
         return self._describe([describe_parameter(name, parameter) for name, parameter in parameters])
@@ -54,7 +58,7 @@ class KnownParameters:
     def name_of(self, parameter: torch.Tensor) -> str | None:
         """Its name, if this very object is known."""
         known = self._known.get(id(parameter))
-        return known.name if known is not None and known.is_(parameter) else None
+        return known.name if known is not None and known.parameter() is parameter else None
 
     def live(self) -> Named:
         """Those that still exist."""
@@ -63,13 +67,19 @@ class KnownParameters:
 
     def of(self, optimizer: torch.optim.Optimizer) -> Named | None:
         """What an optimizer steps, in the order of the model; None if it has a parameter that is not known."""
-        inside = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-        names = [self.name_of(p) for p in inside.values()]
-        if None in names:
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        order, references = self._of.get(id(optimizer), ([], []))
+        if len(references) == len(held) and all(map(is_, [reference() for reference in references], held)):
+            return [(name, held[at]) for name, at in order]  # the same as in the step before
+        inside = {id(p): p for p in held}
+        found = [(name, p) for p in inside.values() if (name := self.name_of(p)) is not None]
+        if len(found) < len(inside):
             return None
         # An optimizer per parameter is common enough: what one of them costs must not grow with the model.
-        named = [(name, p) for name, p in zip(names, inside.values(), strict=True) if name is not None]
-        return sorted(named, key=lambda pair: self.places[pair[0]])
+        named = sorted(found, key=lambda pair: self.places[pair[0]])
+        at = {id(p): position for position, p in enumerate(held)}
+        self._of[id(optimizer)] = [(name, at[id(p)]) for name, p in named], [weakref.ref(p) for p in held]
+        return named
 
     @property
     def names(self) -> list[str]:

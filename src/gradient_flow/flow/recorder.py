@@ -59,12 +59,16 @@ class Several:
 
 def arriving(value: Any) -> Any:
     """A value as it is recorded, or what will be it."""
+    if type(value) is float:
+        return value
     late = on_device(value) and not getattr(value, "is_meta", False)  # from the meta device nothing ever comes
     return LateNumber(value) if late else plain_value(value)
 
 
 def arriving_list(values: Iterable[Any]) -> Any:
     """The same for several."""
+    if isinstance(values, list) and len(values) == 1 and type(values[0]) is float:
+        return values
     made = [arriving(value) for value in values]
     return Several(made) if any(isinstance(value, LateNumber) for value in made) else made
 
@@ -87,7 +91,7 @@ class OpenStep:
 
     def take_in(self, *, wait: bool = False) -> None:
         """Apply what has arrived; with `wait` everything."""
-        for arrival in list(self.arrivals):
+        for arrival in list(self.arrivals) if self.arrivals else ():
             if wait or arrival.ready():
                 self.arrivals.remove(arrival)
                 arrival.apply(self)

@@ -9,7 +9,6 @@ Whatever is not certain is not recorded.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -28,6 +27,7 @@ _PER_OPTIMIZER: Final = 4
 _MOST_OPTIMIZERS: Final = 16
 """With more than that (one for each parameter) they step together, and are not asked about one by one."""
 _MOST_MARKS: Final = 8
+_NOBODY: Final[frozenset[int]] = frozenset()
 
 
 class _Mark:
@@ -39,7 +39,8 @@ class _Mark:
 
     def renew(self) -> None:
         """Take the gradient as it is now."""
-        gradient = self._now()
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
         self._gradient = None if gradient is None else weakref.ref(gradient)
         self._version = -1 if gradient is None else gradient._version
 
@@ -119,11 +120,15 @@ class StepLosses:
         """Whether a pass is known to be of a parameter of ours, from its graph alone."""
         return root is not None and reached(root, self._is_known) is not None
 
-    def begin(self, root: torch.Tensor | None, *, clear: bool = True) -> Callable[[], None]:
-        """A pass begins, from one scalar or from something else; what to call when it has ended."""
+    def value_of(self, root: torch.Tensor) -> Any:
+        """The loss that a pass begins from, as it is now; None where it cannot be known."""
+        value = value_of(root)
+        return None if value is None else _kept(value)
+
+    def begin(self, root: torch.Tensor | None, value: Any, *, clear: bool = True) -> None:
+        """A pass begins, from one scalar of this value or from something else; `end` is called when it has ended."""
         hit = None if root is None else reached(root, self._is_known)
-        value = None if root is None else value_of(root)
-        this = _Pass(None if value is None else _kept(value), clear=clear, ours=hit is not None)
+        this = _Pass(value, clear=clear, ours=hit is not None)
         failed, self._running = self._running is not None, None  # the pass before this one never reported its end
         if self._marks and not self._stepped:
             this.replaced = any(mark.was_replaced for mark in self._marks.values())
@@ -140,7 +145,6 @@ class StepLosses:
             if 1 < len(living) <= _MOST_OPTIMIZERS:
                 this.asked = {id(optimizer): _some_of(optimizer) for optimizer in living}
         self._running = this
-        return self._end
 
     def forget(self) -> None:
         """The coming step is not recorded."""
@@ -177,10 +181,10 @@ class StepLosses:
             now = _Sum()
             now.add(self._running.value, clear=self._running.clear)
             sums.append(now)
+        if len(sums) == 1:
+            return sums[0] if sums[0].certain else None
         if not sums or not all(part.certain for part in sums):
             return None
-        if len(sums) == 1:
-            return sums[0]
         total = _Sum()
         for part in sums:
             total.add(part.value, clear=part._unclear == 0)
@@ -207,11 +211,12 @@ class StepLosses:
             # Set to zero, or only clipped? One would begin anew, the other not.
             self._sums.setdefault(frozenset(), _Sum()).add(None, clear=False)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """The pass that began has ended."""
         this, self._running = self._running, None
         if this is None:
             return
-        moved = next((mark for mark in this.others if mark.has_changed), None)
+        moved = next((mark for mark in this.others if mark.has_changed), None) if this.others else None
         if not this.ours:
             if moved is None:
                 return  # of another model
@@ -220,8 +225,10 @@ class StepLosses:
             self._marks[id(moved)] = moved
         for mark in self._marks.values():
             mark.renew()
-        self._asked |= this.asked.keys()
-        whose = frozenset(key for key, marks in this.asked.items() if any(mark.has_changed for mark in marks))
+        whose = _NOBODY
+        if this.asked:
+            self._asked |= this.asked.keys()
+            whose = frozenset(key for key, marks in this.asked.items() if any(mark.has_changed for mark in marks))
         self._sums.setdefault(whose, _Sum()).add(this.value, clear=this.clear)
 
     def _is_known(self, parameter: torch.Tensor) -> bool:
@@ -244,5 +251,5 @@ def _some_of(optimizer: torch.optim.Optimizer) -> list[_Mark]:
 def _kept(value: torch.Tensor) -> Any:
     """A number at once where that costs nothing; on a device a copy, which the loop cannot change."""
     if not on_device(value):
-        return float(value)
+        return value.item()
     return value.reshape(()).to(torch.float32, copy=True)

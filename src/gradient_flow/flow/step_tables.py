@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +16,14 @@ from gradient_flow.capture.sharding import any_sharded
 from gradient_flow.flow.known_parameters import KnownParameters, Named
 from gradient_flow.flow.rank_steps import OwedLook, RankSteps
 from gradient_flow.record.look import LookRecord
-from gradient_flow.table import GradientTable, measure
+from gradient_flow.table import GradientTable, kernels, measure
 from gradient_flow.table.across_ranks import Share
 from gradient_flow.table.columns import Rows, Thresholds, scale_rows
 from gradient_flow.table.kernels.pending import rows_of_tensor
-from gradient_flow.table.measure import measure_found, share_of_rank
+from gradient_flow.table.measure import measure_found, reads_in_place, share_of_rank
+
+_PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
+"""Types of tensors that lie whole on this rank."""
 
 
 class StepTables(NamedTuple):
@@ -34,6 +37,8 @@ class StepTables(NamedTuple):
     """An earlier look that is complete now that the ranks have put their parts together."""
     scales: tuple[float | LateNumber, ...] = ()
     """The loss scales that were still in gradients when they were clipped."""
+    here: bool = False
+    """Whether it is known to be `ready`, and need not be asked."""
 
     @property
     def ready(self) -> bool:
@@ -109,6 +114,7 @@ class StepMeasure:
 
     def __init__(self, known: KnownParameters, thresholds: Thresholds, process_group: Any, scaler: Any = None) -> None:
         self._known, self._thresholds, self._process_group = known, thresholds, process_group
+        self._in_place: bool | None = None if process_group is None else False
         self._given = scaler
         self._heard: Callable[[], Any] = _nobody
         self._before_clip: dict[str, ClippedRow] = {}
@@ -151,6 +157,9 @@ class StepMeasure:
 
     def measure(self, optimizer: torch.optim.Optimizer | None, parameters: Named) -> StepTables:
         """The tables of the coming step, alone or together with the ranks that hold other parts of it."""
+        usual = None if self._before_clip else self._usual_table(optimizer, parameters)
+        if usual is not None:
+            return StepTables(usual, None, here=True)
         clipped = {name: self._before_clip.pop(name) for name, _ in parameters if name in self._before_clip}
         # A step that was skipped after its clip left rows behind that are not of these gradients.
         valid = {name: clipped[name] for name, p in parameters if name in clipped and clipped[name].is_of(p)}
@@ -170,6 +179,29 @@ class StepMeasure:
         mixed: Any = late() if late.ready() else late
         table = GradientTable(now.names, mixed, missing=now.missing, thresholds=now.thresholds)
         return StepTables(table, now, owed, tuple(scales.values()))
+
+    def _usual_table(self, optimizer: torch.optim.Optimizer | None, parameters: Named) -> GradientTable | None:
+        """The table in the shortest way, for gradients that lie as they are in host memory; None for all others.
+
+        On a small model the general way, by whatever holds gradients, takes as long as reading them.
+        """
+        if self._in_place is None:
+            self._in_place = reads_in_place(self._thresholds)
+        scaled = getattr(optimizer, "grad_scale", None) is not None
+        if not self._in_place or scaled or id(optimizer) in self.rank_steps:
+            return None
+        names, gradients, missing = [], [], []
+        for name, p in parameters:
+            if type(p) not in _PLAIN:
+                return None
+            gradient = p.grad
+            if gradient is None:
+                missing.append(name)
+            else:
+                names.append(name)
+                gradients.append(gradient)
+        rows = kernels.native.rows_in_place(gradients, self._thresholds)
+        return None if rows is None else GradientTable(names, rows, missing=missing, thresholds=self._thresholds)
 
     def owed_here(self) -> list[LookRecord]:
         """Looks that are still incomplete, from this rank's part alone: at the end no further exchange takes place."""

@@ -136,7 +136,7 @@ class GradientStatisticsCallback(Callback):
             seen, why = found
             self.looks.append({"step": step, "because": why["because"], "seen": seen})
             del self.looks[1 : len(self.looks) - _MOST_LOOKS]
-        self._inside.plan(step + 1, self._parameters_of(optimizer, pl_module))
+        self._inside.plan(step + 1, lambda: self._parameters_of(optimizer, pl_module))
 
     def _end_looks(self) -> None:
         if self._inside is not None:

@@ -143,6 +143,11 @@ class Looks:
         """Whether a look is on."""
         return self._observer.is_looking
 
+    @property
+    def has_news(self) -> bool:
+        """Whether a look was taken that `after_update` has not given yet."""
+        return self._heard
+
     # ---- between steps --------------------------------------------------------------------------------------------
 
     def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:
@@ -150,18 +155,31 @@ class Looks:
         if not self._together:
             self._asked = self._triggers.asked(step, norm, loss, rate) or self._asked
 
-    def plan(self, step: int, parameters: Sequence[tuple[str, torch.Tensor]], *, bad: bool = False) -> None:
+    def plan(
+        self, step: int, parameters: Callable[[], Sequence[tuple[str, torch.Tensor]]], *, bad: bool = False
+    ) -> None:
         """The step before `step` is over: begin a look if one is due. `parameters` still have its gradients.
 
         `bad` tells that those were not finite.
         """
+        before, self._last_planned = self._last_planned, step
+        due = self._schedule.is_due(before, step)
+        because = self._asked or (_SCHEDULE if due else "")
+        if because and step >= FIRST and not (self._observer.is_looking or self.reason or self._closed):
+            kept = due and self._schedule.is_kept(before, step)
+            self._plan(step, because, parameters, bad=bad, kept=kept)
+
+    def _plan(
+        self,
+        step: int,
+        because: str,
+        found: Callable[[], Sequence[tuple[str, torch.Tensor]]],
+        *,
+        bad: bool,
+        kept: bool,
+    ) -> None:
         with self._guarded():
-            due = self._schedule.is_due(self._last_planned, step)
-            kept = due and self._schedule.is_kept(self._last_planned, step)
-            because = self._asked or (_SCHEDULE if due else "")
-            self._last_planned = step
-            if not because or step < FIRST or self._observer.is_looking or self.reason or self._closed:
-                return
+            parameters = found()
             if bad and (self._together or not _all_finite(parameters)):
                 # The weights are lost: there is nothing to see but NaN. A rank does not know that of the others'.
                 self._asked = ""

@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -126,23 +126,24 @@ class LoopWatch:
         """Whether a look is on."""
         return self._look is not None
 
-    def plan(self, step: int, optimizer: torch.optim.Optimizer | None, optimizers: int) -> None:
+    def plan(self, step: int, optimizer: torch.optim.Optimizer | None, optimizers: Callable[[], Sized]) -> None:
         """The step before `step` is over: begin a look if one is due."""
-        with self._guarded():
-            if self._look is not None:
-                if self._owner() is optimizer or self._others > _MOST_STEPS:
+        if self._look is not None:
+            if self._owner() is optimizer or self._others > _MOST_STEPS:
+                with self._guarded():
                     self._end()  # the step never reported its end
-                else:
-                    self._others += 1
-                    return
-            due = self._schedule.is_due(self._last_planned, step) or step == self._next
-            self._last_planned = step
-            if not due or optimizer is None or step < FIRST or self.reason or not self._may():
+            else:
+                self._others += 1
                 return
+        due = self._schedule.is_due(self._last_planned, step) or step == self._next
+        self._last_planned = step
+        if not due or optimizer is None or step < FIRST or self.reason or not self._may():
+            return
+        with self._guarded():
             if self._compiled():
                 self.reason = "there is compiled code."
             else:
-                self.facts.optimizers = optimizers
+                self.facts.optimizers = len(optimizers())
                 self._begin(step, optimizer)
 
     def _may(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import torch
 
 from gradient_flow.capture.module_calls import aside
 from gradient_flow.diagnosis.optimizer.record import MOST_NOISE, MOST_STATES, NoiseLook, OptimizerFacts
+from gradient_flow.diagnosis.robust import exceeds
 from gradient_flow.looks.optimizer_state import StateReader, kind_of, squared_norm
 from gradient_flow.looks.schedule import Schedule
 
@@ -50,12 +51,17 @@ class OptimizerWatch:
         self._reader: StateReader | None = None
         self._owner = 0
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether the state is looked at once the step is over."""
+        return self._reader is not None
+
     def before_update(
         self,
         optimizer: torch.optim.Optimizer | None,
         parameters: Sequence[tuple[str, torch.Tensor]],
         norm: float,
-        samples: int = 0,
+        samples: Callable[[], int] = int,
     ) -> None:
         """Gradients are there, weights have not moved: remember some of them, if a look is due, or if they jumped."""
         self._reader = None
@@ -91,7 +97,7 @@ class OptimizerWatch:
 
     # ---- the noise of gradients -----------------------------------------------------------------------------------
 
-    def backward_ended(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+    def backward_ended(self, parameters: Callable[[], Sequence[tuple[str, torch.Tensor]]]) -> None:
         """A micro-batch is done: the gradient of the first is remembered, if the step is to be looked at."""
         self._backwards += 1
         if self._backwards > 1 or self._usual_backwards < 2 or self.failed or len(self._steps) != 1:
@@ -102,17 +108,19 @@ class OptimizerWatch:
         began = time.perf_counter()
         try:
             with aside():
-                self._small = squared_norm(parameters)
+                self._small = squared_norm(parameters())
         except Exception as problem:
             self._fail(problem)
         self.seconds += time.perf_counter() - began
 
-    def _note_noise(self, parameters: Sequence[tuple[str, torch.Tensor]], step: int, samples: int) -> None:
+    def _note_noise(
+        self, parameters: Sequence[tuple[str, torch.Tensor]], step: int, of_part: Callable[[], int]
+    ) -> None:
         """Before the step: the gradient of the whole batch beside that of its first part."""
         count, self._backwards = self._backwards, 0
         small, self._small = self._small, None
         self._usual_backwards = count
-        if small is None or count < 2 or samples < 1:
+        if small is None or count < 2 or (samples := of_part()) < 1:
             return
         with aside():
             large = squared_norm(parameters)
@@ -143,10 +151,13 @@ class OptimizerWatch:
 
     def _jumps(self, optimizer: int, own: int, norm: float) -> bool:
         """Whether gradients are far above those before: then the second moment is asked whether it knows."""
-        before = self._norms.setdefault(optimizer, deque(maxlen=_WINDOW))
-        usual = median(before) if len(before) >= _WINDOW // 2 else math.inf
-        before.append(norm if math.isfinite(norm) else usual)
-        if not norm > _JUMP * usual or self._jumped >= _MOST_JUMPS or own - self._last_jump < _APART:
+        before = self._norms.get(optimizer)
+        if before is None:
+            before = self._norms[optimizer] = deque(maxlen=_WINDOW)
+        enough, finite = len(before) >= _WINDOW // 2, math.isfinite(norm)
+        jumped = enough and exceeds(norm, _JUMP, before)
+        before.append(norm if finite else median(before) if enough else math.inf)
+        if not jumped or self._jumped >= _MOST_JUMPS or own - self._last_jump < _APART:
             return False
         self._jumped += 1
         self._last_jump = own

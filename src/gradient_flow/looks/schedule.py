@@ -63,4 +63,9 @@ class Schedule:
         >>> [step for step in range(1, 1600) if Schedule().is_due(step - 1, step)][:4]
         [3, 6, 13, 26]
         """
+        if step == before + 1 >= FIRST and not self.off:  # asked after every step, so briefly
+            early = self._steps
+            if early and step <= early[-1]:
+                return early[bisect_right(early, step) - 1] == step
+            return self._every > 0 and (step - (early[-1] if early else 0)) % self._every == 0
         return not self.off and self.until(step) > self.until(max(before, FIRST - 1))

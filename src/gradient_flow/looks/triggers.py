@@ -7,7 +7,7 @@ from collections import deque
 from statistics import median
 from typing import Final
 
-from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.diagnosis.robust import exceeds, loss_change
 
 _WINDOW: Final = 32
 _LEAST: Final = 16
@@ -49,13 +49,12 @@ class Triggers:
             return "the loss stopped falling"
         if not math.isfinite(norm):
             return "a gradient was not finite"
-        usual = median(self._norms) if len(self._norms) >= _LEAST else math.inf
+        enough = len(self._norms) >= _LEAST
+        spiked = enough and exceeds(norm, _SPIKE, self._norms)
+        # That nearly every norm is above a thousandth of the largest settles it: nothing need be sorted.
+        quiet = enough and norm < max(self._norms) / _SPIKE**3 and norm < median(self._norms) / _SPIKE**3
         self._norms.append(norm)
-        if norm > _SPIKE * usual:
-            return "the norm spiked"
-        if norm < usual / _SPIKE**3 and usual < math.inf:
-            return "gradients went quiet"
-        return ""
+        return "the norm spiked" if spiked else "gradients went quiet" if quiet else ""
 
     def _stalls(self, loss: float) -> bool:
         self._losses.append(loss)

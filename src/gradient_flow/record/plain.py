@@ -20,6 +20,9 @@ Kind = TypeVar("Kind")
 _DEEPEST: Final = 24
 """Levels of nesting: what probes find has fewer than ten, and a line of the run file may have 32."""
 _TEXTS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_OURS: Final = "gradient_flow."
+_RECORDS: Final[dict[type, tuple[str, ...]]] = {}
+"""Our own dataclasses that were met → names of their fields."""
 _AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
 
 
@@ -41,6 +44,10 @@ def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
         return value
     if kind is float:
         return value if math.isfinite(value) else spell(value)
+    if depth < _DEEPEST and (kind is list or kind in _RECORDS):  # nearly all of the rest
+        if kind is list:
+            return _listed(value, spell, depth + 1)
+        return {name: _plain(getattr(value, name), spell, depth + 1) for name in _RECORDS[kind]}
     if value is None or (isinstance(value, (bool, str)) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float):
@@ -55,7 +62,10 @@ def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
     if isinstance(value, complex):
         return [within(value.real), within(value.imag)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: within(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        names = tuple(field.name for field in dataclasses.fields(value))
+        if kind.__module__.startswith(_OURS):
+            _RECORDS[kind] = names
+        return {name: within(getattr(value, name)) for name in names}
     try:
         if isinstance(value, Mapping):
             return {text_of(key): within(item) for key, item in value.items()}
@@ -68,6 +78,13 @@ def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
     except Exception:  # code of the user's own, or a tensor without values
         return _named(value)
     return text_of(value)
+
+
+def _listed(values: list[Any], spell: Callable[[float], Any], depth: int) -> Any:
+    try:
+        return [item if type(item) in _AS_THEY_ARE else _plain(item, spell, depth) for item in values]
+    except Exception:  # code of the user's own
+        return _named(values)
 
 
 def text_of(value: Any) -> str:

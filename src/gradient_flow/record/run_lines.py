@@ -39,6 +39,7 @@ _DEEPEST_VALUE: Final = 24
 """The same for a value in a record that has to be put into words; deeper parts become texts."""
 _LONG: Final = frozenset(("header", "parameters", "look", "seen"))
 """Kinds of lines with many brackets and no value of the user's: how deep they are need not be asked."""
+_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 LARGEST_SIZE: Final = 1 << 53
 """Elements that a tensor may have: beyond it counts are no longer exact."""
 LONGEST_LINE: Final = 1 << 28
@@ -82,7 +83,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
     A value that cannot be written at all costs that value, not the record.
     """
     try:
-        line = _json(record)
+        line = orjson.dumps(record, default=_default, option=_OPTIONS)
         if record.get("kind") in _LONG or not may_be_deep(line) or whole_record(line) is not None:
             return line
     except Exception:  # an integer beyond 64 bits, a lone surrogate, a `__str__` that raises
@@ -91,7 +92,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    return orjson.dumps(value, default=_default, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    return orjson.dumps(value, default=_default, option=_OPTIONS)
 
 
 def _default(value: Any) -> Any:

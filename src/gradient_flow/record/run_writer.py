@@ -7,22 +7,28 @@ the file, never the training. Where the file system is slow, a thread writes beh
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gradient_flow.errors import warn
 from gradient_flow.record.run_lines import FILE_NAME, FORMAT_VERSION, encode, newest_part, part_path
+
+Given = TypeVar("Given")
 
 SPLIT: Final = 1 << 30
 """Bytes after which a run goes on in another file."""
 SLOW: Final = 0.02
 """Seconds: a write that takes longer moves writing into a thread, so that no further step waits for the disk."""
+_CHECK_EVERY: Final = 0.1
+"""Seconds after which it is asked again whether the file is still there: to ask costs as much as to write a line."""
 _MOST_WAITING: Final = 1 << 26
 """Bytes that may wait for a slow disk; beyond that a step waits, so that memory stays bounded."""
 MOST_NUMBERED: Final = 10_000
@@ -46,11 +52,12 @@ class RunWriter:
         self.wanted = Path(folder).absolute()
         self.folder = self.wanted
         self._split, self._part, self._written = split, 0, 0
+        self._checked = -math.inf
         self._file: int | None = None
         self._lock: int | None = None
         self._pid = os.getpid()
         self._behind: _Behind | None = None
-        self._guarded(lambda: self._open(again))
+        self._guarded(self._open, again)
         self.write({"kind": "header", "format": FORMAT_VERSION, **header})
 
     @property
@@ -61,6 +68,8 @@ class RunWriter:
     @property
     def active(self) -> bool:
         """Whether records still reach the disk."""
+        if self._file is not None and os.getpid() == self._pid:
+            self._guarded(self._check, self._file)
         return self._file is not None
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -72,9 +81,9 @@ class RunWriter:
             self._behind.put(line)
             return
         start = time.monotonic()
-        self._guarded(lambda: self._append(line))
+        self._guarded(self._append, line)
         if time.monotonic() - start > SLOW and self._file is not None:
-            self._behind = _Behind(lambda waiting: self._guarded(lambda: self._append(waiting)))
+            self._behind = _Behind(partial(self._guarded, self._append))
 
     def flush(self) -> None:
         """Wait until every line has been handed to the system."""
@@ -83,8 +92,11 @@ class RunWriter:
 
     def close(self) -> None:
         """Write what is waiting and release the file."""
-        if os.getpid() == self._pid and self._behind is not None:
-            self._behind.close()
+        if os.getpid() == self._pid:
+            if self._behind is not None:
+                self._behind.close()
+            if self._file is not None:
+                self._guarded(self._check, self._file)  # said now, or never
         self._behind = None
         for name in ("_file", "_lock"):
             handle = getattr(self, name)
@@ -132,19 +144,25 @@ class RunWriter:
     def _append(self, line: bytes) -> None:
         if self._file is None:
             return
-        if os.fstat(self._file).st_nlink == 0:
-            raise FileNotFoundError(f"{self.path} was removed")
+        if time.monotonic() - self._checked > _CHECK_EVERY:
+            self._check(self._file)
         if self._written + len(line) > self._split and self._written:
             os.close(self._file)
             self._part += 1
             self._take(part_path(self.path, self._part))
         self._written += len(line)
         while line:
-            line = line[os.write(self._handle, line) :]
+            written = os.write(self._file, line)
+            line = line[written:] if written < len(line) else b""
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _check(self, file: int) -> None:
+        self._checked = time.monotonic()
+        if os.fstat(file).st_nlink == 0:
+            raise FileNotFoundError(f"{self.path} was removed")
+
+    def _guarded(self, action: Callable[[Given], None], given: Given) -> None:
         try:
-            action()
+            action(given)
         except (OSError, ValueError, TypeError) as problem:
             file, self._file = self._file, None
             if file is not None:

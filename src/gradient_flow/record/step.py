@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class StepRecord:
     @classmethod
     def of(cls, step: int, time: float, total: GradientStats) -> StepRecord:
         """A record with the totals of a step, to be completed."""
-        return cls(step=step, time=time, **{name: getattr(total, name) for name in TOTALS})
+        return cls(step=step, time=time, **dict(zip(TOTALS, total.several(TOTALS), strict=True)))
 
     @classmethod
     def awaited(cls, step: int, time: float) -> StepRecord:
@@ -72,17 +73,14 @@ class StepRecord:
 
     def fill(self, total: GradientStats) -> None:
         """Put in the totals."""
-        for name in TOTALS:
-            setattr(self, name, getattr(total, name))
+        for name, value in zip(TOTALS, total.several(TOTALS), strict=True):
+            setattr(self, name, value)
 
     def to_line(self) -> dict[str, Any]:
         """As a line of the run file."""
-        line: dict[str, Any] = {"kind": "step"}
-        for name in _FIELDS:
-            value = getattr(self, name)
-            if value is not None:
-                line[name] = value
-        return line | {name: value for name, value in self.values.items() if name not in line}
+        line = {"kind": "step"}
+        line.update([pair for pair in zip(_FIELDS, _all_fields(self), strict=True) if pair[1] is not None])
+        return line | {name: value for name, value in self.values.items() if name not in line} if self.values else line
 
     def put(self, name: str, value: Any) -> None:
         """Set what was logged under a name: a field, or one of the further values."""
@@ -93,7 +91,10 @@ class StepRecord:
 
     def pending(self) -> list[tuple[str, Any]]:
         """Values that are still on their way, by name."""
-        fields = [(name, value) for name in _LATE if hasattr(value := getattr(self, name), "ready")]
+        if not self.values and _HERE.issuperset(map(type, _late_fields(self))):
+            return []  # as in nearly every step
+        late = zip(_LATE, _late_fields(self), strict=True)
+        fields = [(name, value) for name, value in late if type(value) not in _HERE and hasattr(value, "ready")]
         return fields + [(name, value) for name, value in self.values.items() if hasattr(value, "ready")]
 
     def numbers(self) -> dict[str, float]:
@@ -104,6 +105,10 @@ class StepRecord:
 _FIELDS: Final = tuple(f.name for f in fields(StepRecord) if f.name != "values")
 _LATE: Final = ("loss", "lr", "amp_scale", "skipped_steps")
 """Fields that may arrive after the step."""
+_HERE: Final = frozenset((float, int, list, type(None)))
+"""Types of what is not on its way."""
+_all_fields, _late_fields = attrgetter(*_FIELDS), attrgetter(*_LATE)
+"""All of them in one call: every step asks."""
 RESERVED: Final = frozenset({"kind", "step", "time", *TOTALS})
 """Names that a user cannot log under."""
 NO_NUMBERS: Final = frozenset(("kind", "guard", "nonfinite_layers", "nonfinite_ranks"))
@@ -163,6 +168,8 @@ def describe_parameter(name: str, parameter: torch.Tensor) -> dict[str, Any]:
 
 def plain_value(value: Any) -> Any:
     """A tensor or array of one element as a number, of several as a list; anything else as it is."""
+    if type(value) is float:
+        return value
     try:
         if hasattr(value, "numel") and value.numel() != 1:
             return value.tolist()

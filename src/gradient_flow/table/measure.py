@@ -128,14 +128,19 @@ PendingRows = Rows | Callable[[], Rows]
 """Rows, or a function that waits for them where they are computed on a device."""
 
 
+def reads_in_place(thresholds: Thresholds) -> bool:
+    """Whether `kernels.native_rows` may be asked first, without more ado, for gradients in host memory."""
+    settled = all(type(limit) is float and math.isfinite(limit) for limit in thresholds)
+    return settled and kernels.NATIVE and kernels.forced() is None
+
+
 def reader_for_hooks(*, sizes_only: bool = False) -> Callable[[list[torch.Tensor]], PendingRows]:
     """A function that measures tensors inside a hook, where each microsecond counts: what can be settled before is.
 
     `sizes_only`: the `columns.OF_SIZES` are all that is wanted; the others may be NaN.
     """
     thresholds = Thresholds()
-    is_native = kernels.NATIVE and kernels.forced() is None
-    in_place = kernels.native.reader(thresholds, sizes_only=sizes_only) if is_native else None
+    in_place = kernels.native.reader(thresholds, sizes_only=sizes_only) if reads_in_place(thresholds) else None
 
     def read(tensors: list[torch.Tensor]) -> PendingRows:
         rows = in_place(tensors) if in_place is not None else None

@@ -126,10 +126,10 @@ def effective_rank(rows: torch.Tensor, *, centred: bool) -> float:
         return math.nan
     matrix = matrix / largest  # squares of gradients of 1e-30 would vanish
     gram = matrix @ matrix.T if matrix.shape[0] < matrix.shape[1] else matrix.T @ matrix
-    weights = torch.linalg.eigvalsh(gram).clamp_min(0)
+    weights = torch.linalg.eigvalsh(gram).cpu().numpy().clip(0)
     shares = weights / weights.sum()
     shares = shares[shares > 1e-12]
-    return math.exp(-float((shares * shares.log()).sum()))
+    return math.exp(-float(shares @ np.log(shares)))
 
 
 def scale_and_spread(rows: torch.Tensor) -> tuple[float, float]:

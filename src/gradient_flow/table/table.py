@@ -47,11 +47,18 @@ class GradientStats:
     the finite elements.
     """
 
-    __slots__ = ("_row", "name")
+    __slots__ = ("_given", "_usual", "name")
 
-    def __init__(self, name: str, row: Rows) -> None:
+    def __init__(self, name: str, row: Rows | tuple[float, ...]) -> None:
         self.name = name
-        self._row = row
+        self._given = row
+        self._usual: dict[str, float] | None = None
+
+    @property
+    def _row(self) -> Rows:
+        if isinstance(self._given, tuple):
+            self._given = np.array(self._given)
+        return self._given
 
     norm = _OfRow[float](STATISTICS["norm"])
     l1 = _OfRow[float](STATISTICS["l1"])
@@ -74,6 +81,15 @@ class GradientStats:
     def finite_part(self) -> GradientStats:
         """The statistics over the finite elements alone."""
         return GradientStats(self.name, columns.finite_part(self._row))
+
+    def several(self, names: Sequence[str]) -> list[Any]:
+        """Some statistics at once, in the order of their names."""
+        usual = self._usual
+        if usual is None:
+            given = self._given
+            usual = columns.usual_statistics(given if isinstance(given, tuple) else given.tolist()) or {}
+            self._usual = usual
+        return [usual[name] if name in usual else getattr(self, name) for name in names]
 
     def to_dict(self) -> dict[str, float | int | bool]:
         """All statistics by name."""
@@ -135,7 +151,7 @@ class GradientTable(Mapping[str, GradientStats]):
         self._rows = rows
         self._on_device: Callable[[], torch.Tensor] | None = getattr(rows, "on_device", None)
         self._position: dict[str, int] | None = None
-        self._total: Rows | None = None
+        self._total: GradientStats | None = None
 
     @property
     def rows(self) -> Rows:
@@ -213,8 +229,9 @@ class GradientTable(Mapping[str, GradientStats]):
     def total(self) -> GradientStats:
         """All gradients as one."""
         if self._total is None:
-            self._total = columns.merge_rows(self.rows)
-        return GradientStats("total", self._total)
+            merge = getattr(self._rows, "total", None)  # of rows that the kernel can put together by itself
+            self._total = GradientStats("total", columns.merge_rows(self.rows) if merge is None else merge())
+        return self._total
 
     @property
     def finite_part(self) -> GradientTable:

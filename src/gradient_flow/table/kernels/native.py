@@ -17,6 +17,7 @@ from gradient_flow.table.exponents import BINS, Counts
 from gradient_flow.table.kernels._native import exponents as exponents_at
 from gradient_flow.table.kernels._native import locate, measure_tensors
 from gradient_flow.table.kernels._native import measure as measure_at
+from gradient_flow.table.kernels._native import total as total_of
 
 _NUMPY_KINDS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 3}
 """Codes of `enum gf_kind` by dtype."""
@@ -126,18 +127,11 @@ def reader(thresholds: Thresholds, *, sizes_only: bool = False) -> Callable[[lis
 
     What does not depend on the arrays is settled here: in a hook, microseconds count.
     """
-    near_zero, very_large = thresholds
 
     def read(arrays: list[Any]) -> Rows | None:
-        if exchange_api is None or not arrays or type(arrays[0]) not in types:
-            where = addresses_of(arrays)
-            return None if where is None else rows(where, thresholds, sizes_only=sizes_only)
-        filled = measure_tensors(arrays, types, exchange_api, near_zero, very_large, _threads(), sizes_only)
-        if filled is None or _any_negated(arrays):
-            return None
-        return np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
+        filled = _filled(arrays, thresholds, sizes_only=sizes_only)
+        return None if filled is None else np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
 
-    types, exchange_api = _torch_types() if "torch" in sys.modules else ((), None)
     return read
 
 
@@ -149,6 +143,43 @@ def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) 
     """
     filled = measure_at(where.addresses, where.counts, where.kinds, *thresholds, _threads(), sizes_only)
     return np.frombuffer(filled).reshape(-1, len(COLUMNS))
+
+
+class InPlace:
+    """Rows of tensors in host memory as the kernel left them; a call gives them as an array."""
+
+    __slots__ = ("_filled",)
+
+    def __init__(self, filled: bytearray) -> None:
+        self._filled = filled
+
+    def __call__(self) -> Rows:
+        """The rows."""
+        return np.frombuffer(self._filled).reshape(-1, len(COLUMNS))
+
+    def ready(self) -> bool:
+        """Always: they are here."""
+        return True
+
+    def total(self) -> tuple[float, ...]:
+        """All rows as one, the same as `columns.merge_rows` gives."""
+        return total_of(self._filled)
+
+
+def rows_in_place(tensors: list[Any], thresholds: Thresholds) -> InPlace | None:
+    """The rows of tensors that all lie in host memory, in as few steps as can be: this is every step of a training."""
+    filled = _filled(tensors, thresholds, sizes_only=False)
+    return None if filled is None else InPlace(filled)
+
+
+def _filled(tensors: list[Any], thresholds: Thresholds, *, sizes_only: bool) -> bytearray | None:
+    """What the kernel makes of arrays that can all be read where they lie, else None."""
+    types, exchange_api = _torch_types() if "torch" in sys.modules else ((), None)
+    if exchange_api is None or not tensors or type(tensors[0]) not in types:
+        where = addresses_of(tensors)
+        return None if where is None else measure_at(*where, *thresholds, _threads(), sizes_only)
+    filled = measure_tensors(tensors, types, exchange_api, *thresholds, _threads(), sizes_only)
+    return None if filled is None or _any_negated(tensors) else filled
 
 
 def exponents(where: Addresses, shift: int) -> Counts:

@@ -702,3 +702,21 @@ int gf_exponents(const gf_tensor *tensors, int64_t tensor_count, int shift, int 
     job j = {.tensors = tensors, .chunk_count = chunks_in(tensors, tensor_count, &elements), .bins = bins, .shift = shift};
     return run(&j, tensor_count, elements, threads);
 }
+
+/* Not reordered: NumPy, which serves where this kernel does not, adds row after row, and gives the same bits. */
+__attribute__((optimize("no-associative-math")))
+void gf_total(const double *rows, int64_t count, double *total) {
+    for (int column = 0; column < GF_COLUMNS; column++) total[column] = 0;
+    total[GF_MIN] = INFINITY;
+    total[GF_MAX] = -INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        const double *row = rows + i * GF_COLUMNS;
+        for (int column = 0; column < GF_COLUMNS; column++) {
+            const double value = row[column];
+            if (column == GF_MIN) total[column] = value < total[column] || value != value ? value : total[column];
+            else if (column == GF_MAX || column == GF_MAX_ABS)
+                total[column] = value > total[column] || value != value ? value : total[column];
+            else total[column] += value;
+        }
+    }
+}

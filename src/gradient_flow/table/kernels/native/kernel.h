@@ -36,6 +36,9 @@ typedef struct {
 int gf_measure(const gf_tensor *tensors, int64_t tensor_count, gf_limits limits, enum gf_what what, int threads,
                double *rows);
 
+/* Merges rows[count][GF_COLUMNS] into one, as merge_rows in table/columns.py does. */
+void gf_total(const double *rows, int64_t count, double *total);
+
 /* Fills bins[tensors][GF_BINS] with how many elements have which exponent, divided by 2^shift. */
 int gf_exponents(const gf_tensor *tensors, int64_t tensor_count, int shift, int threads, int64_t *bins);
 

@@ -197,6 +197,22 @@ static PyObject *native_measure_tensors(PyObject *self, PyObject *args) {
     return made;
 }
 
+/* The row of all elements together, as plain numbers. In the order of the rows, as NumPy adds them. */
+static PyObject *native_total(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *filled;
+    if (!PyArg_ParseTuple(args, "O!", &PyByteArray_Type, &filled)) return NULL;
+    double total[GF_COLUMNS];
+    gf_total((const double *)(const void *)PyByteArray_AsString(filled),
+             PyByteArray_Size(filled) / (8 * (Py_ssize_t)GF_COLUMNS), total);
+    PyObject *made = PyTuple_New(GF_COLUMNS);
+    for (int column = 0; made && column < GF_COLUMNS; column++) {
+        PyObject *value = PyFloat_FromDouble(total[column]);
+        if (!value || PyTuple_SetItem(made, column, value)) Py_CLEAR(made);
+    }
+    return made;
+}
+
 static PyObject *native_describe(PyObject *self, PyObject *args) {
     (void)self;
     (void)args;
@@ -216,6 +232,7 @@ static PyMethodDef methods[] = {
     {"measure_tensors", native_measure_tensors, METH_VARARGS,
      "measure_tensors(tensors, types, exchange_api, near_zero, very_large, threads, sizes_only=False) -> bytearray or None\n"
      "Both in one call."},
+    {"total", native_total, METH_VARARGS, "total(rows) -> tuple\nThe row of all elements together, from rows of fp64."},
     {"describe", native_describe, METH_NOARGS, "describe() -> (instruction set, thread pool)"},
     {NULL, NULL, 0, NULL},
 };
