@@ -19,7 +19,7 @@ def listed(values: Any) -> str:
     return repr(list(values))
 
 
-def mapping(values: Mapping[str, Any]) -> str:
+def mapping(values: Mapping[Any, Any]) -> str:
     """The same of names and values."""
     return "{" + ", ".join(f"{name!r}: {_short(value)}" for name, value in values.items()) + "}"
 
