@@ -237,7 +237,8 @@ class Neighbours(nn.Module):
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         x = self.enter(x)
         for layer in self.rounds:
-            heard = torch.zeros_like(x).index_reduce(0, edges[1], x[edges[0]], "mean", include_self=False)
+            count = torch.bincount(edges[1], minlength=len(x)).clamp(min=1)[:, None]
+            heard = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]]) / count
             x = x + F.relu(layer(torch.cat([x, heard], dim=1)))
         return self.leave(x)
 

@@ -54,6 +54,14 @@ class GradientStats:
         self._given = row
         self._usual: dict[str, float] | None = None
 
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """As version 0.1 wrote it."""
+        return None, {"name": self.name, "_row": self._row}
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        """Read back, also what version 0.1 wrote."""
+        self.name, self._given, self._usual = state[1]["name"], state[1]["_row"], None
+
     @property
     def _row(self) -> Rows:
         if isinstance(self._given, tuple):
@@ -228,7 +236,7 @@ class GradientTable(Mapping[str, GradientStats]):
     @property
     def total(self) -> GradientStats:
         """All gradients as one."""
-        if self._total is None:
+        if not isinstance(self._total, GradientStats):  # a pickle of version 0.1 may hold it as a row
             merge = getattr(self._rows, "total", None)  # of rows that the kernel can put together by itself
             self._total = GradientStats("total", columns.merge_rows(self.rows) if merge is None else merge())
         return self._total

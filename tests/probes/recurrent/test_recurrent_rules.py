@@ -153,10 +153,12 @@ def test_gates_at_the_ends_of_their_range_are_saturated(share, severity):
     assert found.get(IssueType.SATURATION) is severity
 
 
-@pytest.mark.parametrize(("share", "severity"), [(0.0, None), (0.2, LOW), (1.0, HIGH)])
-def test_a_state_detached_at_every_step_is_disconnected(share, severity):
-    found = severities(issues_of(linear(0.95, cut_share=share)))
-    assert found.get(IssueType.DISCONNECTED) is severity
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.0, {}), (0.2, {IssueType.SHORT_MEMORY: LOW}), (1.0, {IssueType.DISCONNECTED: HIGH})],
+)
+def test_a_state_detached_at_every_step_is_disconnected_and_now_and_then_its_memory_is_short(share, expected):
+    assert severities(issues_of(linear(0.95, cut_share=share))) == expected
 
 
 @pytest.mark.parametrize(("rank", "fed"), [(1.1, 1.0), (4.0, 8.0), (3.0, None), (None, 8.0)])
