@@ -12,13 +12,15 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.updates import change_of_loss, largest_update
-from gradient_flow.diagnosis.robust import middle_and_spread, spikes
+from gradient_flow.diagnosis.robust import fell_beyond_noise, middle_and_spread, spikes
 from gradient_flow.diagnosis.words import plain, portion
 
 LARGE: Final = 10.0
 """A spike is also this many times the median norm."""
 NOISE: Final = 1.5
 """Variance of the logarithm of the norm from step to step."""
+WILD: Final = 4.0
+"""The same from which on a fall of the loss has to be beyond its own noise: 17-fold from step to step."""
 ERRATIC: Final = 1.7
 """Robust deviation, in nats, of the logarithm of the norm while the weights stand still: batches alone make it."""
 OVERSHOOT: Final = -0.3
@@ -35,7 +37,9 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
     at, middle = spikes(norms, least=_LEAST_STEPS, tall=LARGE), median(finite)
     change = change_of_loss(record)
     noise = _noise(finite)
-    restless = record.trained and noise > NOISE and not change < 0.7
+    # A loss that wanders over decades, as that of importance weights does, falls now and then by chance.
+    falls = change < 0.7 and (noise < WILD or fell_beyond_noise(record.losses))
+    restless = record.trained and noise > NOISE and not falls
     erratic = not record.trained and not record.learnt and _is_erratic(finite)
     if not at and not restless and not erratic:
         return

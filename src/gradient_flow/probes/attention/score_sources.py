@@ -32,13 +32,14 @@ class Place(NamedTuple):
 def matrix_places(model: torch.nn.Module) -> dict[int, Place]:
     """Where the matrices of a model are, by identity."""
     places: dict[int, Place] = {}
-    for path, module in model.named_modules():
-        owner, parametrized, _ = path.replace(_WRAPPER, "").partition(_PARAMETRIZED)
-        own = [(name, each) for name, each in module.named_parameters(recurse=False) if each.dim() >= 2]
-        alone = len(own) == 1 and not any(True for child in module.children() for _ in child.parameters())
-        for name, each in own:
-            stands = bool(owner and (alone or parametrized))
-            places.setdefault(id(each), Place(owner if stands else f"{owner}.{name}".lstrip("."), stands))
+    with torch._C.DisableTorchFunction():  # modes need not see what we ask of parameters
+        for path, module in model.named_modules():
+            owner, parametrized, _ = path.replace(_WRAPPER, "").partition(_PARAMETRIZED)
+            own = [(name, each) for name, each in module.named_parameters(recurse=False) if each.dim() >= 2]
+            alone = len(own) == 1 and not any(True for child in module.children() for _ in child.parameters())
+            for name, each in own:
+                stands = bool(owner and (alone or parametrized))
+                places.setdefault(id(each), Place(owner if stands else f"{owner}.{name}".lstrip("."), stands))
     return places
 
 
