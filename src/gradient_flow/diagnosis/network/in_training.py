@@ -28,6 +28,8 @@ _LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueT
 _LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
 _LEARNS: Final = 0.7
 """Share of the first loss."""
+_FALLS: Final = 0.9
+"""The same, of a training that attention which is sharp, but passes a gradient, does not stop."""
 _FROZEN: Final = 500.0
 """A logit of attention beyond which its softmax has no slope left, whatever was learnt beside it."""
 _SAME: Final = 1e-4
@@ -104,13 +106,20 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     that learns where to look may be sharp.
     """
     change = loss_change(losses, _LEAST_LOSSES)
-    if first is None or not (change < _LEARNS and fell_beyond_noise(losses)):
+    if first is None or not (change < _FALLS and fell_beyond_noise(losses)):
         return list(issues)
+    issues = [
+        replace(issue, severity=IssueSeverity.LOW)
+        if _looks_sharply(issue) and issue.severity < IssueSeverity.HIGH
+        else issue
+        for issue in issues
+    ]
+    if not change < _LEARNS:
+        return issues
     return [
         replace(issue, severity=IssueSeverity.LOW)
         if (issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first)
         or (issue.issue_type is IssueType.SPECTRAL_RADIUS and issue.severity < IssueSeverity.HIGH and change < _THRIVES)
-        or (_looks_sharply(issue) and issue.severity < IssueSeverity.HIGH)
         else issue
         for issue in issues
     ]

@@ -55,7 +55,7 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.HIGH if ratio > 100 else IssueSeverity.MEDIUM,
         layer="model",
-        message=f"{seen}{f', and the loss does not fall (now {portion(change)} the first)' if restless else ''}.",
+        message=f"{seen}{_of_loss(change) if restless else ''}.",
         evidence={
             "spikes_at": [i + 1 for i in at],
             "largest_over_median": ratio,
@@ -73,6 +73,12 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
         ],
         step=at[0] + 1 if at else 1,
     )
+
+
+def _of_loss(change: float) -> str:
+    if change < 0.7:
+        return ", and the loss falls by no more than its noise"
+    return f", and the loss does not fall (now {portion(change)} the first)"
 
 
 def overshooting(record: AnalysisRecord) -> Iterator[Issue]:
