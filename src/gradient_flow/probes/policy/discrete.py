@@ -22,6 +22,8 @@ from gradient_flow.probes.policy.stats import PolicyStats
 DRAWN: Final = 5.0
 """How many times closer to uniform a policy has come, from the first look to the last."""
 _FEWEST_LOOKS: Final = 3
+_ROUNDING: Final = 1e-9
+"""Nats."""
 NOT_LEARNING: Final = 50
 """As many returns that never rose make a random policy more than a fresh one."""
 
@@ -50,7 +52,7 @@ def discrete_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: st
     if risk is CollapseRisk.LOW or (rising and risk is CollapseRisk.MEDIUM and not trend.collapsing):
         return None
     undecided = course is None and risk is CollapseRisk.MEDIUM and not trend.collapsing
-    if undecided and _depends_on_state(stats):
+    if undecided and (_depends_on_state(stats) or _has_no_state(stats)):
         return None  # halfway to a policy that has learnt; `low_entropy` reports the level alone
     high, stuck = risk is CollapseRisk.HIGH, course in (ReturnCourse.FLAT, ReturnCourse.FELL)
     severity = IssueSeverity.HIGH if high or (stuck and entropy < NEARLY_COLLAPSED) else IssueSeverity.MEDIUM
@@ -147,6 +149,11 @@ def returns_phrase(course: ReturnCourse | None) -> str:
 
 def _depends_on_state(stats: PolicyStats) -> bool:
     return stats.marginal_entropy is not None and stats.marginal_entropy > NEARLY_COLLAPSED
+
+
+def _has_no_state(stats: PolicyStats) -> bool:
+    """Whether nothing but rounding depends on the state, as in a bandit: one arm for all states is what it may learn."""
+    return stats.mutual_information is not None and stats.mutual_information < _ROUNDING
 
 
 def _why_certain(stats: PolicyStats) -> str:
