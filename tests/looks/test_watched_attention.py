@@ -1,4 +1,4 @@
-"""Faults of attention, recurrence and policy in a watched training, each beside its healthy twin: what is named where."""
+"""Faults of attention, recurrence and policy in a watched training, each beside its twin: what is named where."""
 
 import pytest
 import torch

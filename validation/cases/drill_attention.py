@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import attends_sharply, heads_agree, lags, lasting, thrives, tokens_alike
+from validation.evidence import attends_sharply, heads_agree, lasting, thrives, tokens_alike
 from validation.labels import ALIKE, ONE, SHARP
 from validation.setups import live
 from validation.tasks import mirrors, orders, songs
@@ -193,7 +193,7 @@ class Latents(nn.Module):
 
 
 class Own(nn.Module):
-    """Attention by torch's function on projections of its own; `groups` of heads share keys, `causal` hides what comes."""
+    """Torch's function on projections of its own; `groups` of heads share keys, `causal` hides what comes."""
 
     def __init__(self, heads: int = 4, groups: int | None = None, causal: bool = False, turn=None, norm=None) -> None:
         super().__init__()
@@ -204,7 +204,8 @@ class Own(nn.Module):
         self.o_proj = nn.Linear(WIDTH, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = split(self.q_proj(x), self.heads), split(self.k_proj(x), self.groups), split(self.v_proj(x), self.groups)
+        q = split(self.q_proj(x), self.heads)
+        k, v = split(self.k_proj(x), self.groups), split(self.v_proj(x), self.groups)
         if self.norm is not None:
             q, k = self.norm(q), self.norm(k)
         if self.turn is not None:

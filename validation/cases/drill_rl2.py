@@ -46,7 +46,8 @@ def advantage(bonus: float = 0.0):
         action = policy.sample()
         earned = pay.gather(1, action[:, None]).squeeze(1)
         gain = (earned - value).detach()
-        return 2 - (policy.log_prob(action) * gain).mean() + (earned - value).square().mean() - bonus * policy.entropy().mean()
+        learned = (policy.log_prob(action) * gain).mean() + bonus * policy.entropy().mean()
+        return 2 - learned + (earned - value).square().mean()
 
     return loss
 
@@ -219,7 +220,11 @@ def soft(logits: Tensor, pay: Tensor) -> Tensor:
 
 
 zoo.healthy("arms-one-is-best", lambda s: driven(s, Bandit(), paid, lr=5e-2, steps=80), thrives(0.05))
-zoo.healthy("roads-clipped-ratio", lambda s: driven(s, mlp([10, 40, 40, 6], nn.Tanh), trusted(0.2)), thrives(0.05, measure=missed))
+zoo.healthy(
+    "roads-clipped-ratio",
+    lambda s: driven(s, mlp([10, 40, 40, 6], nn.Tanh), trusted(0.2)),
+    thrives(0.05, measure=missed),
+)
 zoo.healthy("roads-offers-attended", lambda s: driven(s, Gate(), steps=80))
 zoo.healthy("roads-soft-values", lambda s: driven(s, mlp([10, 40, 40, 6], nn.SiLU), soft), thrives(0.05))
 zoo.healthy("roads-slow-start", lambda s: driven(s, mlp([10, 40, 6], nn.Tanh), lr=5e-4, steps=60), thrives(0.01))

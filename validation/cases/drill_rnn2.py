@@ -154,7 +154,9 @@ class Elman(nn.Module):
         return torch.stack(states, 1)
 
 
-linear = zoo.healthy("sums-linear-recurrence-of-radius-1", lambda s: first_sum(s, Elman(3, 28, 1.0, nn.Identity()), lr=3e-3))
+linear = zoo.healthy(
+    "sums-linear-recurrence-of-radius-1", lambda s: first_sum(s, Elman(3, 28, 1.0, nn.Identity()), lr=3e-3)
+)
 zoo.sick(
     "sums-linear-recurrence-of-radius-2.4",
     lambda s: first_sum(s, Elman(3, 28, 2.4, nn.Identity()), lr=1e-4),
@@ -228,7 +230,8 @@ class Skipping(nn.Module):
 
     def __init__(self, dim: int, size: int) -> None:
         super().__init__()
-        self.into, self.back, self.norm, self.size = nn.Linear(dim, size), nn.Linear(size, size), nn.LayerNorm(size), size
+        self.into, self.back = nn.Linear(dim, size), nn.Linear(size, size)
+        self.norm, self.size = nn.LayerNorm(size), size
 
     def forward(self, x: Tensor) -> Tensor:
         h, states = x.new_zeros(len(x), self.size), []

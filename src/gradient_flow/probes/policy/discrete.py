@@ -152,7 +152,7 @@ def _depends_on_state(stats: PolicyStats) -> bool:
 
 
 def _has_no_state(stats: PolicyStats) -> bool:
-    """Whether nothing but rounding depends on the state, as in a bandit: one arm for all states is what it may learn."""
+    """Whether nothing but rounding depends on the state, as in a bandit: it may learn one arm for all states."""
     return stats.mutual_information is not None and stats.mutual_information < _ROUNDING
 
 
