@@ -107,7 +107,7 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
     if main.issue_type is _T.DEAD and other.issue_type is _T.VANISHING and main.evidence.get("dead_share", 1.0) < 0.9:
         return other.layer == main.layer  # half a layer lets half of the gradient through
     if main.issue_type is _T.ENTROPY_COLLAPSE:
-        return other.layer == main.layer  # both say that the logits are too large
+        return other.layer in (main.layer, main.evidence.get("attention"))  # both say that the logits are too large
     if main.issue_type is _T.DISCONNECTED and main.severity < IssueSeverity.HIGH:
         return False  # a layer on the side that gets nothing says nothing about the main path
     if other.issue_type is _T.BOTTLENECK and main.issue_type in (_T.DEAD, _T.SATURATION):

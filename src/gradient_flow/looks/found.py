@@ -33,9 +33,9 @@ def policy_head(record: AnalysisRecord | None, actions: float | None) -> str:
     wanted = round(actions or 0)
     fitting = [place.name for place in record.places if place.own_weights and place.units == wanted]
     if fitting:
-        return fitting[-1]
+        return fitting[-1] or "policy"
     known = {index for chain in record.chains for index in chain}
     chain = [record.places[index] for index in record.chains[0]] if record.chains else []
     heads = heads_of(chain, [place for index, place in enumerate(record.places) if index not in known])
     wide = [head for head in heads if head.units > 1]  # one number is a value
-    return (wide or heads)[-1].name if heads and actions is None else record.output_layer
+    return ((wide or heads)[-1].name if heads and actions is None else record.output_layer) or "policy"

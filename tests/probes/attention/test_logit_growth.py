@@ -169,7 +169,7 @@ def test_queries_and_keys_that_grow_are_found_in_a_training_and_in_its_file(tmp_
     flow = _trained(norm=False, rate=0.03, scale=scale, run=tmp_path / "run")
     found = next(issue for issue in flow.diagnose() if issue.code == CODE)
     assert found.severity >= IssueSeverity.MEDIUM
-    assert found.layer == "1"
+    assert found.layer == "1.query"
     assert [issue.to_dict() for issue in gf.diagnose(tmp_path / "run")] == [i.to_dict() for i in flow.diagnose()]
     (curve,) = (curve for curve in LookCurves().data(flow.run)["curves"] if curve["key"] == "logit")
     assert curve["lines"]

@@ -28,8 +28,12 @@ _LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueT
 _LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
 _LEARNS: Final = 0.7
 """Share of the first loss."""
+_FALLS: Final = 0.9
+"""The same, of a training that attention which is sharp, but passes a gradient, does not stop."""
 _FROZEN: Final = 500.0
 """A logit of attention beyond which its softmax has no slope left, whatever was learnt beside it."""
+_SAME: Final = 1e-4
+"""Spread of tokens that differ by rounding alone."""
 _THRIVES: Final = 0.35
 """The same, of a training that gradients which grow a little do no harm."""
 _LEAST_LOSSES: Final = 10
@@ -98,11 +102,20 @@ def without_settled(issues: Sequence[Issue], network: AnalysisRecord) -> list[Is
 def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | None) -> list[Issue]:
     """What came up after the first look, at step `first`, in a training whose loss falls is what it learnt: a remark.
 
-    A tanh that learns leaves its linear part, and a recurrence that has to remember gets a radius above 1.
+    A tanh that learns leaves its linear part, a recurrence that has to remember gets a radius above 1, and attention
+    that learns where to look may be sharp.
     """
     change = loss_change(losses, _LEAST_LOSSES)
-    if first is None or not (change < _LEARNS and fell_beyond_noise(losses)):
+    if first is None or not (change < _FALLS and fell_beyond_noise(losses)):
         return list(issues)
+    issues = [
+        replace(issue, severity=IssueSeverity.LOW)
+        if _looks_sharply(issue) and issue.severity < IssueSeverity.HIGH
+        else issue
+        for issue in issues
+    ]
+    if not change < _LEARNS:
+        return issues
     return [
         replace(issue, severity=IssueSeverity.LOW)
         if (issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first)
@@ -112,8 +125,18 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     ]
 
 
+def _looks_sharply(issue: Issue) -> bool:
+    """Whether it is about attention: a policy that is sure too early lowers its loss as well."""
+    return issue.issue_type is IssueType.ENTROPY_COLLAPSE and "frozen_heads" in issue.evidence
+
+
 def _never_worked(issue: Issue) -> bool:
-    """Whether nothing of a layer passes a gradient, and that from the first look on; or its softmax none, by far."""
+    """Whether nothing of a layer passes a gradient, and that from the first look on; or its softmax none, by far.
+
+    Tokens that are the same from the start on are one token, and nothing will tell them apart.
+    """
+    if issue.issue_type is IssueType.RANK_COLLAPSE:
+        return issue.severity >= IssueSeverity.HIGH and issue.evidence.get("token_spread_at_start", 1.0) < _SAME
     if issue.issue_type is IssueType.ENTROPY_COLLAPSE:
         return issue.severity >= IssueSeverity.HIGH and issue.evidence.get("max_logit", 0.0) > _FROZEN
     return issue.issue_type in _FROM_THE_START and issue.severity == IssueSeverity.CRITICAL and issue.step == 1

@@ -12,13 +12,15 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.updates import change_of_loss, largest_update
-from gradient_flow.diagnosis.robust import middle_and_spread, spikes
+from gradient_flow.diagnosis.robust import fell_beyond_noise, middle_and_spread, spikes
 from gradient_flow.diagnosis.words import plain, portion
 
 LARGE: Final = 10.0
 """A spike is also this many times the median norm."""
 NOISE: Final = 1.5
 """Variance of the logarithm of the norm from step to step."""
+WILD: Final = 4.0
+"""The same from which on a fall of the loss has to be beyond its own noise: 17-fold from step to step."""
 ERRATIC: Final = 1.7
 """Robust deviation, in nats, of the logarithm of the norm while the weights stand still: batches alone make it."""
 OVERSHOOT: Final = -0.3
@@ -35,7 +37,9 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
     at, middle = spikes(norms, least=_LEAST_STEPS, tall=LARGE), median(finite)
     change = change_of_loss(record)
     noise = _noise(finite)
-    restless = record.trained and noise > NOISE and not change < 0.7
+    # A loss that wanders over decades, as that of importance weights does, falls now and then by chance.
+    falls = change < 0.7 and (noise < WILD or fell_beyond_noise(record.losses))
+    restless = record.trained and noise > NOISE and not falls
     erratic = not record.trained and not record.learnt and _is_erratic(finite)
     if not at and not restless and not erratic:
         return
@@ -51,7 +55,7 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.HIGH if ratio > 100 else IssueSeverity.MEDIUM,
         layer="model",
-        message=f"{seen}{f', and the loss does not fall (now {portion(change)} the first)' if restless else ''}.",
+        message=f"{seen}{_of_loss(change) if restless else ''}.",
         evidence={
             "spikes_at": [i + 1 for i in at],
             "largest_over_median": ratio,
@@ -69,6 +73,12 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
         ],
         step=at[0] + 1 if at else 1,
     )
+
+
+def _of_loss(change: float) -> str:
+    if change < 0.7:
+        return ", and the loss falls by no more than its noise"
+    return f", and the loss does not fall (now {portion(change)} the first)"
 
 
 def overshooting(record: AnalysisRecord) -> Iterator[Issue]:

@@ -17,6 +17,8 @@ COLLAPSED_SPREAD: Final = 0.05
 NEAR_SPREAD: Final = 0.1
 FALL: Final = 4.0
 """The spread must have fallen by this factor inside the stack: inputs that are alike are not the model's doing."""
+ONE_VECTOR, DROWNED = 0.01, 50.0
+"""Spread, and its fall, at which a head that reads single tokens has next to nothing to read: a cosine of 0.9999."""
 ALIKE: Final = 0.02
 """Token spread all along the stack: a mean cosine above 0.9996."""
 _EVEN: Final = 0.999
@@ -50,7 +52,8 @@ def find_collapse(layers: Sequence[LayerAttention], limit: float = COLLAPSED_SPR
         for at, layer in enumerate(stack):
             spread = layer.token_spread
             if start is not None and spread is not None and spread < limit and spread * FALL < start:
-                harmless = at == len(stack) - 1 and index == len(stacks) - 1
+                last = at == len(stack) - 1 and index == len(stacks) - 1
+                harmless = last and not (spread < ONE_VECTOR and spread * DROWNED < start)
                 return Collapse(layers=stack[at:], start=start, spread=spread, harmless=harmless)
     return None
 

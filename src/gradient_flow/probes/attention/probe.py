@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from types import TracebackType
 from typing import Any, Final
@@ -15,6 +15,7 @@ from torch import nn
 from gradient_flow.errors import ConfigError
 from gradient_flow.probes.attention.collapse import behind_blocks, collapse_risk
 from gradient_flow.probes.attention.row import AttentionRow
+from gradient_flow.probes.attention.score_sources import gain
 from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, mean
 from gradient_flow.probes.attention.sums import MAX_QUERIES, AttentionSums, Padding, attention_sums
 from gradient_flow.probes.attention.tap import AttentionInputs, AttentionLayer, AttentionTap, TokenState
@@ -71,6 +72,7 @@ class AttentionProbe:
     def _forget_step(self) -> None:
         self._sums: dict[str, tuple[str, AttentionSums]] = {}
         self._tokens: dict[tuple[str, bool], torch.Tensor] = {}
+        self._sources: dict[str, Mapping[str, torch.Tensor]] = {}
         self._padding: dict[str, Padding | None] = {}
         self._last_output: torch.Tensor | None = None
 
@@ -90,6 +92,7 @@ class AttentionProbe:
 
     def _keep(self, layer: AttentionLayer, sums: AttentionSums) -> None:
         self._padding[layer.block] = sums.padding
+        self._sources[layer.name] = layer.sources
         _, before = self._sums.get(layer.name, ("", None))
         if before is not None and before.peaks.shape == sums.peaks.shape:
             sums = before.merge(sums)
@@ -119,6 +122,7 @@ class AttentionProbe:
         for name, (block, sums) in self._sums.items():
             window = self._windows.setdefault(name, AttentionWindow(block))
             window.add(AttentionRow.from_flat(next(numbers), len(sums.peaks)))
+            window.note_sources(self._sources[name])
         for block, after in self._tokens:
             sums_of_tokens = next(numbers)
             for window in self._windows.values():
@@ -186,6 +190,7 @@ def _layer(name: str, window: AttentionWindow, before: Tokens | None, behind: To
         head_diversity=row.head_diversity,
         head_divergence=row.head_divergence,
         head_focus=row.head_focus,
+        projections=window.projections,
         token_spread_before=None if before is None else before[0],
         token_spread=None if behind is None else behind[0],
         token_similarity=None if behind is None else behind[1],
@@ -209,6 +214,8 @@ def _on_host(tensors: list[torch.Tensor]) -> list[list[float]]:
 RECENT: Final = 5
 """Latest steps that statistics cover: in training they describe the current state."""
 STEPS: Final = 512
+SHARP: Final = 0.6
+"""Entropy, as a share of ln(keys), below which queries or keys may be out of the ordinary."""
 
 
 class AttentionWindow:
@@ -220,6 +227,7 @@ class AttentionWindow:
         self._tokens: dict[bool, deque[Sequence[float]]] = {False: deque(maxlen=RECENT), True: deque(maxlen=RECENT)}
         self._entropies: deque[float] = deque(maxlen=STEPS)
         self._peaks: deque[float] = deque(maxlen=STEPS)
+        self.projections: Mapping[str, float] = {}
 
     def add(self, row: AttentionRow) -> None:
         """One step."""
@@ -230,6 +238,12 @@ class AttentionWindow:
         if entropies:  # a step of non-finite rows has none, and its absence is no trend
             self._entropies.append(sum(entropies) / len(entropies))
             self._peaks.append(max(row.peaks))
+
+    def note_sources(self, sources: Mapping[str, torch.Tensor]) -> None:
+        """The weights that make the scores. Which of them stands out is asked only where they look at few positions."""
+        sharp = len(sources) > 1 and bool(self._entropies) and self._entropies[-1] < SHARP
+        gains = _on_host([torch.stack([gain(each) for each in sources.values()])])[0] if sharp else [0.0] * len(sources)
+        self.projections = dict(zip(sources, gains, strict=True))
 
     def add_tokens(self, after: bool, sums: Sequence[float]) -> None:
         """The tokens before or after the layer's block, by `TOKEN_COLUMNS`."""

@@ -16,7 +16,7 @@ from gradient_flow.probes.attention.advice import diversity_advice, entropy_advi
 from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse, one_position
 from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
 from gradient_flow.probes.attention.growth import CODE, HOT, Growth, growth_of, growth_words
-from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, RankCollapseRisk
+from gradient_flow.probes.attention.stats import STANDS_OUT, AttentionStats, LayerAttention, RankCollapseRisk
 from gradient_flow.record.plain import from_plain
 
 __all__ = ["AttentionStats", "LayerAttention", "RankCollapseRisk", "attention_issues"]
@@ -51,7 +51,7 @@ def attention_issues(
     growths = {layer.name: growth for layer in layers if (growth := growth_of(layer, stats.at_steps)) is not None}
     collapsed = list(_entropy_collapse(layers, min_entropy_threshold, histories, _ENTROPY in explicit))
     if collapsed and collapsed[0].severity > IssueSeverity.LOW:  # the same cause: it tells what the logits came to
-        yield from (_with_growth(issue, growths) for issue in collapsed)
+        yield from (_with_growth(issue, layers, growths) for issue in collapsed)
     else:
         yield from collapsed
         yield from _logits(layers, growths)
@@ -115,11 +115,11 @@ def _entropy_collapse(
     )
 
 
-def _with_growth(issue: Issue, growths: Mapping[str, Growth]) -> Issue:
+def _with_growth(issue: Issue, layers: Sequence[LayerAttention], growths: Mapping[str, Growth]) -> Issue:
     """Entropy collapse, and how fast the logits grow where they do."""
-    growth = growths.get(issue.layer) or next(
-        (growths[c.layer] for c in issue.consequences if c.layer in growths), None
-    )
+    by_place = {layer.place: growths[layer.name] for layer in layers if layer.name in growths}
+    places = (issue.layer, *(consequence.layer for consequence in issue.consequences))
+    growth = next((by_place[place] for place in places if place in by_place), None)
     if growth is None:
         return issue
     evidence = {**issue.evidence, **growth.evidence}
@@ -243,19 +243,42 @@ def _issue(kind: IssueType, found: Sequence[Found], message: str, evidence: Mapp
     """One issue for all layers found; those other than the one where it begins are its consequences."""
     first = _begins(found)
     others = tuple(
-        Issue(issue_type=kind, severity=severity, layer=layer.name, message=_brief(kind, layer))
+        Issue(issue_type=kind, severity=severity, layer=_place(kind, layer), message=_brief(kind, layer))
         for severity, layer in found
         if layer is not first
     )
+    place = _place(kind, first)
+    if place != first.name:
+        evidence = {**evidence, "attention": first.name, "projections": list(first.projections)}
+        message = f"{message} {_made_by(first)}"
     return Issue(
         issue_type=kind,
         severity=_worst(found),
-        layer=first.name,
+        layer=place,
         message=message,
         evidence=evidence,
         consequences=others,
         **more,
     )
+
+
+_BY_SCORES: Final = (IssueType.ENTROPY_COLLAPSE, IssueType.HEAD_DIVERSITY, IssueType.UNSTABLE)
+"""What the weights of queries and keys bring about; tokens that become alike have other causes."""
+
+
+def _place(kind: IssueType, layer: LayerAttention) -> str:
+    return layer.place if kind in _BY_SCORES else layer.name
+
+
+def _made_by(layer: LayerAttention) -> str:
+    """Where the scores of an attention come from."""
+    paths = [f"`{path}`" for path in layer.projections]
+    those = " and ".join([", ".join(paths[:-1]), paths[-1]] if len(paths) > 1 else paths)
+    gains = layer.projections
+    others = [gain for path, gain in gains.items() if path != layer.place and gain > 0]
+    times = gains[layer.place] / max(others) if others else 0.0
+    larger = f"; the weights of `{layer.place}` are {times:,.0f} times as large" if times > STANDS_OUT else ""
+    return f"The scores of `{layer.name}` come from {those}{larger}."
 
 
 def _brief(kind: IssueType, layer: LayerAttention) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -16,6 +16,8 @@ FEW_KEYS_ENTROPY: Final = 0.25
 """With few keys 0.1 is hard to reach: below this share, fewer than two positions in effect count as well."""
 FROZEN: Final = 2.0
 """Logits spread this far beyond the point where a softmax over this many keys freezes onto a few."""
+STANDS_OUT: Final = 2.0
+"""How many times as large as that of the queries a weight has to be, to be named in its place."""
 _SHOWN: Final = 40
 
 
@@ -62,9 +64,23 @@ class LayerAttention:
     """Mean cosine between two tokens that leave the block."""
     nonfinite: float = 0.0
     """Share of rows with NaN or infinite logits."""
+    projections: Mapping[str, float] = field(default_factory=dict)
+    """The weights that make its scores, those of the queries first, and the size of their singular values."""
     entropy_by_step: Sequence[float] = ()
     """Mean over heads, step by step."""
     max_logit_by_step: Sequence[float] = ()
+
+    @property
+    def place(self) -> str:
+        """What to change where its scores are wrong: the projection that stands out, else that of the queries.
+
+        The attention itself where none is known.
+        """
+        gains = self.projections
+        if not gains:
+            return self.name
+        first, largest = next(iter(gains)), max(gains, key=lambda path: gains[path])
+        return largest if gains[largest] > STANDS_OUT * gains[first] else first
 
     @property
     def entropy_mean(self) -> float | None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -37,6 +37,7 @@ from gradient_flow.probes.attention.functions import (
     with_heads,
 )
 from gradient_flow.probes.attention.padding import EncoderPadding
+from gradient_flow.probes.attention.score_sources import inside, matrix_places, score_sources
 
 __all__ = ["AttentionInputs", "AttentionLayer", "AttentionTap", "TokenState"]
 
@@ -52,6 +53,8 @@ class AttentionLayer:
     """Path of the module that computes it; `#2` is added for the second in one forward of that module."""
     block: str
     """Path of the module in a list that it belongs to: the transformer block. Its own path where there is none."""
+    sources: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """The weights that make its scores, by path, those of the queries first; empty where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class _Seen(NamedTuple):
     block: ModuleCall
     samples: int
     queries: int
+    sources: Mapping[str, torch.Tensor]
 
 
 class AttentionTap:
@@ -96,6 +100,7 @@ class AttentionTap:
     ) -> None:
         self._receive_inputs, self._receive_kept, self._receive_tokens = reduce, keep, tokens
         self._blocks = container_children(model)
+        self._places = matrix_places(model)
         self._stack = ModuleStack(model, partial(self._guarded, self._left), self._forward_begins, self._forward_ends)
         self._padding = EncoderPadding(model)
         self._exits: ExitStack | None = None
@@ -152,16 +157,19 @@ class AttentionTap:
         return seen
 
     def _reduced(self, call: ModuleCall, inputs: AttentionInputs, heads: int | None) -> _Seen:
+        # Before anything is reshaped: without gradients a view has no history.
+        before = (inputs.query, inputs.key) if inputs.logits is None else (inputs.logits,)
+        sources = inside(score_sources(before, given=inputs.logits is not None), self._places, call.path)
         inputs = with_heads(inputs, heads)
         block = next((outer for outer in reversed(self._stack.calls) if outer.path in self._blocks), call)
         samples, _, queries, _ = inputs.rows.shape
-        return _Seen(self._receive_inputs(inputs), call, block, samples, queries)
+        return _Seen(self._receive_inputs(inputs), call, block, samples, queries, sources)
 
     def _keep(self, seen: _Seen) -> None:
         call, block = seen.call, seen.block
         call.attentions += 1
         name = (call.path or "model") + (f"#{call.attentions}" if call.attentions > 1 else "")
-        layer = AttentionLayer(name, block.path or "model")
+        layer = AttentionLayer(name, block.path or "model", seen.sources)
         self._guarded(self._receive_kept, layer, seen.reduced)
         if block.tokens_at is None and block.tokens is not None and why_unreadable(block.tokens) is None:
             block.tokens_at = token_dimension(block.tokens, seen.samples, seen.queries, call.module)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,8 +39,15 @@ _REDUCING: Final = frozenset(
 _SPLITTING: Final = frozenset(
     {torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split, torch.unbind, torch.Tensor.unbind}
 )
-_PAIRED: Final = object()
-"""The mark of pairs of queries and keys."""
+
+
+class _Pairs(NamedTuple):
+    """The mark of what every query has in common with every key."""
+
+    queries: int
+    keys: int
+
+
 _SCORES: Final = object()
 """The mark of what a product of two activations has led to."""
 _FEATURES: Final = object()
@@ -76,16 +83,16 @@ class EagerAttention:
         elif func is torch.cdist:
             self._marks.put(result, _SCORES)
         elif func in _PAIRING and _makes_pairs(_tensors(args), result):
-            self._marks.put(result, _PAIRED)
+            self._marks.put(result, _Pairs(*result.shape[-3:-1]))
         elif func in _PRODUCTS or func is F.linear or self._marks:
             operands = _tensors((*args, *kwargs.values()))
             marked, mark = self._first_marked(operands)
             factors = operands[1:] if func in _ADDED_PRODUCTS else operands
-            if (func is F.linear or func in _PRODUCTS) and mark is not _PAIRED and _has_matrix(operands):
+            if (func is F.linear or func in _PRODUCTS) and not isinstance(mark, _Pairs) and _has_matrix(operands):
                 self._marks.put(result, _FEATURES)
-            elif mark is _PAIRED and marked is not None and marked.numel() != result.numel():
+            elif isinstance(mark, _Pairs) and marked is not None and marked.numel() != result.numel():
                 if func in _REDUCING and result.shape[:2] == marked.shape[:2]:
-                    self._marks.put(result, _SCORES if result.dim() < marked.dim() else _PAIRED)
+                    self._marks.put(result, _SCORES if result.dim() < marked.dim() else mark)
             elif func in _PRODUCTS and _two_activations(factors):
                 # Features that meet a product of keys and values: linear attention, which has no weights per position.
                 sums = any(self._marks.get(factor) is _SCORES for factor in factors)
@@ -94,7 +101,7 @@ class EagerAttention:
                 self._marks.put(result, mark)
 
     def _saw_product(self, result: torch.Tensor, mark: Any) -> None:
-        if mark is None or any(mark is kind for kind in (_SCORES, _FEATURES, _PAIRED)):
+        if mark is None or mark is _SCORES or mark is _FEATURES or isinstance(mark, _Pairs):
             self._marks.put(result, _SCORES)
         else:
             self._marks.drop(mark)  # weights that meet values twice are one attention
@@ -103,7 +110,8 @@ class EagerAttention:
     def _saw_softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
         logits = args[0] if args else kwargs["input"]
         mark = self._marks.get(logits)
-        if mark is _FEATURES or mark is _PAIRED:
+        # A layer may score every pair for all heads at once, (…, i, j, heads): heads then go before the pairs.
+        if mark is _FEATURES or (isinstance(mark, _Pairs) and tuple(logits.shape[-2:]) != mark):
             return
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
         if dim in (-1, logits.dim() - 1) and logits.shape[-1] > 1:

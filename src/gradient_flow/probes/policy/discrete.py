@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
@@ -18,6 +19,11 @@ from gradient_flow.probes.policy.exploration import (
 )
 from gradient_flow.probes.policy.stats import PolicyStats
 
+DRAWN: Final = 5.0
+"""How many times closer to uniform a policy has come, from the first look to the last."""
+_FEWEST_LOOKS: Final = 3
+_ROUNDING: Final = 1e-9
+"""Nats."""
 NOT_LEARNING: Final = 50
 """As many returns that never rose make a random policy more than a fresh one."""
 
@@ -46,7 +52,7 @@ def discrete_collapse(stats: PolicyStats, course: ReturnCourse | None, layer: st
     if risk is CollapseRisk.LOW or (rising and risk is CollapseRisk.MEDIUM and not trend.collapsing):
         return None
     undecided = course is None and risk is CollapseRisk.MEDIUM and not trend.collapsing
-    if undecided and _depends_on_state(stats):
+    if undecided and (_depends_on_state(stats) or _has_no_state(stats)):
         return None  # halfway to a policy that has learnt; `low_entropy` reports the level alone
     high, stuck = risk is CollapseRisk.HIGH, course in (ReturnCourse.FLAT, ReturnCourse.FELL)
     severity = IssueSeverity.HIGH if high or (stuck and entropy < NEARLY_COLLAPSED) else IssueSeverity.MEDIUM
@@ -102,20 +108,28 @@ def uniform(stats: PolicyStats, course: ReturnCourse | None, returns: int, layer
         return None
     if trend.significant and trend.slope is not None and trend.slope < 0:
         return None  # it is on its way from random to learnt
-    rose = entropy - trend.start > 0.1
+    drawn = _is_drawn([1 - each for each in stats.entropy_history if each is not None])
+    rose = entropy - trend.start > 0.1 or drawn
     stuck = course is ReturnCourse.FLAT and returns >= NOT_LEARNING
     return Issue(
         issue_type=IssueType.EXPLORATION,
         severity=IssueSeverity.MEDIUM if rose or stuck else IssueSeverity.LOW,
         layer=layer,
         message=f"Excessive exploration (too random): normalised entropy {entropy:.3f}"
-        f"{f', up from {trend.start:.3f}' if rose else ''}{returns_phrase(course)}.",
+        f"{f', up from {trend.start:.3f}' if rose and not drawn else ''}"
+        f"{', and closer to uniform at every look: nothing pulls it away' if drawn else ''}{returns_phrase(course)}.",
         evidence=policy_evidence(stats, course),
         cause="An entropy bonus that outweighs the return, or no learning signal."
         if rose or stuck
         else "At the start of training this is normal; later it means that nothing has been learnt.",
         advice=LESS_NOISE[:2],
     )
+
+
+def _is_drawn(short: Sequence[float]) -> bool:
+    """Whether a policy is drawn to the uniform one, by what it is short of it: a reward would pull it away."""
+    falls = all(later < earlier for earlier, later in pairwise(short))
+    return len(short) >= _FEWEST_LOOKS and falls and short[-1] * DRAWN < short[0]
 
 
 def policy_evidence(stats: PolicyStats, course: ReturnCourse | None) -> dict[str, Any]:
@@ -135,6 +149,11 @@ def returns_phrase(course: ReturnCourse | None) -> str:
 
 def _depends_on_state(stats: PolicyStats) -> bool:
     return stats.marginal_entropy is not None and stats.marginal_entropy > NEARLY_COLLAPSED
+
+
+def _has_no_state(stats: PolicyStats) -> bool:
+    """Whether nothing but rounding depends on the state, as in a bandit: it may learn one arm for all states."""
+    return stats.mutual_information is not None and stats.mutual_information < _ROUNDING
 
 
 def _why_certain(stats: PolicyStats) -> str:

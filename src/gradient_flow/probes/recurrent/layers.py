@@ -31,7 +31,16 @@ class LayerSequence:
         self._final: tuple[torch.Tensor, ...] = ()
         self._calls = self._kept_steps = self._most_steps = 0
 
-    linked, links, cuts = True, 0, 0
+        self.cuts = 0
+        """Calls that took the state of the one before detached."""
+        self._returns_graph = False
+
+    linked = True
+
+    @property
+    def links(self) -> int:
+        """Steps that took the state of the one before: inside a call all but the first do."""
+        return max(0, self.length - 1)
 
     def continues_in(self, call: LayerCall) -> bool:
         """Whether the call starts with the state that this sequence ended with."""
@@ -44,7 +53,8 @@ class LayerSequence:
         if not self._calls:
             self.initial = call.states_before or tuple(torch.zeros_like(state) for state in call.states_after)
             self._most_steps = steps_to_keep(inputs[0].numel() + sum(state[0].numel() for state in self.initial))
-        self._final = call.states_after
+        self.cuts += bool(self._calls and self._returns_graph and not call.takes_graph)
+        self._final, self._returns_graph = call.states_after, call.returns_graph
         self.length += call.length
         room = self._most_steps - self._kept_steps
         if room > 0:
@@ -69,6 +79,8 @@ class LayerCall:
             self.inputs = self._take_packed(given)
         else:
             self.inputs = self._take_padded(given)
+        self.takes_graph = any(state.requires_grad for state in before)
+        self.returns_graph = any(state.requires_grad for state in self._last)
         self.states_before = tuple(self._state(state) for state in before)
         self.states_after = tuple(self._state(state) for state in self._last)
 

@@ -236,23 +236,29 @@ def flat_gates(unit: ModuleDynamics, limits: Limits) -> Issue | None:
 
 
 def cut_between_steps(unit: ModuleDynamics, limits: Limits) -> Issue | None:
-    """The state is detached on its way from step to step; now and then is truncation, always is no memory."""
+    """The state is detached on its way from step to step; now and then is truncation, always is no memory.
+
+    Truncation is a fault where the task reaches back beyond it: nothing learns to keep what is needed later.
+    """
     if unit.cut_share == 0:
         return None
-    always = unit.cut_share > 0.9
+    always, attached = unit.cut_share > 0.9, 1.0 / unit.cut_share
+    beyond = limits.lag is not None and attached < limits.lag
     return _issue(
         IssueType.DISCONNECTED if always else IssueType.SHORT_MEMORY,
-        IssueSeverity.HIGH if always else IssueSeverity.LOW,
+        IssueSeverity.HIGH if always or beyond else IssueSeverity.LOW,
         unit,
         f"the state is detached before {percent(unit.cut_share)} of its {unit.sequence_length:,} steps: no gradient "
-        f"flows {'from one step to the one before' if always else 'past those'}",
+        f"flows {'from one step to the one before' if always else 'past those'}"
+        + (f", and the task needs {limits.lag:g} in a row" if beyond else ""),
         "`.detach()`, `.data` or `no_grad` on the state inside the loop",
         [
             by_itself("Keep the state attached within a sequence, and detach it once between sequences.", "reattach")
-            if always
+            if always or beyond
             else "If this truncation is intended, do nothing; otherwise detach between sequences only."
         ],
         cut_share=unit.cut_share,
+        **({"required_lag": limits.lag} if beyond else {}),
     )
 
 

@@ -1,0 +1,156 @@
+"""Faults of attention, recurrence and policy in a watched training, each beside its twin: what is named where."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradient_flow as gf
+from gradient_flow import IssueSeverity, IssueType
+
+
+def alarms(flow):
+    return {issue.issue_type: issue for issue in flow.diagnose() if issue.severity > IssueSeverity.LOW}
+
+
+def watched(model, draw, loss_of, steps=40, lr=1e-3, **settings):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    looks = (3, 6, 13, 26, 39)
+    with gf.watch(model, optimizer, describe=False, looks=looks, budget=1.0, **settings) as flow:
+        for _ in range(steps):
+            x, y = draw()
+            loss = loss_of(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return flow
+
+
+class Attention(nn.Module):
+    """Attention by hand, scores by `how`; one of its projections may be far too large."""
+
+    def __init__(self, how="product", wide=None, width=32, heads=4):
+        super().__init__()
+        self.how, self.heads = how, heads
+        self.ask, self.offer, self.give, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.packed, self.score = nn.Linear(width, 2 * width), nn.Linear(width, heads, bias=False)
+        if wide is not None:
+            getattr(self, wide).weight.data *= 300.0
+
+    def split(self, x):
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def forward(self, x):
+        value = self.split(self.give(x))
+        if self.how == "pairs":
+            pairs = torch.tanh(self.ask(x)[:, :, None] + self.offer(x)[:, None])
+            made = self.score(pairs).permute(0, 3, 1, 2).softmax(-1) @ value
+        else:
+            both = self.packed(x).chunk(2, -1) if self.how == "packed" else (self.ask(x), self.offer(x))
+            query, key = map(self.split, both)
+            if self.how == "one head for all":
+                query, key = query[:, :1].expand_as(query), key[:, :1].expand_as(key)
+            if self.how == "fused":
+                made = F.scaled_dot_product_attention(query, key, value)
+            else:
+                made = (query @ key.mT / query.shape[-1] ** 0.5).softmax(-1) @ value
+        return x + self.out(made.transpose(1, 2).flatten(2))
+
+
+def attending(*parts):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 32), *parts, nn.Linear(32, 4))
+    way = torch.randn(6, 4)
+
+    def draw():
+        x = torch.randn(16, 10, 6)
+        return x, (x @ way).argmax(-1)
+
+    return watched(model, draw, lambda out, y: F.cross_entropy(out.flatten(0, 1), y.flatten()))
+
+
+@pytest.mark.parametrize(
+    ("how", "wide", "named"),
+    [
+        ("product", "offer", "2.offer"),
+        ("product", "ask", "2.ask"),
+        ("fused", "offer", "2.offer"),
+        ("packed", "packed", "2.packed"),
+        ("pairs", "score", "2.score"),
+    ],
+)
+def test_sharp_attention_names_the_weights_that_make_its_scores(how, wide, named):
+    flow = attending(Attention(how), Attention(how, wide))
+    issue = alarms(flow)[IssueType.ENTROPY_COLLAPSE]
+    assert issue.layer == named
+    assert issue.evidence["attention"] == "2"
+    assert "scores of `2` come from" in issue.message
+    assert IssueType.ENTROPY_COLLAPSE not in alarms(attending(Attention(how), Attention(how)))
+
+
+def test_heads_that_are_one_name_the_queries():
+    issue = alarms(attending(Attention(), Attention("one head for all")))[IssueType.HEAD_DIVERSITY]
+    assert issue.layer == "2.ask"
+
+
+def test_attention_of_torch_is_named_as_a_whole():
+    class Torch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.MultiheadAttention(32, 4, batch_first=True)
+            self.inner.in_proj_weight.data[:64] *= 30.0
+
+        def forward(self, x):
+            return x + self.inner(x, x, x, need_weights=False)[0]
+
+    assert alarms(attending(Attention(), Torch()))[IssueType.ENTROPY_COLLAPSE].layer == "2.inner"
+
+
+class Pieces(nn.Module):
+    """Reads in pieces of three; `cut` hands the state on without its past."""
+
+    def __init__(self, cut):
+        super().__init__()
+        self.gru, self.head, self.cut = nn.GRU(5, 24, batch_first=True), nn.Linear(24, 4), cut
+        self.gru.bias_ih_l0.data[24:48] = 3.0
+
+    def forward(self, x):
+        state = None
+        for piece in x.split(3, dim=1):
+            _, state = self.gru(piece, state.detach() if self.cut and state is not None else state)
+        return self.head(state[0])
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_module_called_in_pieces_that_are_cut_is_too_short_for_what_the_loss_asks(cut):
+    torch.manual_seed(0)
+
+    def draw():
+        y = torch.randint(4, (32,))
+        x = 0.3 * torch.randn(32, 15, 5)
+        x[:, 0, :4] += 2 * F.one_hot(y, 4)
+        return x, y
+
+    found = alarms(watched(Pieces(cut), draw, F.cross_entropy))
+    assert (IssueType.SHORT_MEMORY in found) is cut
+    if cut:
+        assert found[IssueType.SHORT_MEMORY].layer == "gru"
+        assert found[IssueType.SHORT_MEMORY].evidence["cut_share"] == pytest.approx(4 / 14)
+
+
+@pytest.mark.parametrize("bonus", [20.0, 0.01])
+def test_a_policy_that_a_bonus_draws_to_uniform_explores_too_much(bonus):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 5))
+    worth = torch.randn(6, 5)
+
+    def draw():
+        x = torch.randn(64, 6)
+        return x, (x @ worth).sigmoid()
+
+    def loss_of(logits, pay):
+        p, log_p = logits.softmax(-1), logits.log_softmax(-1)
+        return 1 - (p * pay).sum(-1).mean() + bonus * (p * log_p).sum(-1).mean()
+
+    flow = watched(model, draw, loss_of, policy=lambda logits: (logits, None, None, None))
+    assert (IssueType.EXPLORATION in alarms(flow)) is (bonus > 1)
