@@ -55,7 +55,8 @@ class PlaceRecords:
         self._places: dict[Key, Place] = {}
         self._silent: dict[Key, list[NDArray[np.bool_]]] = {}
         self._ranks: dict[Key, tuple[list[float], list[float], list[float]]] = {}
-        self._bends: dict[str, list[Activation]] = {}
+        self._bends: dict[tuple[str, str], list[Activation]] = {}
+        """By layer and, of those beside the main path, kind."""
 
     def keep(
         self, passages: Sequence[Passage], index: int, weighted: Mapping[nn.Module, str], scale: float = 1.0
@@ -88,9 +89,10 @@ class PlaceRecords:
             self._silent.setdefault(key, []).append(units)
 
     def note_bends(self, bends: Sequence[Bend], passages: Sequence[Passage], weighted: Mapping[nn.Module, str]) -> None:
-        """Bounded activations on the main path."""
+        """Bounded activations, on the main path and beside it."""
         for bend in bends:
-            self._note_bend(layer_of(bend.feeding, passages, weighted), bend.kind, bend.slopes, bend.is_last)
+            layer = layer_of(bend.feeding, passages, weighted)
+            self._note_bend(layer, bend.kind, bend.slopes, bend.is_last, bend.in_branch, bend.above)
 
     def note_states(self, passages: Sequence[Passage]) -> None:
         """A plain recurrent layer returns what its tanh gave: its slope can be read from that."""
@@ -99,15 +101,32 @@ class PlaceRecords:
             if tanh and passage.role == "output" and passage.forward.rows is not None:
                 self._note_bend(passage.path, "Tanh", samples.tanh_slopes(passage.forward.rows), False)
 
-    def _note_bend(self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool) -> None:
-        share, slope = samples.share_below(slopes, samples.FLAT), samples.average(slopes)
-        activation = Activation(layer=layer, kind=kind, flat_share=share, mean_slope=slope, is_last=is_last)
-        self._bends.setdefault(layer, []).append(activation)
+    def _note_bend(
+        self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool, in_branch: bool = False, above: float = 0.5
+    ) -> None:
+        activation = Activation(
+            layer=layer,
+            kind=kind,
+            flat_share=samples.share_below(slopes, samples.FLAT),
+            mean_slope=samples.average(slopes),
+            is_last=is_last,
+            in_branch=in_branch,
+            above=above,
+        )
+        self._bends.setdefault((layer, kind if in_branch else ""), []).append(activation)
 
     def rank(
-        self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], input_units: int, input_size: int
+        self,
+        passages: Mapping[Key, Passage],
+        chains: Sequence[Sequence[Key]],
+        input_units: int,
+        input_size: int,
+        pictures: torch.Tensor | None = None,
     ) -> None:
-        """Ranks where a narrow place makes them a question: there, at the first place and at the output."""
+        """Ranks where a narrow place makes them a question: there, at the first place and at the output.
+
+        `pictures` are some of the input, (samples, channels, *extent).
+        """
         known = {key for chain in chains for key in chain}
         key_of = {place.order: key for key, place in self._places.items()}
         others = [place for key, place in self._places.items() if key not in known and key in passages]
@@ -129,6 +148,11 @@ class PlaceRecords:
                 if units[i] <= NARROW * min(max([first[i], *units[:i]]), max(units[i + 1 :]))
             ]
             ends = here[-len(heads) :] if heads else here[-1:]
+            pictorial = bool(here) and samples.units_come_second(here[0].module, here[0].shape)
+            if pictures is not None and pictorial and not heads and places[-1].size == input_size:
+                for place in (self._places[passage.key] for passage in narrow):
+                    if place.patch_rank is None and place.positions > 1:
+                        place.patch_rank = samples.patch_rank(pictures, place.positions)
             for passage in dict.fromkeys([*narrow[:_MOST_RANKS], here[0], *ends] if narrow else []):
                 values, gradients, empty = self._ranks.setdefault(passage.key, ([], [], []))
                 if passage.forward.rows is not None:

@@ -62,6 +62,8 @@ class Place:
     rank: float | None = None
     """Effective rank of the values."""
     gradient_rank: float | None = None
+    patch_rank: float | None = None
+    """Effective rank of that part of the input which one position stands for, where the model gives back a picture."""
     reach: float | None = None
     """Of a sequence at whose last position the gradient is largest: the share of positions that it reaches."""
     on_a_line: bool | None = None
@@ -90,7 +92,7 @@ class Place:
 
 @dataclass(kw_only=True)
 class Activation:
-    """A bounded activation on the main path."""
+    """A bounded activation."""
 
     layer: str
     """The layer that feeds it."""
@@ -102,6 +104,10 @@ class Activation:
     """Whether no layer with weights comes after it."""
     first_flat_share: float = math.nan
     """The same at the first watched step."""
+    in_branch: bool = False
+    """Whether it stands beside the main path: a gate, or the inside of a residual branch."""
+    above: float = 0.5
+    """Share of its values in the upper half of its range: of a gate, how often it is open."""
 
 
 @dataclass(kw_only=True)
