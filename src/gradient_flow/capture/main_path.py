@@ -15,6 +15,7 @@ from gradient_flow.capture.module_calls import Passage
 
 _MOST_CHAINS: Final = 4
 _SEARCHED: Final = 64
+_RESHAPES: Final = ("Unsqueeze", "View", "Expand", "Transpose", "Permute", "Reshape")
 _MOST_IN_BRANCHES: Final = 64
 """Bounded activations beside the main path that are asked for their slopes; a loop over time may have thousands."""
 
@@ -82,10 +83,11 @@ def _bends(
 ) -> Iterator[Bend]:
     """Bounded activations on the main path, and of those beside it one of a kind behind each tensor."""
     seen: set[tuple[str, str]] = set()
+    gates = _gates(graph)
     for node in graph.nodes:
         if not is_bounded(node):
             continue
-        in_branch = node not in main
+        in_branch = node not in main or node in gates
         feeding = _feeding(node, by_node)
         if feeding is None or isinstance(feeding.module, (nn.RNNBase, nn.RNNCellBase)):
             continue  # gates inside a cell open and close as they should
@@ -103,6 +105,20 @@ def _bends(
         if share is not None and share.numel():
             above = share_above_middle(node) if in_branch else 0.5
             yield Bend(feeding, kind, share, is_last, in_branch, above)
+
+
+def _gates(graph: Graph) -> set[Any]:
+    """Sigmoids whose values something else is multiplied by: they weigh what passes, and carry nothing themselves."""
+    found = set()
+    for node in graph.nodes:
+        below = [child for child, _ in node.next_functions] if node.name() == "MulBackward0" else []
+        if len(below) > 1 and None not in below:
+            for child in below:
+                while child is not None and child.name().startswith(_RESHAPES):
+                    child = child.next_functions[0][0]
+                if child is not None and "igmoid" in child.name():
+                    found.add(child)
+    return found
 
 
 def _last_calls(chain: list[Passage], weighted: Container[nn.Module]) -> list[Passage]:

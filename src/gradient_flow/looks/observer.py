@@ -26,6 +26,8 @@ from gradient_flow.table.updates import WeightSample, sample_weights
 _LEAST_SAMPLES = 16
 _MOSTLY_ZERO = 0.5
 _COLUMNS: Final = 8
+_IDS: Final = 1024
+"""Of a batch, to count the different ones."""
 _PICTURES: Final = 32
 _MOST_IN_PICTURE: Final = 1 << 14
 """Samples of the first batch that are kept whole, and numbers in one of them."""
@@ -187,6 +189,10 @@ class Observer:
         if not self._looking:
             return
         self._calls.batch = {storage_of(tensor) for tensor in tensors} - {0}
+        ids = next((tensor for tensor in tensors if tensor.dtype is torch.int64 and tensor.dim() > 0), None)
+        known = part_here(ids) if ids is not None and self._record.input_kinds == 0 else None
+        if known is not None:
+            self._record.input_kinds = samples.distinct(known.reshape(-1)[:_IDS])
         readable = [part_here(tensor) for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 0]
         floating = [tensor for tensor in readable if tensor is not None]
         if not floating:
@@ -226,6 +232,7 @@ class Observer:
         self._places.keep(passages, len(self._record.watched) - 1, self._weighted, scale)
         if self._close:
             self._places.note_states(passages)
+            self._places.note_kinds(passages)
             by_key = {each.key: each for each in passages}
             record = self._record
             self._places.rank(by_key, self._chains, record.input_units, record.input_size, self._pictures)

@@ -25,6 +25,7 @@ _MOST_RANKS: Final = 12
 _WIDE: Final = 8
 _SPREAD: Final = 2.0
 """Units and effective rank that a layer must be given before it can lose them."""
+_LEAST_VECTORS: Final = 32
 _MOST_SILENT: Final = 8
 """Looks of which it is remembered which units were silent, where not all are."""
 _QUIET: Final = 0.3
@@ -100,6 +101,16 @@ class PlaceRecords:
             tanh = getattr(passage.module, "nonlinearity", None) == "tanh"
             if tanh and passage.role == "output" and passage.forward.rows is not None:
                 self._note_bend(passage.path, "Tanh", samples.tanh_slopes(passage.forward.rows), False)
+
+    def note_kinds(self, passages: Sequence[Passage]) -> None:
+        """How many different vectors embeddings give; the ids themselves need not be known for that."""
+        for passage in passages:
+            large = getattr(passage.module, "num_embeddings", 0) >= _WIDE
+            if large and passage.role == "output" and passage.forward.rows is not None:
+                rows = passage.forward.rows.flatten(0, 1)
+                if len(rows) >= _LEAST_VECTORS:
+                    place = self._places[passage.key]
+                    place.kinds = max(place.kinds or 0, samples.distinct(rows))
 
     def _note_bend(
         self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool, in_branch: bool = False, above: float = 0.5

@@ -60,6 +60,11 @@ def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
     return few.to(torch.float32, copy=True)  # a view would keep all of it alive, and change with it in place
 
 
+def distinct(rows: torch.Tensor) -> int:
+    """How many different rows there are; of numbers, how many different ones."""
+    return len(torch.unique(rows, dim=0))
+
+
 def highest(rows: torch.Tensor) -> torch.Tensor:
     """The highest value of each unit over all rows; (units,)."""
     return rows.flatten(0, 1).amax(dim=0)

@@ -66,6 +66,8 @@ class Place:
     """Effective rank of that part of the input which one position stands for, where the model gives back a picture."""
     reach: float | None = None
     """Of a sequence at whose last position the gradient is largest: the share of positions that it reaches."""
+    kinds: int | None = None
+    """Of an embedding: how many different vectors it gave at most in one look, of those that were seen."""
     on_a_line: bool | None = None
     """Whether the values of all samples lie on one line, although those of the layer before it do not."""
 
@@ -193,6 +195,8 @@ class AnalysisRecord:
     """Elements per sample of the first floating point input."""
     input_units: int = 0
     """Its features, or channels."""
+    input_kinds: int = 0
+    """Different ids in the batch, where it holds any."""
     bad_inputs: int = 0
     cosines: list[float] = field(default_factory=list)
     """Between the gradients of successive steps."""
@@ -210,7 +214,7 @@ class AnalysisRecord:
     def output_layer(self) -> str:
         """The layer that makes the output of the first chain; `model` where none was seen."""
         chain = [self.places[index] for index in self.chains[0]] if self.chains else []
-        return next((place.name for place in reversed(chain) if place.own_weights), "model")
+        return next((place.name for place in reversed(chain) if place.own_weights), "") or "model"
 
     @property
     def largest_width(self) -> int:
