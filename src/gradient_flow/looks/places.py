@@ -248,6 +248,8 @@ class PlaceRecords:
 
 
 def _spreads(rows: torch.Tensor) -> bool:
+    """Whether samples differ in several directions; of a few short vectors each, side by side."""
+    rows = rows if rows.shape[-1] >= _WIDE else rows.flatten(1)
     return rows.shape[-1] >= _WIDE and samples.effective_rank(rows, centred=True) >= _SPREAD
 
 
