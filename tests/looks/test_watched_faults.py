@@ -7,31 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import gradient_flow as gf
 from gradient_flow import IssueSeverity, IssueType
 from gradient_flow.table import samples
+from watched_training import eight_classes, found, serious
 
 T = IssueType
-
-
-def serious(model, batch, loss_fn, *, steps=60, rate=5e-3, optimizer=None, limit=None):
-    """Issues above a remark of a watched training; `limit` divides gradients by their norm, by hand."""
-    optimizer = optimizer or torch.optim.Adam(model.parameters(), lr=rate)
-    with gf.watch(model, optimizer) as flow:
-        for _ in range(steps):
-            x, y = batch()
-            optimizer.zero_grad()
-            loss_fn(model(x), y).backward()
-            if limit is not None:
-                norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-                for parameter in model.parameters():
-                    parameter.grad.mul_((limit / norm).clamp(max=1.0))
-            optimizer.step()
-    return [issue for issue in flow.diagnose() if issue.severity > IssueSeverity.LOW]
-
-
-def found(issues):
-    return {(issue.issue_type, issue.layer) for issue in issues}
 
 
 @pytest.fixture(autouse=True)
@@ -73,16 +53,6 @@ class Stage(nn.Module):
     def forward(self, x):
         h = torch.tanh(self.enter(x))
         return self.out(torch.tanh(self.widen(torch.tanh(self.main(h)) + self.short(h))))
-
-
-def eight_classes(factor=1.0):
-    centres = torch.randn(8, 20, generator=torch.Generator().manual_seed(3))
-
-    def batch():
-        y = torch.randint(8, (64,))
-        return factor * (centres[y] + 0.5 * torch.randn(64, 20)), y
-
-    return batch
 
 
 @pytest.mark.parametrize(("width", "sick"), [(1, True), (24, False)])

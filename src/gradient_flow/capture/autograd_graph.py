@@ -17,7 +17,16 @@ from gradient_flow.capture.sharding import is_sharded, local_part
 
 _MOST_NODES: Final = 100_000
 LEAF: Final = "torch::autograd::AccumulateGrad"
-_SLOPES: Final = ("SoftmaxBackward0", "TanhBackward0", "SigmoidBackward0", "HardtanhBackward0", "HardsigmoidBackward0")
+_SLOPES: Final = frozenset(
+    {
+        "SoftmaxBackward0",
+        "TanhBackward0",
+        "SigmoidBackward0",
+        "HardtanhBackward0",
+        "HardsigmoidBackward0",
+        "ClampBackward1",
+    }
+)
 _SOFTMAX: Final = ("LogSoftmaxBackward0", "SoftmaxBackward0")
 _FIRST_DIMENSION: Final = 2**64
 
@@ -56,10 +65,17 @@ class Graph:
 
     def _dominators(self) -> list[int]:
         uses: list[list[int]] = [[] for _ in self.nodes]
+        shut: list[tuple[int, int]] = []
         for position, node in enumerate(self.nodes):
+            nothing = _is_times_zero(node)
             for child, _ in node.next_functions:
-                if child is not None:
+                if child is not None and nothing:
+                    shut.append((self._position[child], position))
+                elif child is not None:
                     uses[self._position[child]].append(position)
+        for position, user in shut:  # what is multiplied by nothing is no way, unless it is the only one
+            if not uses[position]:
+                uses[position].append(user)
         dominator = [0] * len(self.nodes)
         for position in range(1, len(self.nodes)):
             common = uses[position][0]
@@ -71,6 +87,18 @@ class Graph:
                         common = dominator[common]
             dominator[position] = common
         return dominator
+
+
+def _is_times_zero(node: Any) -> bool:
+    """Whether it multiplies by a plain number that is zero: a skip or a term of the loss that is switched off."""
+    if node.name() != "MulBackward0":
+        return False
+    try:
+        factor = node._saved_other
+    except (AttributeError, RuntimeError):
+        return False
+    # A number of Python has this dtype; that of a parameter, which may leave zero again, has the model's.
+    return factor is not None and factor.dim() == 0 and factor.dtype is torch.float64 and float(factor) == 0
 
 
 def from_loss_to_leaves(root: Any) -> list[Any] | None:
@@ -108,12 +136,40 @@ def averaging(nodes: Iterable[Any]) -> float:
                 dims = [dim - _FIRST_DIMENSION if dim >= _FIRST_DIMENSION // 2 else dim for dim in dims]
                 decades += 0.5 * math.log10(math.prod(shape[dim] for dim in dims))
             elif name.startswith("AvgPool"):
-                decades += 0.5 * math.log10(math.prod(node._saved_kernel_size))
+                # Windows that overlap hand each position a share of several: only steps beyond one lower the norm.
+                window, apart = node._saved_kernel_size, node._saved_stride or node._saved_kernel_size
+                decades += 0.5 * math.log10(math.prod(map(min, window, apart)))
             elif name.startswith("AdaptiveAvgPool"):
                 decades += 1.0  # the size of the output is not saved; pools of ten by ten are common
         except (AttributeError, RuntimeError, ValueError, TypeError):
             continue  # another version of torch saves other things
     return decades
+
+
+def is_bounded(node: Any) -> bool:
+    """Whether this is an activation with bounds, whose slopes can be read."""
+    return node.name() in _SLOPES
+
+
+def share_above_middle(node: Any) -> float:
+    """Share of the values of a bounded activation in the upper half of its range: of a gate, how often it is open."""
+    try:
+        if node.name() in ("TanhBackward0", "SigmoidBackward0"):
+            middle = 0.5 if node.name().startswith("Sigmoid") else 0.0
+            return float((_few(node._saved_result) > middle).float().mean())
+        low, high = _bounds(node)
+        return float((_few(node._saved_self) > (low + high) / 2).float().mean())
+    except (AttributeError, RuntimeError, TypeError):
+        return 0.5
+
+
+def _bounds(node: Any) -> Any:
+    name = node.name()
+    if name == "HardsigmoidBackward0":
+        return -3.0, 3.0
+    if name.startswith("Clamp"):
+        return node._saved_min, node._saved_max
+    return node._saved_min_val, node._saved_max_val
 
 
 def slopes(node: Any) -> torch.Tensor | None:
@@ -122,7 +178,7 @@ def slopes(node: Any) -> torch.Tensor | None:
     if name not in _SLOPES:
         return None
     try:
-        saved = getattr(node, "_raw_saved_self" if name.startswith("Hard") else "_raw_saved_result", None)
+        saved = getattr(node, "_raw_saved_self" if name.startswith(("Hard", "Clamp")) else "_raw_saved_result", None)
         if getattr(saved, "unpack_hook", None) is not None:
             return None  # reading it would run foreign code: a checkpoint would recompute its part
         if name == "SoftmaxBackward0":
@@ -132,12 +188,14 @@ def slopes(node: Any) -> torch.Tensor | None:
         if name == "SigmoidBackward0":
             result = _few(node._saved_result)
             return 4 * result * (1 - result)
+        low, high = _bounds(node)
+        if low is None or high is None:
+            return None  # a clamp with one bound is a kind of ReLU
         given = _few(node._saved_self)
-        low, high = (-3.0, 3.0) if name == "HardsigmoidBackward0" else (node._saved_min_val, node._saved_max_val)
         # Of a ReLU6 the lower bend is a ReLU's: half of the units lie below it and that is no saturation.
         inside = given < high if low == 0 else (given > low) & (given < high)
         return inside.float()
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError, TypeError):
         return None
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
-from gradient_flow.capture.autograd_graph import Graph, averaging, classes, slopes
+from gradient_flow.capture.autograd_graph import Graph, averaging, classes, is_bounded, share_above_middle, slopes
 from gradient_flow.capture.module_calls import Passage
 
 _MOST_CHAINS: Final = 4
 _SEARCHED: Final = 64
+_RESHAPES: Final = ("Unsqueeze", "View", "Expand", "Transpose", "Permute", "Reshape")
+_MOST_IN_BRANCHES: Final = 64
+"""Bounded activations beside the main path that are asked for their slopes; a loop over time may have thousands."""
 
 
 class Bend(NamedTuple):
-    """A bounded activation on the main path."""
+    """A bounded activation."""
 
     feeding: Passage
     """The last tensor between modules before it."""
@@ -27,6 +30,10 @@ class Bend(NamedTuple):
     """Derivatives as shares of the largest."""
     is_last: bool
     """Whether no layer with weights comes after it."""
+    in_branch: bool = False
+    """Whether it stands beside the main path: a gate, or the inside of a residual branch."""
+    above: float = 0.5
+    """Share of its values in the upper half of its range."""
 
 
 @dataclass
@@ -66,25 +73,52 @@ def main_path(
         )
     shapes = {passage.node: passage.shape for passage in by_node.values()}
     found.classes = classes(graph.dominators(entries[0].node)[::-1], shapes)
-    for node in graph.nodes if read_saved else ():
-        bend = _bend(node, graph, by_node, weighted) if node in main else None
-        if bend is not None:
-            found.bends.append(bend)
+    if read_saved:
+        found.bends = list(_bends(graph, main, by_node, weighted))
     return found
 
 
-def _bend(node: Any, graph: Graph, by_node: Mapping[Any, Passage], weighted: Container[nn.Module]) -> Bend | None:
-    share = slopes(node)
-    if share is None or share.numel() == 0:
-        return None
-    feeding = _feeding(node, by_node)
-    if feeding is None or isinstance(feeding.module, (nn.RNNBase, nn.RNNCellBase)):
-        return None  # gates inside a cell open and close as they should
-    after = (by_node[each] for each in graph.dominators(node)[1:] if each in by_node)
-    is_last = not any(passage.module in weighted for passage in after)
-    kind = node.name().removesuffix("Backward0")
-    # A softmax inside the net gives weights to choose by, and may be certain of its choice.
-    return Bend(feeding, kind, share, is_last) if is_last or kind != "Softmax" else None
+def _bends(
+    graph: Graph, main: Container[Any], by_node: Mapping[Any, Passage], weighted: Container[nn.Module]
+) -> Iterator[Bend]:
+    """Bounded activations on the main path, and of those beside it one of a kind behind each tensor."""
+    seen: set[tuple[str, str]] = set()
+    gates = _gates(graph)
+    for node in graph.nodes:
+        if not is_bounded(node):
+            continue
+        in_branch = node not in main or node in gates
+        feeding = _feeding(node, by_node)
+        if feeding is None or isinstance(feeding.module, (nn.RNNBase, nn.RNNCellBase)):
+            continue  # gates inside a cell open and close as they should
+        kind = node.name().partition("Backward")[0]
+        after = (by_node[each] for each in graph.dominators(node)[1:] if each in by_node)
+        is_last = not any(passage.module in weighted for passage in after)
+        # A softmax inside the net gives weights to choose by, and may be certain of its choice.
+        if kind == "Softmax" and not is_last:
+            continue
+        if in_branch:
+            if is_last or (feeding.path, kind) in seen or len(seen) >= _MOST_IN_BRANCHES:
+                continue  # what is beside the path behind the last layer belongs to the loss
+            seen.add((feeding.path, kind))
+        share = slopes(node)
+        if share is not None and share.numel():
+            above = share_above_middle(node) if in_branch else 0.5
+            yield Bend(feeding, kind, share, is_last, in_branch, above)
+
+
+def _gates(graph: Graph) -> set[Any]:
+    """Sigmoids whose values something else is multiplied by: they weigh what passes, and carry nothing themselves."""
+    found = set()
+    for node in graph.nodes:
+        below = [child for child, _ in node.next_functions] if node.name() == "MulBackward0" else []
+        if len(below) > 1 and None not in below:
+            for child in below:
+                while child is not None and child.name().startswith(_RESHAPES):
+                    child = child.next_functions[0][0]
+                if child is not None and "igmoid" in child.name():
+                    found.add(child)
+    return found
 
 
 def _last_calls(chain: list[Passage], weighted: Container[nn.Module]) -> list[Passage]:

@@ -143,9 +143,10 @@ def _is_bias_of_one_at_work(record: RunRecord, layer: LayerSeries) -> bool:
 
 
 def lost_over_depth(record: RunRecord) -> Iterator[Issue]:
-    """Gradients of the first weights are a ten-thousandth of those of the last."""
-    for layers in record.layers_by_optimizer().values():
-        yield from _lost_over_depth(layers)
+    """Gradients of the first weights are a ten-thousandth of those of the last, and the task is not solved."""
+    for optimizer, layers in record.layers_by_optimizer().items():
+        if not is_solved(record.losses_of(optimizer)):
+            yield from _lost_over_depth(layers)
 
 
 def _lost_over_depth(layers: Sequence[LayerSeries]) -> Iterator[Issue]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 import torch
@@ -39,20 +39,19 @@ def layer_records(
     kinds = {path: type(module).__name__ for path, module in model.named_modules()}
     graded = {name for table in gradients for name in table.names} | had_gradient
     layers = []
-    for path, module in model.named_modules():
-        own = {f"{path}.{name}".lstrip("."): p for name, p in module.named_parameters(recurse=False)}
-        own = {name: p for name, p in own.items() if name in weights}
-        if not own:
-            continue
+    for path, module, own in _owners(model, weights, graded):
         matrix = max((name for name, p in own.items() if p.dim() > 1), key=lambda name: own[name].numel(), default=None)
+        # A matrix of the model's own is a layer by its own name: no module stands for it.
+        alone = matrix if not path and matrix is not None and not _is_one_layer(model) else ""
+        seen = any(name in graded for name in own)
         layer = Layer(
-            name=path or "model",
+            name=path or alone or "model",
             kind=kinds[path],
             trainable=any(p.requires_grad for p in own.values()),
-            order=order.get(path, _NOT_SEEN if path in called or not path else None),
+            order=order.get(path, _NOT_SEEN if path in called or (not path and (seen or not alone)) else None),
             parameters=tuple(own),
             matrix=matrix,
-            gradient_seen=any(name in graded for name in own),
+            gradient_seen=seen,
             reaches_loss=path in reached if reached else None,
             without_grad=path in order and path not in needed_grad,
             used_by_sibling=_is_idle_member(path, called, kinds),
@@ -67,6 +66,29 @@ def layer_records(
         layers.append(layer)
     _fill(layers, weights, gradients, zero)
     return sorted(layers, key=lambda layer: 1 << 30 if layer.order is None else layer.order)
+
+
+def _owners(
+    model: nn.Module, weights: GradientTable, graded: Set[str]
+) -> Iterator[tuple[str, nn.Module, dict[str, nn.Parameter]]]:
+    """Modules with parameters of their own; matrices of the model itself one by one, where some of them are trained."""
+    for path, module in model.named_modules():
+        own = {f"{path}.{name}".lstrip("."): p for name, p in module.named_parameters(recurse=False)}
+        own = {name: p for name, p in own.items() if name in weights}
+        if not path and any(name in graded for name in own):
+            matrices = {name: p for name, p in own.items() if p.dim() > 1}
+            matrices = {} if _is_one_layer(model) else matrices
+            own = {name: p for name, p in own.items() if name not in matrices}
+            for name, parameter in matrices.items():
+                yield path, module, {name: parameter}
+        if own:
+            yield path, module, own
+
+
+def _is_one_layer(model: nn.Module) -> bool:
+    """Whether the model is a layer itself, with one matrix."""
+    matrices = sum(parameter.dim() > 1 for parameter in model.parameters(recurse=False))
+    return matrices == 1 and not any(True for _ in model.children())
 
 
 def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[GradientTable], zero: Set[str]) -> None:

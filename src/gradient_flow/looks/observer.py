@@ -26,6 +26,11 @@ from gradient_flow.table.updates import WeightSample, sample_weights
 _LEAST_SAMPLES = 16
 _MOSTLY_ZERO = 0.5
 _COLUMNS: Final = 8
+_IDS: Final = 1024
+"""Of a batch, to count the different ones."""
+_PICTURES: Final = 32
+_MOST_IN_PICTURE: Final = 1 << 14
+"""Samples of the first batch that are kept whole, and numbers in one of them."""
 _LEAST_SEQUENCE: Final = 8
 """Positions from which on it is asked how far back a gradient reaches."""
 MOST_HELD: Final = 32 << 20
@@ -77,6 +82,8 @@ class Observer:
         self._last_gradient: dict[str, torch.Tensor] | None = None
         self._input_rows: torch.Tensor | None = None
         self._sample_rows: torch.Tensor | None = None
+        self._pictures: torch.Tensor | None = None
+        """Some of the input as it is, where it has an extent beside its channels."""
         self._before: WeightSample | None = None
         self._close = self._looking = False
         self._held = 0
@@ -182,6 +189,10 @@ class Observer:
         if not self._looking:
             return
         self._calls.batch = {storage_of(tensor) for tensor in tensors} - {0}
+        ids = next((tensor for tensor in tensors if tensor.dtype is torch.int64 and tensor.dim() > 0), None)
+        known = part_here(ids) if ids is not None and self._record.input_kinds == 0 else None
+        if known is not None:
+            self._record.input_kinds = samples.distinct(known.reshape(-1)[:_IDS])
         readable = [part_here(tensor) for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 0]
         floating = [tensor for tensor in readable if tensor is not None]
         if not floating:
@@ -195,6 +206,8 @@ class Observer:
             record.input_units = first.shape[1] if first.dim() > 3 else first.shape[-1] if first.dim() > 1 else 1
             record.input_rms, record.input_spread = samples.scale_and_spread(rows)
             self._input_rows = rows if first.dim() == 2 else None
+            if first.dim() > 2 and 0 < record.input_size <= _MOST_IN_PICTURE:
+                self._pictures = first[:_PICTURES].to(torch.float32, copy=True)
             self._sample_rows = samples.sample(first.flatten(1), units_second=False) if first.dim() > 2 else rows
             if first.dim() == 2 and first.shape[1] >= _COLUMNS and len(floating) == 1:
                 record.input_on_a_line = samples.are_on_a_line(rows)
@@ -219,8 +232,11 @@ class Observer:
         self._places.keep(passages, len(self._record.watched) - 1, self._weighted, scale)
         if self._close:
             self._places.note_states(passages)
+            self._places.note_kinds(passages)
             by_key = {each.key: each for each in passages}
-            self._places.rank(by_key, self._chains, self._record.input_units, self._record.input_size)
+            record = self._record
+            self._places.rank(by_key, self._chains, record.input_units, record.input_size, self._pictures)
+            self._pictures = None  # what they tell is told once
             self._places.note_lines(by_key, self._chains, self._input_rows)
 
     def _forget_second(self) -> None:

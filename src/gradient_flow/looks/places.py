@@ -25,6 +25,7 @@ _MOST_RANKS: Final = 12
 _WIDE: Final = 8
 _SPREAD: Final = 2.0
 """Units and effective rank that a layer must be given before it can lose them."""
+_LEAST_VECTORS: Final = 32
 _MOST_SILENT: Final = 8
 """Looks of which it is remembered which units were silent, where not all are."""
 _QUIET: Final = 0.3
@@ -55,7 +56,8 @@ class PlaceRecords:
         self._places: dict[Key, Place] = {}
         self._silent: dict[Key, list[NDArray[np.bool_]]] = {}
         self._ranks: dict[Key, tuple[list[float], list[float], list[float]]] = {}
-        self._bends: dict[str, list[Activation]] = {}
+        self._bends: dict[tuple[str, str], list[Activation]] = {}
+        """By layer and, of those beside the main path, kind."""
 
     def keep(
         self, passages: Sequence[Passage], index: int, weighted: Mapping[nn.Module, str], scale: float = 1.0
@@ -88,9 +90,10 @@ class PlaceRecords:
             self._silent.setdefault(key, []).append(units)
 
     def note_bends(self, bends: Sequence[Bend], passages: Sequence[Passage], weighted: Mapping[nn.Module, str]) -> None:
-        """Bounded activations on the main path."""
+        """Bounded activations, on the main path and beside it."""
         for bend in bends:
-            self._note_bend(layer_of(bend.feeding, passages, weighted), bend.kind, bend.slopes, bend.is_last)
+            layer = layer_of(bend.feeding, passages, weighted)
+            self._note_bend(layer, bend.kind, bend.slopes, bend.is_last, bend.in_branch, bend.above)
 
     def note_states(self, passages: Sequence[Passage]) -> None:
         """A plain recurrent layer returns what its tanh gave: its slope can be read from that."""
@@ -99,15 +102,42 @@ class PlaceRecords:
             if tanh and passage.role == "output" and passage.forward.rows is not None:
                 self._note_bend(passage.path, "Tanh", samples.tanh_slopes(passage.forward.rows), False)
 
-    def _note_bend(self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool) -> None:
-        share, slope = samples.share_below(slopes, samples.FLAT), samples.average(slopes)
-        activation = Activation(layer=layer, kind=kind, flat_share=share, mean_slope=slope, is_last=is_last)
-        self._bends.setdefault(layer, []).append(activation)
+    def note_kinds(self, passages: Sequence[Passage]) -> None:
+        """How many different vectors embeddings give; the ids themselves need not be known for that."""
+        for passage in passages:
+            large = getattr(passage.module, "num_embeddings", 0) >= _WIDE
+            if large and passage.role == "output" and passage.forward.rows is not None:
+                rows = passage.forward.rows.flatten(0, 1)
+                if len(rows) >= _LEAST_VECTORS:
+                    place = self._places[passage.key]
+                    place.kinds = max(place.kinds or 0, samples.distinct(rows))
+
+    def _note_bend(
+        self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool, in_branch: bool = False, above: float = 0.5
+    ) -> None:
+        activation = Activation(
+            layer=layer,
+            kind=kind,
+            flat_share=samples.share_below(slopes, samples.FLAT),
+            mean_slope=samples.average(slopes),
+            is_last=is_last,
+            in_branch=in_branch,
+            above=above,
+        )
+        self._bends.setdefault((layer, kind if in_branch else ""), []).append(activation)
 
     def rank(
-        self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], input_units: int, input_size: int
+        self,
+        passages: Mapping[Key, Passage],
+        chains: Sequence[Sequence[Key]],
+        input_units: int,
+        input_size: int,
+        pictures: torch.Tensor | None = None,
     ) -> None:
-        """Ranks where a narrow place makes them a question: there, at the first place and at the output."""
+        """Ranks where a narrow place makes them a question: there, at the first place and at the output.
+
+        `pictures` are some of the input, (samples, channels, *extent).
+        """
         known = {key for chain in chains for key in chain}
         key_of = {place.order: key for key, place in self._places.items()}
         others = [place for key, place in self._places.items() if key not in known and key in passages]
@@ -129,6 +159,11 @@ class PlaceRecords:
                 if units[i] <= NARROW * min(max([first[i], *units[:i]]), max(units[i + 1 :]))
             ]
             ends = here[-len(heads) :] if heads else here[-1:]
+            pictorial = bool(here) and samples.units_come_second(here[0].module, here[0].shape)
+            if pictures is not None and pictorial and not heads and places[-1].size == input_size:
+                for place in (self._places[passage.key] for passage in narrow):
+                    if place.patch_rank is None and place.positions > 1:
+                        place.patch_rank = samples.patch_rank(pictures, place.positions)
             for passage in dict.fromkeys([*narrow[:_MOST_RANKS], here[0], *ends] if narrow else []):
                 values, gradients, empty = self._ranks.setdefault(passage.key, ([], [], []))
                 if passage.forward.rows is not None:
@@ -213,6 +248,8 @@ class PlaceRecords:
 
 
 def _spreads(rows: torch.Tensor) -> bool:
+    """Whether samples differ in several directions; of a few short vectors each, side by side."""
+    rows = rows if rows.shape[-1] >= _WIDE else rows.flatten(1)
     return rows.shape[-1] >= _WIDE and samples.effective_rank(rows, centred=True) >= _SPREAD
 
 

@@ -234,7 +234,8 @@ def _network(step: int, found: Mapping[str, Any]) -> Iterator[Point]:
         if place.own_weights and place.dead_share is not None and place.call == 0 and place.units > 1:
             yield Point("dead", place.name, step, place.dead_share)
     for activation in sorted(record.activations, key=lambda each: record.position(each.layer)):
-        yield Point("slope", activation.layer, step, activation.mean_slope)
+        if not activation.in_branch:  # a layer may feed a gate beside it: one curve per layer
+            yield Point("slope", activation.layer, step, activation.mean_slope)
 
 
 def _moments(record: AnalysisRecord, step: int) -> list[tuple[int, int]]:

@@ -24,6 +24,9 @@ ROWS: Final = 128
 UNITS: Final = 128
 ELEMENTS: Final = 1024
 _RUN: Final = 32
+_PATCHES: Final = 512
+_MOST_IN_PATCH: Final = 256
+"""Patches of which a rank is taken, and numbers in one of them."""
 _LEAST_FOR_RANK: Final = 8
 _OF_NUMPY: Final = (torch.float16, torch.float32, torch.float64)
 HARDLY: Final = 0.01
@@ -55,6 +58,11 @@ def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
     first = max(0, positions - 1 - apart * (kept - 1))
     few = tensor[::rows, first::apart, : UNITS * unit : unit]
     return few.to(torch.float32, copy=True)  # a view would keep all of it alive, and change with it in place
+
+
+def distinct(rows: torch.Tensor) -> int:
+    """How many different rows there are; of numbers, how many different ones."""
+    return len(torch.unique(rows, dim=0))
 
 
 def highest(rows: torch.Tensor) -> torch.Tensor:
@@ -130,6 +138,25 @@ def effective_rank(rows: torch.Tensor, *, centred: bool) -> float:
     shares = weights / weights.sum()
     shares = shares[shares > 1e-12]
     return math.exp(-float(shares @ np.log(shares)))
+
+
+def patch_rank(pictures: torch.Tensor, positions: int) -> float | None:
+    """Effective rank of what one of `positions` stands for: of the squares (of a signal, stretches) that pictures of
+    (samples, channels, *extent) are cut into; None where they cannot be cut so.
+
+    >>> patch_rank(torch.randn(64, 1, 8, 8, generator=torch.Generator().manual_seed(0)), 16) > 3.5
+    True
+    """
+    extent = pictures.shape[2:]
+    side = round((math.prod(extent) / max(1, positions)) ** (1 / len(extent)))
+    if side < 1 or side > min(extent) or pictures.shape[1] * side ** len(extent) > _MOST_IN_PATCH:
+        return None
+    patches = pictures
+    for dim in range(2, pictures.dim()):
+        patches = patches.unfold(dim, side, side)  # (samples, channels, *squares, *side)
+    rows = patches.movedim(1, pictures.dim() - 1).flatten(pictures.dim() - 1).flatten(0, pictures.dim() - 2)
+    rank = effective_rank(rows[:: max(1, len(rows) // _PATCHES)], centred=True)
+    return rank if math.isfinite(rank) else None
 
 
 def scale_and_spread(rows: torch.Tensor) -> tuple[float, float]:

@@ -27,6 +27,9 @@ LOW_SCORE: Final = 0.5
 VERY_LOW: Final = 0.34
 CODE: Final = 0.75
 """Numbers of an autoencoder's code over the effective rank of its data, which is less than their dimension."""
+CODE_HERE: Final = 0.5
+"""The same at each position of a code that has an extent, over the rank of what a position stands for: neighbours can
+help out."""
 BLOCKED: Final = 0.1
 """Share of samples to which a narrow layer of ReLUs gives no gradient at all."""
 _COMES_ALONG, _FALLS = 0.35, 0.6
@@ -126,6 +129,10 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
             score = place.size / (record.sample_rank or 1.0)
             found.append(_Narrow(place, min(before, after), score, place.empty_samples or 0.0, 0.0, beta))
             continue
+        if _is_thin_code(record, place, places[-1]):
+            score = place.units / (place.patch_rank or 1.0)
+            found.append(_Narrow(place, min(before, after), score, place.empty_samples or 0.0, 0.0, beta))
+            continue
         if _is_code(record, place, places[-1]) or _has_bypass(record, places, index):
             continue
         score = _score(record, place, places[0], task)
@@ -176,6 +183,12 @@ def _is_small_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
     """Whether an autoencoder of images or sequences keeps far fewer numbers than its data have directions."""
     small = record.sample_rank is not None and place.size < CODE * record.sample_rank
     return small and record.input_rank is None and _is_autoencoder(record, output)
+
+
+def _is_thin_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
+    """Whether a net from picture to picture has far fewer channels than the squares between them have directions."""
+    thin = place.patch_rank is not None and place.units <= CODE_HERE * place.patch_rank
+    return thin and place.positions < output.positions and _is_autoencoder(record, output)
 
 
 def _is_autoencoder(record: AnalysisRecord, output: Place) -> bool:

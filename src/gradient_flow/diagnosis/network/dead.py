@@ -22,6 +22,7 @@ sign for all of them, about half of the units are silent by chance, and that is 
 _CHANCE: Final = 4.0
 """Deviations of the share of silent units, if each were silent with probability one half."""
 _LEAST_ROWS: Final = 64
+_LEAST_UNITS: Final = 8
 _FEW_ROWS: Final = 16
 """Enough where nearly all units are silent: by chance each is in one of 65,000 cases."""
 
@@ -44,6 +45,35 @@ def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
             found.append(place)
     if found:
         yield _dead_issue(found, needed=not record.learnt)
+
+
+def idle_units(record: AnalysisRecord) -> Iterator[Issue]:
+    """Hidden units whose values are dropped behind the layer: they fire, and no gradient ever comes to them."""
+    last = max((place.order for place in record.places if place.own_weights), default=-1)
+    for layer in record.layers:
+        place = next((p for p in record.places if p.own_weights and p.name == layer.name), None)
+        if place is None or not layer.trainable or layer.is_embedding or layer.masked or layer.used_by_sibling:
+            continue
+        if place.order == last or place.units < _LEAST_UNITS or place.rows_seen < _LEAST_ROWS:
+            continue  # outputs that these batches do not ask for are not dead
+        share = layer.idle_units or 0.0
+        if not DEAD_LAYER <= share < 1.0 or (place.dead_share or 0.0) > 0.5 * share:
+            continue
+        yield Issue(
+            issue_type=IssueType.DEAD,
+            severity=IssueSeverity.LOW if record.learnt else IssueSeverity.HIGH,
+            layer=layer.name,
+            message=f"{percent(share)} of its {place.units:,} units never got a gradient in "
+            f"{count(place.rows_seen, 'row')} of data, although they fire.",
+            evidence={"idle_units": share, "units": place.units, "rows": place.rows_seen},
+            cause="what they give is dropped behind the layer: by a mask, a slice, or a gate that is zero for them.",
+            advice=[
+                f"Check which units a mask or slice behind `{layer.name}` keeps: it may be the wrong way round.",
+                "If they are pruned on purpose, make the layer as narrow as what is left of it.",
+            ],
+            step=1,
+        )
+        return
 
 
 def _limit(place: Place) -> float:

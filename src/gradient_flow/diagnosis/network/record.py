@@ -62,8 +62,12 @@ class Place:
     rank: float | None = None
     """Effective rank of the values."""
     gradient_rank: float | None = None
+    patch_rank: float | None = None
+    """Effective rank of that part of the input which one position stands for, where the model gives back a picture."""
     reach: float | None = None
     """Of a sequence at whose last position the gradient is largest: the share of positions that it reaches."""
+    kinds: int | None = None
+    """Of an embedding: how many different vectors it gave at most in one look, of those that were seen."""
     on_a_line: bool | None = None
     """Whether the values of all samples lie on one line, although those of the layer before it do not."""
 
@@ -90,7 +94,7 @@ class Place:
 
 @dataclass(kw_only=True)
 class Activation:
-    """A bounded activation on the main path."""
+    """A bounded activation."""
 
     layer: str
     """The layer that feeds it."""
@@ -102,6 +106,10 @@ class Activation:
     """Whether no layer with weights comes after it."""
     first_flat_share: float = math.nan
     """The same at the first watched step."""
+    in_branch: bool = False
+    """Whether it stands beside the main path: a gate, or the inside of a residual branch."""
+    above: float = 0.5
+    """Share of its values in the upper half of its range: of a gate, how often it is open."""
 
 
 @dataclass(kw_only=True)
@@ -187,6 +195,8 @@ class AnalysisRecord:
     """Elements per sample of the first floating point input."""
     input_units: int = 0
     """Its features, or channels."""
+    input_kinds: int = 0
+    """Different ids in the batch, where it holds any."""
     bad_inputs: int = 0
     cosines: list[float] = field(default_factory=list)
     """Between the gradients of successive steps."""
@@ -204,7 +214,7 @@ class AnalysisRecord:
     def output_layer(self) -> str:
         """The layer that makes the output of the first chain; `model` where none was seen."""
         chain = [self.places[index] for index in self.chains[0]] if self.chains else []
-        return next((place.name for place in reversed(chain) if place.own_weights), "model")
+        return next((place.name for place in reversed(chain) if place.own_weights), "") or "model"
 
     @property
     def largest_width(self) -> int:

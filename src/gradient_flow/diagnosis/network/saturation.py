@@ -19,10 +19,14 @@ _HEAD_BLOCKED: Final = 0.2
 """What the loss would lose if the head's input moved by its gradient, over the loss: about 1 for a head that fits."""
 _LOSES: Final = -0.2
 """Decades that a saturated activation takes from the gradient; a healthy tanh takes 0.1."""
+_FLAT_BESIDE: Final = 0.8
+"""The same share beside the main path, where the gradient has another way."""
+_BOTH_ENDS: Final = 0.02
+"""Share of a gate's values at either end. One that is shut for all, or open for all, was set so by its bias."""
 
 
 def saturation(record: AnalysisRecord) -> Iterator[Issue]:
-    """Most entries of a bounded activation on the main path lie where it is flat."""
+    """Most entries of a bounded activation lie where it is flat."""
     flat = sorted((a for a in record.activations if _is_flat(record, a)), key=lambda a: record.position(a.layer))
     if not flat:
         return
@@ -80,6 +84,10 @@ def saturation(record: AnalysisRecord) -> Iterator[Issue]:
 def _is_flat(record: AnalysisRecord, activation: Activation) -> bool:
     if not activation.flat_share > FLAT_SHARE:
         return False
+    if activation.in_branch:
+        lasting = min(activation.flat_share, activation.first_flat_share) > _FLAT_BESIDE
+        is_gate = activation.kind not in ("Tanh", "Hardtanh")
+        return lasting and not (is_gate and not _BOTH_ENDS < activation.above < 1 - _BOTH_ENDS)
     if not activation.is_last:
         # In a net that has learnt, entries may be flat and the gradient still find its way through the others.
         gain = activation_gain(record, activation.layer)

@@ -11,6 +11,9 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.words import count
 
+TWO: Final = 2
+MANY_IDS: Final = 8
+"""Vectors of a larger embedding that a batch with so many ids comes down to: two lie on a line."""
 LEAST_STEPS: Final = 40
 """Steps without a block that is left out by chance, as in stochastic depth, and comes back."""
 
@@ -105,6 +108,17 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
                 "Print a few samples: the columns should differ from one another, and on one scale.",
             ),
             severity=IssueSeverity.MEDIUM,
+        )
+        return
+    folded = next((p for p in record.places if (p.kinds or TWO + 1) <= TWO and not p.from_batch), None)
+    embedding = record.layer(folded.name) if folded is not None else None
+    if folded is not None and embedding is not None and record.input_kinds >= MANY_IDS:
+        yield _low_rank(
+            embedding,
+            f"it gives the same {count(folded.kinds or 0, 'vector')} to all samples, although the batch holds "
+            f"{record.input_kinds:,} or more ids.",
+            "ids are folded onto each other before they are looked up: by a modulus, a shift, a clamp or a comparison.",
+            f"Print the ids that `{embedding.name}` is given: there should be as many as in the batch.",
         )
         return
     lines = {place.name for place in record.places if place.on_a_line}
