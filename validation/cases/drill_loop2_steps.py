@@ -287,7 +287,7 @@ zoo.healthy("heaps-adagrad-0.02", lambda s: rated(s, 0.02, "adagrad"))
 
 def scheduled(seed: int, kind: str) -> Program:
     """Warm-up and decay, by number of steps or of epochs."""
-    model = SequenceModel(nn.GRU(6, 32, batch_first=True), 2)
+    model = SequenceModel(nn.GRU(6, 32, batch_first=True), 4)
     optimizer = adam(model, 1e-2)
     lambdas: dict[str, Callable[[int], float]] = {
         "right": lambda i: min((i + 1) / 10, (91 - i) / 80),

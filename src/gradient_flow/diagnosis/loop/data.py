@@ -144,6 +144,23 @@ def spread(loop: Loop) -> Iterator[Issue]:
         )
 
 
+def crossed(loop: Loop) -> Iterator[Issue]:
+    """Weights of samples that multiply the losses of all samples."""
+    looks = loop.looks
+    if looks and all(look.crossed for look in looks):
+        made = looks[-1].crossed
+        yield issue(
+            "broadcast",
+            IssueSeverity.HIGH,
+            f"a product near the loss has shape {tuple(made)}, for its factors are ({made[0]}, 1) and ({made[0]},): "
+            "each sample's loss is multiplied by the weights of all samples, and no weight has an effect of its own.",
+            "broadcasting spreads one over the other.",
+            ["Bring both to one shape: `weights.squeeze(-1) * losses`."],
+            step=1,
+            shapes=[made],
+        )
+
+
 def constant_targets(loop: Loop) -> Iterator[Issue]:
     """Targets without variance."""
     looks = loop.looks

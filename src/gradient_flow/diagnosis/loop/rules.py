@@ -30,6 +30,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.overwritten,
     data.squashed,
     data.spread,
+    data.crossed,
     data.constant_targets,
     data.padding,
     data.input_scales,
