@@ -213,7 +213,7 @@ zoo.sick(
 
 def grouped(seed: int, body: float, kind: str) -> Program:
     """The body has a rate of its own."""
-    model, task = Eye(), glyphs(seed)
+    model, task = Eye(norm=True), glyphs(seed)
     groups = [{"params": model.body.parameters(), "lr": body}, {"params": model.head.parameters()}]
     if kind == "sgd":
         optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, lr=0.2, momentum=0.9)
@@ -235,7 +235,7 @@ for kind, good, bad in (("adamw", 1e-3, 1e-12), ("sgd", 0.05, 1e-11)):
         also=IDLE,
         control=fair,
     )
-zoo.healthy("eye-body-at-a-hundredth-adamw", lambda s: grouped(s, 5e-5, "adamw"))
+zoo.healthy("eye-body-at-a-twentieth-adamw", lambda s: grouped(s, 2.5e-4, "adamw"))
 
 
 def decayed_only(seed: int, used: bool) -> Program:
@@ -299,7 +299,7 @@ zoo.sick(
 
 
 def in_two(seed: int, both: bool) -> Program:
-    """Two optimizers, one for vectors of words and one for the rest; the second takes the vectors too, the rest none."""
+    """Two optimizers, one for vectors of words and one for the rest; the second takes the vectors as well."""
 
     class Vote(nn.Module):
         def __init__(self) -> None:

@@ -192,8 +192,8 @@ def eps_above_squares(key: str, times: float = 3.0):
 
 
 zoo.sick(
-    "drill-heaps-rmsprop-eps-3",
-    loop(HEAPS, lambda p, r: optim.RMSprop(p, r / 2, eps=3.0)),
+    "drill-heaps-rmsprop-eps-30",
+    loop(HEAPS, lambda p, r: optim.RMSprop(p, r / 2, eps=30.0)),
     broken(eps_above_squares("square_avg"), less=0.6),
     "eps_rules",
     also=IDLE,
@@ -223,7 +223,7 @@ zoo.sick(
     control=songs_low,
 )
 strokes_low = zoo.healthy(
-    "drill-strokes-bfloat16-sgd", loop(STROKES, lambda p, r: optim.SGD(p, 0.05, momentum=0.9), dtype=low)
+    "drill-strokes-bfloat16-sgd", loop(STROKES, lambda p, r: optim.SGD(p, 0.3, momentum=0.9), dtype=low)
 )
 zoo.sick(
     "drill-strokes-bfloat16-sgd-rate-2e-6",
@@ -467,8 +467,8 @@ def heavy(x: Tensor, y: Tensor, _step: int) -> tuple[Tensor, Tensor]:
 
 
 def spiky(x: Tensor, y: Tensor, step: int) -> tuple[Tensor, Tensor]:
-    """Every ninth batch is four times as loud, and right."""
-    return (x, 3 * y) if step % 9 == 4 else (x, y)
+    """Every ninth batch is louder, and right."""
+    return (x, 1.5 * y) if step % 9 == 4 else (x, y)
 
 
 zoo.healthy(

@@ -48,6 +48,8 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
                 look.spread = list(shape)
         elif shape is not None and name.startswith("Sub") and _is_output_spread(node, shape, outputs, above):
             look.spread = list(shape)
+        if read_saved and name == "MulBackward0" and _is_nothing(node):
+            look.nothing = True
         if read_saved and shape is not None and name.startswith(("Mul", "Div")) and _is_crossed(node, shape, above):
             look.crossed = list(shape)
         if name.startswith("LogSoftmax") and _comes_from(node, "SoftmaxBackward0"):
@@ -151,6 +153,18 @@ def _zero_factor(nodes: list[Any], *, alone: bool) -> str:
                 of_labels = alone and any(n.name().startswith(("NllLoss", "BinaryCross")) for n in nodes)
                 return "labels" if of_labels else "policy"
     return ""
+
+
+def _is_nothing(node: Any) -> bool:
+    """Whether what comes from a layer is multiplied by the number 0."""
+    for which in ("_saved_other", "_saved_self"):
+        try:
+            factor = getattr(node, which)
+        except RuntimeError:
+            continue  # freed
+        if isinstance(factor, torch.Tensor) and not factor.requires_grad and factor.dim() == 0 and not factor.any():
+            return True
+    return False
 
 
 def _is_likelihood(node: Any) -> bool:

@@ -437,6 +437,7 @@ class LoopWatch:
         idle = self._elsewhere - self._moved - self._asked.keys()
         facts.unstepped = _names(name for name, _ in self._named if name in idle)
         facts.unheld = _names(name for name, _ in self._named if name in self._unheld and name not in self._moved)
+        facts.copied = _names(name for name, _ in self._named if name in self._unheld and name in self._moved)
         facts.moving = len(self._moved)
         # Of several optimizers each is asked in its own looks.
         own = {name: asked for name, asked in self._asked.items() if asked >= ENOUGH}

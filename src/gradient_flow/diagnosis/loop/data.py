@@ -38,6 +38,9 @@ _NEAR: Final = 0.08
 _BETTER, _CLEARLY = 0.03, 4.0
 """Share of the loss of who knows nothing, and errors of a median, by which a loss has to be below it."""
 _GROWN: Final = 3.0
+_LEAST_THIRD, _FASTER, _AWAY = 15, 1.3, 5.0
+"""Losses in a third of a run that falls below zero, by how much each third outdoes the one before, and how many times
+the first level the last one is."""
 _RISES: Final = 1.05
 """Learning rate over that of two thirds of the way, from which on it counts as rising."""
 _LARGE_INPUT: Final = 30.0
@@ -359,6 +362,13 @@ def grows(loop: Loop) -> Iterator[Issue]:
     if _is_turned_around(loop):
         yield _climbs(loop, "backward starts from a loss function with its sign turned around: training raises it.")
         return
+    if _falls_for_ever(loop):
+        yield _climbs(
+            loop,
+            f"the loss falls below zero ever faster, from {plain(losses[0])} to {plain(median(losses[-5:]))}, and "
+            "gradients grow with it: there is no end to that.",
+        )
+        return
     upwards = losses[0] > 0 and change > _GROWN and losses[0] < half < median(losses[-5:])
     if upwards and (loop.facts.maximize or supervised or change > 10 * _GROWN):
         yield _climbs(loop, f"the loss rises from {plain(losses[0])} to {plain(median(losses[-5:]))}, step by step.")
@@ -382,6 +392,22 @@ def _climbs(loop: Loop, message: str) -> Issue:
         loss_change=loss_change(loop.losses),
         maximize=maximizes,
     )
+
+
+def _falls_for_ever(loop: Loop) -> bool:
+    """Whether a loss that is negative from the start runs away from zero: a logarithm of probabilities whose minus was
+    forgotten. What can be learned is learned more and more slowly, with smaller gradients.
+    """
+    series, losses = loop.alone, loop.losses
+    third = len(losses) // 3
+    if series is None or third < _LEAST_THIRD or max(losses[:third]) >= 0:
+        return False
+    first, middle, last = (median(losses[at * third : (at + 1) * third]) for at in range(3))
+    norms = [norm for norm in series.norms if math.isfinite(norm)]
+    part = len(norms) // 3
+    faster = first - middle > 0 and middle - last > _FASTER * (first - middle)
+    rising = bool(part) and median(norms[-part:]) > _FASTER * median(norms[:part])
+    return faster and rising and last < _AWAY * first
 
 
 def _is_turned_around(loop: Loop) -> bool:

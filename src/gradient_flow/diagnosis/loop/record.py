@@ -82,6 +82,8 @@ class LoopLook:
     """Shape of a difference, near the loss, between (N, 1) and (N,)."""
     crossed: list[int] = field(default_factory=list)
     """Shape of a product, all of it summed up, of (N, 1) and (N,): weights of samples times losses of all of them."""
+    nothing: bool = False
+    """Whether a term next to the loss is multiplied by the number 0."""
     zero_factor: str = ""
     """What the loss is multiplied by zero for: `labels` or `policy`; empty where it is not."""
     squashed: bool = False
@@ -104,6 +106,8 @@ class LoopFacts:
     """Tensors that an optimizer holds and the model does not have."""
     unheld: list[str] = field(default_factory=list)
     """Trainable, in no optimizer, given a gradient, and never moved."""
+    copied: list[str] = field(default_factory=list)
+    """Trainable, in no optimizer, given a gradient, and moved all the same: by hand, or from copies in an optimizer."""
     strays: list[str] = field(default_factory=list)
     """Shapes of parameters next to the loss that are neither the model's nor an optimizer's, and never move."""
     stray_layer: bool = False
