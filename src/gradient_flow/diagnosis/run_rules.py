@@ -34,6 +34,7 @@ LEAST_HEIGHT: Final = 1.5
 _FEW: Final = 3
 KEEP_OUT: Final = "Until then skip such steps: gf.create_gradient_manager(nonfinite='skip')."
 DIVERGED: Final = "the run diverged: the norm had been rising."
+LOUD_BATCHES: Final = "a few batches are on another scale: the loss jumps with them, and is back with the next batch."
 ENOUGH: Final = 2
 """Steps without which there is no verdict."""
 
@@ -151,7 +152,7 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
     # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out.
     late = not often and is_solved(series.losses) and at[0] > len(norms) // 2 and tall < _MUCH * TALL
-    loud = _are_batches(series, [steps[i] for i in at])
+    loud = are_batches(series, [steps[i] for i in at])
     calm = late or (loud and tall < TALL)  # batches that are louder than others, and leave no trace
     yield Issue(
         issue_type=IssueType.UNSTABLE,
@@ -164,18 +165,17 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
             "largest_over_median": tall,
             "share": share,
         },
-        cause="a few batches are on a different scale: the loss jumps with them, and is back with the next batch."
+        cause=LOUD_BATCHES
         if loud
         else "a few batches are on a different scale, or the learning rate is at the edge of stability.",
         advice=[
             advice.clip_at(usual[-WINDOW:] or norms),
             f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
         ],
-        code="bad_batch" if loud else "",
     )
 
 
-def _are_batches(series: Series, at: Sequence[int]) -> bool:
+def are_batches(series: Series, at: Sequence[int]) -> bool:
     """Whether spikes are the work of single batches: the loss of a step is taken before its update, so if it is far
     above those before and after, the weights are not at fault."""
     losses = dict(zip(series.steps, series.losses, strict=False))

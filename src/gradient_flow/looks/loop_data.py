@@ -59,6 +59,7 @@ def loss_call(
             _note_labels(call, predicted, target, settings)
         elif target.numel() and target.is_floating_point():
             _note_target(call, target)
+        call.agreement = _agreement(function, predicted.detach(), target, settings)
     if function not in _OF_CLASSES:
         call.shapes = _spread_shapes(predicted, target)
     return call
@@ -126,6 +127,32 @@ def _note_target(call: LossCall, target: torch.Tensor) -> None:
         means = target.detach().double().flatten(0, -2).mean(0).cpu() if target.dim() > 1 else few.double().mean()[None]
         inside = means.clamp(1e-12, 1 - 1e-12)
         call.entropy = float(-(inside * inside.log() + (1 - inside) * (1 - inside).log()).mean())
+
+
+def _agreement(function: str, predicted: torch.Tensor, target: torch.Tensor, settings: dict[str, Any]) -> float | None:
+    """Whether predictions go with their own targets rather than with those of other samples, in standard errors.
+
+    About a normal number where they have nothing to do with each other, however large the noise of the targets.
+    """
+    if function in _OF_CLASSES:
+        if (
+            predicted.dim() < 2
+            or target.is_floating_point()
+            or target.numel() * predicted.shape[1] != predicted.numel()
+        ):
+            return None
+        rows = predicted.movedim(1, -1).reshape(-1, predicted.shape[1])[:_MOST_VALUES].float()
+        labels = target.reshape(-1)[:_MOST_VALUES]
+        kept = (labels != settings.get("ignore_index", -100)) & (labels >= 0) & (labels < rows.shape[1])
+        rows, labels = rows[kept].log_softmax(1), labels[kept]
+        each = (rows - rows.mean(0)).gather(1, labels[:, None])[:, 0]
+    elif predicted.shape == target.shape and predicted.dim() and predicted.numel() > 1:
+        ours, theirs = (part.reshape(len(part), -1)[:_MOST_VALUES].float() for part in (predicted, target))
+        each = ((ours - ours.mean(0)) * (theirs - theirs.mean(0))).sum(1)
+    else:
+        return None
+    size = float(each.square().sum().sqrt())
+    return float(each.sum()) / size if len(each) >= _LEAST_ENTRIES and 0 < size < float("inf") else None
 
 
 def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[int]]:

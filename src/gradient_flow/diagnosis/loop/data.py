@@ -10,7 +10,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop.context import LARGE, Loop, issue
+from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop, issue
 from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change, median_error
 from gradient_flow.diagnosis.words import plain
@@ -37,6 +37,8 @@ _NOT_FALLEN: Final = 0.97
 _NEAR: Final = 0.08
 _BETTER, _CLEARLY = 0.03, 4.0
 """Share of the loss of who knows nothing, and errors of a median, by which a loss has to be below it."""
+_BEYOND_CHANCE: Final = 4.0
+"""Standard errors by which predictions agree with their targets where something of the input is known."""
 _GROWN: Final = 3.0
 _LEAST_THIRD, _FASTER, _AWAY = 15, 1.3, 5.0
 """Losses in a third of a run that falls below zero, by how much each third outdoes the one before, and how many times
@@ -433,6 +435,8 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         return
     if level < (1 - _BETTER) * known and known - level > _CLEARLY * median_error(later[len(later) // 2 :]):
         return  # it knows a little, which may be all that there is to know
+    if _knows_something(loop):
+        return  # noise hides in the loss what predictions show
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,
@@ -448,6 +452,13 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         level=level,
         uninformed=known,
     )
+
+
+def _knows_something(loop: Loop) -> bool:
+    """Whether predictions go with their own targets, in the later half of the looks together, beyond chance."""
+    later = loop.looks[len(loop.looks) // 2 :]
+    known = [call.agreement for look in later for call in look.calls if call.of_output and call.agreement is not None]
+    return len(known) >= ENOUGH and sum(known) > _BEYOND_CHANCE * math.sqrt(len(known))
 
 
 def _is_warming_up(loop: Loop) -> bool:

@@ -39,6 +39,8 @@ class LossCall:
     """Of the labels: the loss of who knows their frequencies and nothing else."""
     variance: float | None = None
     """Of the target."""
+    agreement: float | None = None
+    """Of predictions with their own targets, against those of other samples: in standard errors."""
 
 
 @dataclass(kw_only=True)

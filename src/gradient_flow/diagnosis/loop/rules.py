@@ -216,6 +216,8 @@ def _would_stop(issue: Issue) -> bool:
         return issue.evidence.get("cut_share", 0.0) > 0 or (
             memory is not None and memory < max(_MOMENT, _PART * length)
         )
+    if issue.code == "batch_size":
+        return bool(issue.evidence["noise_scale"] > issue.evidence["batch"])  # gradients are mostly noise
     return issue.code == "not_in_optimizer"
 
 
