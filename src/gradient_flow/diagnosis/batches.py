@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueType
-from gradient_flow.diagnosis.run_rules import spikes_in
+from gradient_flow.diagnosis.run_rules import LOUD_BATCHES, are_batches, spikes_in
 from gradient_flow.record.event import BATCH
 from gradient_flow.record.evidence import RunRecord
 
@@ -21,12 +21,25 @@ _FEW: Final = 4
 
 def with_batches(issues: Sequence[Issue], record: RunRecord) -> list[Issue]:
     """The issues, those about spikes and NaN with the batches of their steps."""
+    issues = [_of_loud_batches(issue, record) for issue in issues]
     known = {event.step: event.data for event in record.events if event.kind == BATCH and event.step is not None}
     if not known:
-        return list(issues)
+        return issues
     finite = [series.finite() for series in record.totals]
     spikes = sorted(steps[at] for steps, norms in finite for at in spikes_in(norms)[0])
     return [_named(issue, known, spikes) for issue in issues]
+
+
+def _of_loud_batches(issue: Issue, record: RunRecord) -> Issue:
+    """Spikes, whoever counted them, with their cause where the losses show that single batches are at fault."""
+    if issue.issue_type is not IssueType.UNSTABLE or issue.code or "largest_over_median" not in issue.evidence:
+        return issue
+    for series in record.totals:
+        steps, norms = series.finite()
+        at = spikes_in(norms)[0]
+        if at and are_batches(series, [steps[k] for k in at]):
+            return replace(issue, code="bad_batch", cause=LOUD_BATCHES)
+    return issue
 
 
 def _named(issue: Issue, known: Mapping[int, Mapping[str, Any]], spikes: Sequence[int]) -> Issue:

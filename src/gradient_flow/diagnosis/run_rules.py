@@ -26,11 +26,15 @@ STRETCH: Final = 256
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the norms around it."""
 _MUCH: Final = 3
+_LOUD, _BACK, _MOSTLY = 2.0, 1.5, 0.7
+"""Times the losses around it that of a loud batch is, how far the next ones may be above those before, and the share of
+spikes that have to be of this kind."""
 LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
 KEEP_OUT: Final = "Until then skip such steps: gf.create_gradient_manager(nonfinite='skip')."
 DIVERGED: Final = "the run diverged: the norm had been rising."
+LOUD_BATCHES: Final = "a few batches are on another scale: the loss jumps with them, and is back with the next batch."
 ENOUGH: Final = 2
 """Steps without which there is no verdict."""
 
@@ -148,9 +152,11 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
     # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out.
     late = not often and is_solved(series.losses) and at[0] > len(norms) // 2 and tall < _MUCH * TALL
+    loud = are_batches(series, [steps[i] for i in at])
+    calm = late or (loud and tall < TALL)  # batches that are louder than others, and leave no trace
     yield Issue(
         issue_type=IssueType.UNSTABLE,
-        severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.LOW if late else IssueSeverity.MEDIUM,
+        severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.LOW if calm else IssueSeverity.MEDIUM,
         layer=series.name,
         step=steps[at[0]],
         message=f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(tall, 2)} × the median norm around them.",
@@ -159,12 +165,32 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
             "largest_over_median": tall,
             "share": share,
         },
-        cause="a few batches are on a different scale, or the learning rate is at the edge of stability.",
+        cause=LOUD_BATCHES
+        if loud
+        else "a few batches are on a different scale, or the learning rate is at the edge of stability.",
         advice=[
             advice.clip_at(usual[-WINDOW:] or norms),
             f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
         ],
     )
+
+
+def are_batches(series: Series, at: Sequence[int]) -> bool:
+    """Whether spikes are the work of single batches: the loss of a step is taken before its update, so if it is far
+    above those before and after, the weights are not at fault."""
+    losses = dict(zip(series.steps, series.losses, strict=False))
+    place = {step: k for k, step in enumerate(series.steps)}
+    alone = known = 0
+    for step in at:
+        around = [losses.get(series.steps[k], math.nan) for k in range(max(0, place[step] - 5), place[step])]
+        later = [losses.get(other, math.nan) for other in series.steps[place[step] + 1 : place[step] + 4]]
+        before, after = ([loss for loss in part if math.isfinite(loss)] for part in (around, later))
+        if len(before) < _FEW or not after or min(*before, *after) <= 0:
+            continue
+        known += 1
+        usual = max(median(before), median(after))
+        alone += losses[step] > _LOUD * usual and median(after) < _BACK * median(before)
+    return known > 0 and known >= len(at) / 2 and alone >= _MOSTLY * known
 
 
 def _densest(at: Sequence[int], steps: int) -> float:

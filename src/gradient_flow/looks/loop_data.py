@@ -1,4 +1,4 @@
-"""What goes into a loss, reduced to plain numbers: labels, targets, batches, and the operations next to the loss."""
+"""What goes into a loss, reduced to plain numbers: labels, targets, batches."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Any, Final
 
 import torch
 
-from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
+from gradient_flow.diagnosis.loop.record import LossCall
 
 _MOST_LABELS: Final = 1 << 16
 _MOST_VALUES: Final = 4096
 _FINGERPRINT: Final = 256
 """Elements of each tensor of a batch that its fingerprint is made of."""
-_NEAREST: Final = 48
-"""Operations next to the loss that are looked at."""
 _WANT_LOGITS: Final = ("cross_entropy", "binary_cross_entropy_with_logits")
 _OF_CLASSES: Final = ("cross_entropy", "nll_loss")
 _SQUASHING: Final = ("SoftmaxBackward0", "SigmoidBackward0")
-_SHAPING: Final = (
+SHAPING: Final = (
     "View",
     "Squeeze",
     "Unsqueeze",
@@ -34,6 +32,7 @@ _SHAPING: Final = (
     "Select",
     "Clone",
 )
+"""Operations that change no more than the shape of what they are given."""
 _LEAST_ROWS: Final = 4
 _LEAST_ENTRIES: Final = 16
 _NUMBER: Final = 1
@@ -60,6 +59,7 @@ def loss_call(
             _note_labels(call, predicted, target, settings)
         elif target.numel() and target.is_floating_point():
             _note_target(call, target)
+        call.agreement = _agreement(function, predicted.detach(), target, settings)
     if function not in _OF_CLASSES:
         call.shapes = _spread_shapes(predicted, target)
     return call
@@ -70,7 +70,7 @@ def made_by(node: Any, outputs: set[Any]) -> bool:
     for _ in range(_LEAST_ROWS):
         if node is None or node in outputs:
             return node is not None
-        if not node.name().startswith(_SHAPING):
+        if not node.name().startswith(SHAPING):
             return False
         node = node.next_functions[0][0] if node.next_functions else None
     return False
@@ -88,7 +88,7 @@ def _is_squashed(function: str, predicted: torch.Tensor) -> bool:
         if node is None:
             break
         squashed = squashed or node.name() in _SQUASHING
-        node = node.next_functions[0][0] if node.next_functions and node.name().startswith(_SHAPING) else None
+        node = node.next_functions[0][0] if node.next_functions and node.name().startswith(SHAPING) else None
     if function == _WANT_LOGITS[1]:
         return squashed
     return squashed or (few.shape[1] > 1 and bool(((few.sum(1) - 1).abs() < 1e-3).all()))
@@ -127,6 +127,32 @@ def _note_target(call: LossCall, target: torch.Tensor) -> None:
         means = target.detach().double().flatten(0, -2).mean(0).cpu() if target.dim() > 1 else few.double().mean()[None]
         inside = means.clamp(1e-12, 1 - 1e-12)
         call.entropy = float(-(inside * inside.log() + (1 - inside) * (1 - inside).log()).mean())
+
+
+def _agreement(function: str, predicted: torch.Tensor, target: torch.Tensor, settings: dict[str, Any]) -> float | None:
+    """Whether predictions go with their own targets rather than with those of other samples, in standard errors.
+
+    About a normal number where they have nothing to do with each other, however large the noise of the targets.
+    """
+    if function in _OF_CLASSES:
+        if (
+            predicted.dim() < 2
+            or target.is_floating_point()
+            or target.numel() * predicted.shape[1] != predicted.numel()
+        ):
+            return None
+        rows = predicted.movedim(1, -1).reshape(-1, predicted.shape[1])[:_MOST_VALUES].float()
+        labels = target.reshape(-1)[:_MOST_VALUES]
+        kept = (labels != settings.get("ignore_index", -100)) & (labels >= 0) & (labels < rows.shape[1])
+        rows, labels = rows[kept].log_softmax(1), labels[kept]
+        each = (rows - rows.mean(0)).gather(1, labels[:, None])[:, 0]
+    elif predicted.shape == target.shape and predicted.dim() and predicted.numel() > 1:
+        ours, theirs = (part.reshape(len(part), -1)[:_MOST_VALUES].float() for part in (predicted, target))
+        each = ((ours - ours.mean(0)) * (theirs - theirs.mean(0))).sum(1)
+    else:
+        return None
+    size = float(each.square().sum().sqrt())
+    return float(each.sum()) / size if len(each) >= _LEAST_ENTRIES and 0 < size < float("inf") else None
 
 
 def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[int]]:
@@ -197,101 +223,3 @@ def column_spread(tensors: Iterable[torch.Tensor]) -> float | None:
             known = deviations[deviations > 0].sort().values
             return float(known[-1] / known[len(known) // 10]) if len(known) >= 2 else None
     return None
-
-
-def _is_output_spread(node: Any, shape: tuple[int, ...], outputs: set[Any]) -> bool:
-    """Whether an output of the model meets a constant in a difference that repeats it for each sample or position:
-    (…, N, 1) becomes (…, N, N), or (N, 1, d) becomes (N, N, d).
-    """
-    children = [child for child, _ in node.next_functions if child is not None]
-    given = _shape(children[0]) if len(children) == 1 and children[0] in outputs else None
-    if given is None or len(given) < 3 or len(given) != len(shape):
-        return False
-    spread = [made for own, made in zip(given, shape, strict=True) if own == 1 != made]
-    return any(made > _LEAST_ROWS and made in (given[0], given[-2]) for made in spread)
-
-
-def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> list[torch.Tensor]:
-    """What the operations next to the loss show: an undivided sum, a broadcast difference, a factor of zero.
-
-    Returns the parameters among them.
-    """
-    nodes: list[Any] = [root]
-    seen = {root}
-    divided, reduced = False, False
-    for node in nodes:
-        name, shape = node.name(), _shape(node)
-        if not reduced:
-            divided |= name.startswith("Div")
-            if name.startswith(("Sum", "Mean", "NllLoss", "MseLoss", "CrossEntropy", "BinaryCross")):
-                reduced = True
-                look.summed = name == "SumBackward0" and not divided
-        square = shape is not None and len(shape) == 2 and shape[0] == shape[1] > _LEAST_ROWS
-        if square and shape is not None and name.startswith(("Sub", "Mul")):
-            children = [child for child, _ in node.next_functions if child is not None]
-            small = [c for c in children if _shape(c) in ((shape[0], 1), (shape[0],))]
-            # Pairs on purpose, as of a contrastive loss, are made by `unsqueeze` or by a sum that keeps its dimension.
-            given = [c for c in small if not c.name().startswith(("Unsqueeze", "View", "Expand", "Unsafe", "Reshape"))]
-            whole = len(children) == 1 and any(c in outputs for c in small)  # the output itself, against a constant
-            # Features less their mean over a batch are square by chance, and one of the two is so already.
-            narrow = all(_shape(c) != shape for c in children)
-            differs = name.startswith("Sub")
-            if whole or (narrow and any(c in outputs or (differs and not c.name().startswith("Sum")) for c in given)):
-                look.spread = list(shape)
-        elif shape is not None and name.startswith("Sub") and _is_output_spread(node, shape, outputs):
-            look.spread = list(shape)
-        if name.startswith("LogSoftmax") and _comes_from(node, "SoftmaxBackward0"):
-            look.squashed = True
-        if len(nodes) < _NEAREST:
-            for child, _ in node.next_functions:
-                if child is not None and child not in seen:
-                    seen.add(child)
-                    nodes.append(child)
-    if read_saved and look.loss is not None:
-        look.zero_factor = _zero_factor(nodes, alone=look.loss == 0 or look.loss != look.loss)
-    leaves = [node.variable for node in nodes if node.name() == "torch::autograd::AccumulateGrad"]
-    return [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
-
-
-def _comes_from(node: Any, wanted: str) -> bool:
-    """Whether what an operation was given is, but for its shape, the result of another."""
-    for _ in range(_LEAST_ROWS):
-        node = node.next_functions[0][0] if node.next_functions else None
-        if node is None or not node.name().startswith(_SHAPING):
-            break
-    return node is not None and bool(node.name() == wanted)
-
-
-def _zero_factor(nodes: list[Any], *, alone: bool) -> str:
-    """What is multiplied by a tensor of zeros. Beside other terms (not `alone`) only a log-probability or a ratio."""
-    for node in nodes:
-        if node.name() != "MulBackward0" or not (alone or _is_likelihood(node)):
-            continue
-        for which in ("_saved_other", "_saved_self"):
-            try:
-                factor = getattr(node, which)
-            except RuntimeError:
-                continue  # freed
-            constant = isinstance(factor, torch.Tensor) and not factor.requires_grad and factor.numel() > 1
-            if constant and not bool(factor.detach().any()):
-                of_labels = alone and any(n.name().startswith(("NllLoss", "BinaryCross")) for n in nodes)
-                return "labels" if of_labels else "policy"
-    return ""
-
-
-def _is_likelihood(node: Any) -> bool:
-    """Whether an operation is given the logarithm of a probability that was chosen, or a ratio of such."""
-    for _ in range(_LEAST_ROWS):
-        node = next((child for child, _ in node.next_functions if child is not None), None)
-        if node is None:
-            return False
-        if node.name().startswith(("Gather", "Exp")):
-            return True
-    return False
-
-
-def _shape(node: Any) -> tuple[int, ...] | None:
-    try:
-        return tuple(node._input_metadata[0].shape)
-    except (AttributeError, IndexError, RuntimeError, TypeError):
-        return None

@@ -7,7 +7,6 @@ much as reading those elements a few times, and nothing between looks.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 import weakref
@@ -26,7 +25,9 @@ from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.loop.context import ENOUGH
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook, LossCall
-from gradient_flow.looks.loop_data import column_spread, fingerprint, is_slice, loss_call, made_by, note_graph, padding
+from gradient_flow.looks.loop_data import column_spread, fingerprint, is_slice, loss_call, made_by, padding
+from gradient_flow.looks.loop_graph import note_graph
+from gradient_flow.looks.loop_parameters import adapters, as_drawn, hidden_weights
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.table import GradientTable
 
@@ -42,9 +43,6 @@ _MOST_STEPS: Final = 16
 """Steps of other optimizers after which a look is given up."""
 _LEAST_GRADED: Final = 4
 _MOST_CHILDREN: Final = 32
-_MOST_SIBLINGS: Final = 16
-_DEPTH: Final = 3
-"""Lists in lists that are searched for weights."""
 _MOST_STRAYS: Final = 3
 """With more of them, the loss is computed by another network, which may be meant to stay as it is."""
 _USUALLY: Final = 0.6
@@ -107,6 +105,10 @@ class LoopWatch:
         """Given a gradient, and in no optimizer."""
         self._all_frozen: dict[int, list[str]] = {}
         """Optimizer → its parameters, where all of them are frozen while it steps."""
+        self._drawn: tuple[frozenset[str], list[str]] = (frozenset(), [])
+        """Frozen tensors of optimizers, and those of them that nobody has trained."""
+        self._idle_adapters: list[tuple[str, str]] = []
+        """Pairs of factors that are both frozen, where no pair is trained."""
         self._batch: list[weakref.ref[torch.Tensor]] = []
         """The tensors of the last batch that was seen, as long as they live."""
         self._look: LoopLook | None = None
@@ -391,6 +393,13 @@ class LoopWatch:
         facts.strays = [str(tuple(p.shape)) for p in few if self._rests(p)]
         facts.stray_layer = _is_layer(few)
         facts.adapters = list(adapters(parameters))[:MOST_NAMES]
+        resting = frozenset(name for name, p in parameters if not p.requires_grad)
+        given = frozenset(name for name, p in parameters if id(p) in held) & resting
+        if given != self._drawn[0]:
+            self._drawn = given, as_drawn(model, given)
+        both = [pair for pair in facts.adapters if resting.issuperset(pair)]
+        learns = any(resting.isdisjoint(pair) for pair in facts.adapters)
+        self._idle_adapters = [] if learns else both
         facts.switching = sum(map(_switches, model.modules()))
 
     def _rests(self, stray: torch.Tensor) -> bool:
@@ -423,9 +432,12 @@ class LoopWatch:
         facts.decaying = _names(name for name in facts.zero if self._decays.get(name, 0) == looks)
         felt = [name for name in always if self._felt[name] == looks]
         facts.still = _names(name for name in felt if _is_still(*self._changed.get(name, (1, 0))))
+        facts.unchanged = [name for name in facts.still if name not in self._moved]
+        facts.fresh = [name for name in self._drawn[1] if name not in self._moved]
         idle = self._elsewhere - self._moved - self._asked.keys()
         facts.unstepped = _names(name for name, _ in self._named if name in idle)
         facts.unheld = _names(name for name, _ in self._named if name in self._unheld and name not in self._moved)
+        facts.copied = _names(name for name, _ in self._named if name in self._unheld and name in self._moved)
         facts.moving = len(self._moved)
         # Of several optimizers each is asked in its own looks.
         own = {name: asked for name, asked in self._asked.items() if asked >= ENOUGH}
@@ -438,6 +450,8 @@ class LoopWatch:
             for name, p in self._named
             if p.dim() > 1 and not self._after[name].any() and not bool(p.detach().any())
         )
+        zero = set(facts.zero_matrices)
+        facts.idle_adapters = [pair for pair in self._idle_adapters if pair[0] in zero and pair[1] not in zero]
 
     # ---- care -----------------------------------------------------------------------------------------------------
 
@@ -467,56 +481,9 @@ class LoopWatch:
             self.seconds += time.perf_counter() - started
 
 
-def hidden_weights(model: nn.Module) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """Weights that a model keeps where `parameters()` does not find them, by the name of what has them."""
-    known = {id(module) for module in model.modules()} | {id(tensor) for tensor in model.parameters()}
-    known |= {id(tensor) for tensor in model.buffers()}
-    for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            if not name.startswith("_"):
-                yield from _weights_in(value, f"{path}.{name}".removeprefix("."), known, _DEPTH)
-
-
-def _weights_in(value: Any, name: str, known: set[int], depth: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    if id(value) in known:
-        return
-    if isinstance(value, nn.Module):
-        yield name, list(value.parameters())
-    elif isinstance(value, torch.Tensor):
-        if value.requires_grad and value.is_leaf:
-            yield name, [value]
-    elif isinstance(value, (list, tuple, dict)) and depth:
-        items: list[tuple[Any, Any]] = list(value.items() if isinstance(value, dict) else enumerate(value[:MOST_NAMES]))
-        for key, item in items[:MOST_NAMES]:
-            yield from _weights_in(item, f"{name}.{key}", known, depth - 1)
-    elif depth == _DEPTH and isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
-        # An object of one's own that keeps layers. What it holds in turn may well be the rest of the program.
-        for key, item in list(vars(value).items())[:MOST_NAMES]:
-            if not key.startswith("_"):
-                yield from _weights_in(item, f"{name}.{key}", known, 1)
-
-
 def _switches(module: nn.Module) -> bool:
     """Whether a module works in another way in evaluation mode: a batch norm, a dropout of more than nothing."""
     return isinstance(module, _SWITCHING) and bool(vars(module).get("p", True))
-
-
-def adapters(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
-    """Pairs of matrices of one module, or of modules side by side, whose product has at most half the full rank."""
-    families: dict[str, list[tuple[str, torch.Tensor]]] = {}
-    for name, parameter in parameters:
-        if parameter.dim() == 2:
-            alike = name.lower().replace("lora_a", "lora").replace("lora_b", "lora")
-            module, _, own = alike.rpartition(".")
-            family = module.rpartition(".")[0] if own == "weight" else module
-            families.setdefault(family, []).append((name, parameter))
-    for members in families.values():
-        for (first, a), (second, b) in itertools.combinations(members[:_MOST_SIBLINGS], 2):
-            for down, up in ((a, b), (b, a)):
-                rank = down.shape[0]
-                if up.shape[1] == rank and 2 * rank <= min(down.shape[1], up.shape[0]):
-                    yield first, second
-                    yield second, first
 
 
 def _with_gradients(weights: Sequence[torch.Tensor], ours: set[int], held: Mapping[int, str]) -> list[torch.Tensor]:

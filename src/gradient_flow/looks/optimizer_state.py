@@ -1,8 +1,8 @@
 """The state of an optimizer after a step, reduced to plain numbers from a sample of each tensor's elements.
 
 Adam and its kin are known by what they keep (`exp_avg`, `exp_avg_sq`, with `betas` and `eps` in the group), SGD by its
-`momentum_buffer`; plain, foreach, fused and capturable keep the same. Of sharded tensors each rank reads its own part.
-All other optimizers are left alone.
+`momentum_buffer` or its name, RMSprop and Adagrad by their sums of squares; plain, foreach, fused and capturable keep
+the same. Of sharded tensors each rank reads its own part. All other optimizers are left alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _LEAST_EXPONENT: Final = {torch.bfloat16: -126, torch.float16: -14}
 _MOST_STATES: Final = 400
 _EXACT: Final = ("Adam", "AdamW", "SGD")
 """Classes whose step follows from the state as written here."""
+_SQUARES: Final = {"RMSprop": "square_avg", "Adagrad": "sum"}
+"""Classes that divide by the root of squares alone, and where they keep those."""
 _MOVED_ANYWAY: Final = 0.01
 """Of steps too small for the spacing of numbers, the share that has an effect where rounding is random."""
 Floats = NDArray[np.float64]
@@ -44,7 +46,13 @@ class _Held:
 
 
 def kind_of(optimizer: torch.optim.Optimizer) -> str:
-    """`adam`, `momentum`, or empty where the state is none that is known here."""
+    """`adam`, `momentum`, `squares`, or empty where the state is none that is known here."""
+    name = type(optimizer).__name__
+    if name == "SGD" and not any(group.get("momentum") for group in optimizer.param_groups):
+        return "momentum"  # of none: a step is the gradient
+    if name in _SQUARES:
+        plain = not any(group.get("centered") or group.get("momentum") for group in optimizer.param_groups)
+        return "squares" if plain else ""
     for state in optimizer.state.values():
         if not isinstance(state, Mapping):
             continue
@@ -116,14 +124,19 @@ class StateReader:
         chosen = [
             (_Held(name, parameter, optimizer.state[parameter], group), before, rate)
             for (name, parameter, group), before, rate in zip(self._held, self._before, self._rates, strict=True)
-            if parameter.grad is not None and _fits(optimizer.state.get(parameter), parameter, kind)
+            if parameter.grad is not None and _fits(optimizer, parameter, group, kind)
         ]
         held = [each for each, _, _ in chosen]
         if not kind or not held:
             return look, []
         columns = [sampled([each.parameter for each in held]), sampled([_gradient(each) for each in held])]
-        names = ("exp_avg", "exp_avg_sq") if kind == "adam" else ("momentum_buffer",)
-        columns += [sampled([_state_tensor(each, name) for each in held]) for name in names]
+        if kind == "squares":  # the gradient itself is their first moment
+            columns += [columns[1], sampled([_tensor(each.state[_SQUARES[look.name]]) for each in held])]
+        elif kind == "momentum" and not any(each.group.get("momentum") for each in held):
+            columns += [columns[1]]
+        else:
+            names = ("exp_avg", "exp_avg_sq") if kind == "adam" else ("momentum_buffer",)
+            columns += [sampled([_state_tensor(each, name) for each in held]) for name in names]
         rows = [
             _Row(each, rate, before, [column[at] for column in columns], "AdamW" in look.name)
             for at, (each, before, rate) in enumerate(chosen)
@@ -132,8 +145,12 @@ class StateReader:
         return look, _told(rows)
 
 
-def _fits(state: Any, parameter: torch.Tensor, kind: str) -> bool:
-    name = "exp_avg" if kind == "adam" else "momentum_buffer"
+def _fits(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, group: Mapping[str, Any], kind: str) -> bool:
+    if kind == "momentum" and not group.get("momentum"):
+        return not any(other.get("momentum") for other in optimizer.param_groups)
+    names = {"adam": "exp_avg", "momentum": "momentum_buffer"}
+    state = optimizer.state.get(parameter)
+    name = names.get(kind) or _SQUARES[type(optimizer).__name__]
     own = state.get(name) if isinstance(state, Mapping) else None
     return _is_moment(own) and local_part(own).numel() == local_part(parameter).numel()
 
@@ -179,6 +196,7 @@ class _Row:
         self.age = _age(held.state.get("step"))
         self.weight_decay = _number(group.get("weight_decay")) or 0.0
         self.decoupled = False
+        self.beta1: float | None = None
         self.beta2: float | None = None
         self.eps: float | None = None
         self.second: Floats | None = None
@@ -189,13 +207,17 @@ class _Row:
         with np.errstate(all="ignore"):
             if second is None:
                 self._momentum(group)
-            else:
+            elif "betas" in group:
                 self._adam(group, second, decoupled)
+            else:
+                self._squares(group, second)
 
     def _momentum(self, group: Mapping[str, Any]) -> None:
         momentum = _number(group.get("momentum")) or 0.0
         self.beta1 = momentum
         used = self.used = self.gradient + self.weight_decay * self.before
+        if not momentum:
+            self.first = used
         fresh = 1.0 - (_number(group.get("dampening")) or 0.0)
         self.earlier = (self.first - fresh * used) / momentum if momentum else np.zeros_like(self.first)
         self.direction = used + momentum * self.first if group.get("nesterov") else self.first
@@ -214,6 +236,16 @@ class _Row:
         self.direction = (self.first / (1 - first**age)) / (root + eps)
         self.decaying = self.weight_decay * self.before
         self.moving = self.direction if self.decoupled else self.gradient
+
+    def _squares(self, group: Mapping[str, Any], second: Floats) -> None:
+        eps = _number(group["eps"]) or 0.0
+        self.beta1, self.beta2, self.eps, self.second = None, _number(group.get("alpha")), eps, second
+        root = self.root = np.asarray(np.sqrt(second))
+        used = self.used = self.first = self.gradient + self.weight_decay * self.before
+        self.earlier = np.zeros_like(used)
+        self.direction = used / (root + eps)
+        self.decaying = self.weight_decay * self.before
+        self.moving = self.gradient
 
     # ---- what it reports ------------------------------------------------------------------------------------------
 
@@ -280,13 +312,14 @@ def _put_together(look: StateLook, rows: Sequence[_Row], optimizer: torch.optim.
     look.low_precision = sum(row.elements for row in rows if row.dtype in _LOW) / elements
     exact = type(optimizer).__name__ in _EXACT
     with np.errstate(all="ignore"):
-        if look.kind == "adam":
-            squares = _mean([(row.ratio_squares, row.weight) for row in rows])
-            look.stale = None if squares is None else math.sqrt(squares)
+        if look.kind != "momentum":
             look.eps_share = _mean([(row.eps_shares, row.weight) for row in rows])
             look.underflow = _mean([(row.underflow, row.weight) for row in rows])
             roots = [row.typical_root for row in rows if row.typical_root is not None]
             look.root_second = float(np.median(roots)) if roots else None
+        if look.kind == "adam":
+            squares = _mean([(row.ratio_squares, row.weight) for row in rows])
+            look.stale = None if squares is None else math.sqrt(squares)
         if exact:
             look.update = _root(_mean([(np.square(row.direction), row.weight) for row in rows]))
             lost = [(row.lost, row.weight) for row in rows]
@@ -294,11 +327,13 @@ def _put_together(look: StateLook, rows: Sequence[_Row], optimizer: torch.optim.
             needed = np.concatenate([row.needed for row in rows])
             look.needed = float(np.median(needed)) if len(needed) else None
         look.gradient = _root(_mean([(np.square(row.gradient), row.weight) for row in rows]))
-        look.cosine = _cosine(rows)
-        decaying, moving = _length([r.decaying for r in rows], rows), _length([r.moving for r in rows], rows)
-        look.decay = decaying / moving if decaying > 0 and moving > 0 else None
+        look.cosine = _cosine(rows) if look.beta1 else None
         was, is_now = _length([r.before for r in rows], rows), _length([r.after for r in rows], rows)
         look.growth = is_now / was - 1 if was > 0 and math.isfinite(is_now) else None
+        if look.kind == "momentum" and not exact:
+            return  # what it makes of its momentum, as Muon does, is not known: neither is how far gradients move it
+        decaying, moving = _length([r.decaying for r in rows], rows), _length([r.moving for r in rows], rows)
+        look.decay = decaying / moving if decaying > 0 and moving > 0 else None
 
 
 def _told(rows: Sequence[_Row]) -> list[TensorState]:
@@ -318,7 +353,7 @@ def _state_of(row: _Row) -> TensorState:
     state.rate = row.rate
     with np.errstate(all="ignore"):
         if row.second is not None:
-            squares = _mean([(row.ratio_squares, 1.0)])
+            squares = _mean([(row.ratio_squares, 1.0)]) if row.beta1 is not None else None
             state.stale = None if squares is None else math.sqrt(squares)
             state.eps_share, state.underflow = _mean([(row.eps_shares, 1.0)]), _mean([(row.underflow, 1.0)])
             state.root_second = row.typical_root

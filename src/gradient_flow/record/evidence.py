@@ -301,6 +301,9 @@ def _signals(steps: StepColumns) -> dict[str, tuple[list[int], list[float]]]:
         known = np.flatnonzero(np.isfinite(steps[column]))
         known = known[:: max(1, math.ceil(len(known) / MOST_SIGNALS))]
         found[name] = steps["step"][known].astype(np.int64).tolist(), steps[column][known].tolist()
+    if "negative_entropy" in found and "entropy" not in found:  # as Stable-Baselines3 logs it
+        at, values = found["negative_entropy"]
+        found["entropy"] = at, [-value for value in values]
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop.context import LARGE, Loop, issue
+from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop, issue
 from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change, median_error
 from gradient_flow.diagnosis.words import plain
@@ -37,7 +37,12 @@ _NOT_FALLEN: Final = 0.97
 _NEAR: Final = 0.08
 _BETTER, _CLEARLY = 0.03, 4.0
 """Share of the loss of who knows nothing, and errors of a median, by which a loss has to be below it."""
+_BEYOND_CHANCE: Final = 4.0
+"""Standard errors by which predictions agree with their targets where something of the input is known."""
 _GROWN: Final = 3.0
+_LEAST_THIRD, _FASTER, _AWAY = 15, 1.3, 5.0
+"""Losses in a third of a run that falls below zero, by how much each third outdoes the one before, and how many times
+the first level the last one is."""
 _RISES: Final = 1.05
 """Learning rate over that of two thirds of the way, from which on it counts as rising."""
 _LARGE_INPUT: Final = 30.0
@@ -141,6 +146,23 @@ def spread(loop: Loop) -> Iterator[Issue]:
             ["Bring both to one shape: `output.squeeze(-1)` or `target.unsqueeze(-1)`."],
             step=1,
             shapes=[left, right] if left else [made],
+        )
+
+
+def crossed(loop: Loop) -> Iterator[Issue]:
+    """Weights of samples that multiply the losses of all samples."""
+    looks = loop.looks
+    if looks and all(look.crossed for look in looks):
+        made = looks[-1].crossed
+        yield issue(
+            "broadcast",
+            IssueSeverity.HIGH,
+            f"a product near the loss has shape {tuple(made)}, for its factors are ({made[0]}, 1) and ({made[0]},): "
+            "each sample's loss is multiplied by the weights of all samples, and no weight has an effect of its own.",
+            "broadcasting spreads one over the other.",
+            ["Bring both to one shape: `weights.squeeze(-1) * losses`."],
+            step=1,
+            shapes=[made],
         )
 
 
@@ -342,6 +364,13 @@ def grows(loop: Loop) -> Iterator[Issue]:
     if _is_turned_around(loop):
         yield _climbs(loop, "backward starts from a loss function with its sign turned around: training raises it.")
         return
+    if _falls_for_ever(loop):
+        yield _climbs(
+            loop,
+            f"the loss falls below zero ever faster, from {plain(losses[0])} to {plain(median(losses[-5:]))}, and "
+            "gradients grow with it: there is no end to that.",
+        )
+        return
     upwards = losses[0] > 0 and change > _GROWN and losses[0] < half < median(losses[-5:])
     if upwards and (loop.facts.maximize or supervised or change > 10 * _GROWN):
         yield _climbs(loop, f"the loss rises from {plain(losses[0])} to {plain(median(losses[-5:]))}, step by step.")
@@ -367,6 +396,22 @@ def _climbs(loop: Loop, message: str) -> Issue:
     )
 
 
+def _falls_for_ever(loop: Loop) -> bool:
+    """Whether a loss that is negative from the start runs away from zero: a logarithm of probabilities whose minus was
+    forgotten. What can be learned is learned more and more slowly, with smaller gradients.
+    """
+    series, losses = loop.alone, loop.losses
+    third = len(losses) // 3
+    if series is None or third < _LEAST_THIRD or max(losses[:third]) >= 0:
+        return False
+    first, middle, last = (median(losses[at * third : (at + 1) * third]) for at in range(3))
+    norms = [norm for norm in series.norms if math.isfinite(norm)]
+    part = len(norms) // 3
+    faster = first - middle > 0 and middle - last > _FASTER * (first - middle)
+    rising = bool(part) and median(norms[-part:]) > _FASTER * median(norms[:part])
+    return faster and rising and last < _AWAY * first
+
+
 def _is_turned_around(loop: Loop) -> bool:
     """Whether backward starts from the negative of the one loss function that is called in a step."""
     if not loop.looks or loop.facts.maximize or any(len(look.calls) != 1 for look in loop.looks):
@@ -390,6 +435,8 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         return
     if level < (1 - _BETTER) * known and known - level > _CLEARLY * median_error(later[len(later) // 2 :]):
         return  # it knows a little, which may be all that there is to know
+    if _knows_something(loop):
+        return  # noise hides in the loss what predictions show
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,
@@ -405,6 +452,13 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         level=level,
         uninformed=known,
     )
+
+
+def _knows_something(loop: Loop) -> bool:
+    """Whether predictions go with their own targets, in the later half of the looks together, beyond chance."""
+    later = loop.looks[len(loop.looks) // 2 :]
+    known = [call.agreement for look in later for call in look.calls if call.of_output and call.agreement is not None]
+    return len(known) >= ENOUGH and sum(known) > _BEYOND_CHANCE * math.sqrt(len(known))
 
 
 def _is_warming_up(loop: Loop) -> bool:

@@ -39,6 +39,8 @@ class LossCall:
     """Of the labels: the loss of who knows their frequencies and nothing else."""
     variance: float | None = None
     """Of the target."""
+    agreement: float | None = None
+    """Of predictions with their own targets, against those of other samples: in standard errors."""
 
 
 @dataclass(kw_only=True)
@@ -80,6 +82,10 @@ class LoopLook:
     """Whether the loss is a sum that is not divided."""
     spread: list[int] = field(default_factory=list)
     """Shape of a difference, near the loss, between (N, 1) and (N,)."""
+    crossed: list[int] = field(default_factory=list)
+    """Shape of a product, all of it summed up, of (N, 1) and (N,): weights of samples times losses of all of them."""
+    nothing: bool = False
+    """Whether a term next to the loss is multiplied by the number 0."""
     zero_factor: str = ""
     """What the loss is multiplied by zero for: `labels` or `policy`; empty where it is not."""
     squashed: bool = False
@@ -102,6 +108,8 @@ class LoopFacts:
     """Tensors that an optimizer holds and the model does not have."""
     unheld: list[str] = field(default_factory=list)
     """Trainable, in no optimizer, given a gradient, and never moved."""
+    copied: list[str] = field(default_factory=list)
+    """Trainable, in no optimizer, given a gradient, and moved all the same: by hand, or from copies in an optimizer."""
     strays: list[str] = field(default_factory=list)
     """Shapes of parameters next to the loss that are neither the model's nor an optimizer's, and never move."""
     stray_layer: bool = False
@@ -120,6 +128,8 @@ class LoopFacts:
     """In an optimizer that never steps, given a gradient, and never moved."""
     still: list[str] = field(default_factory=list)
     """In an optimizer, with a gradient in every look, and (nearly) no element of it moves."""
+    unchanged: list[str] = field(default_factory=list)
+    """Those of `still` of which no element that was looked at has ever changed."""
     moving: int = 0
     """Tensors that moved."""
     partly_cleared: list[str] = field(default_factory=list)
@@ -130,6 +140,10 @@ class LoopFacts:
     """Two matrices side by side whose product has a small rank, as those of LoRA, in both orders."""
     frozen: list[str] = field(default_factory=list)
     """Held and not trainable: under a module with an attribute `requires_grad`, or in a group that was added later."""
+    fresh: list[str] = field(default_factory=list)
+    """Held and not trainable, and as an initialisation drew them: nobody has trained them, and nobody does."""
+    idle_adapters: list[tuple[str, str]] = field(default_factory=list)
+    """Both factors of adapters that are frozen, a zero one and the other, where no adapter is trained."""
     hidden: list[str] = field(default_factory=list)
     """Modules in a list or dict of a module, where `parameters()` does not find them; their weights get gradients."""
     in_eval: list[str] = field(default_factory=list)

@@ -30,6 +30,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.overwritten,
     data.squashed,
     data.spread,
+    data.crossed,
     data.constant_targets,
     data.padding,
     data.input_scales,
@@ -124,7 +125,7 @@ _WHOLE_GRADIENT: Final = 0.9
 
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
-    others = _under_cut([sizes.with_code(issue, loop) for issue in issues])
+    others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
     others, found = _under_router(others, found)
     others = _with_row(others, found)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
@@ -162,9 +163,12 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     cut = next((issue for issue in left if _cuts_off(issue)), None)
     if cut is not None:
         below = _UNDER_DEAD if cut.issue_type in (_T.DEAD, _T.DISCONNECTED) else _UNDER_FADING
-        stuck = [issue for issue in mains if issue.code in below]
+        if loop.looks and all(look.nothing for look in loop.looks):
+            # What is multiplied by 0 next to the loss has no gradient, whatever the layer itself lets through.
+            left, mains = _weighs_nothing(cut, left, mains)
+        stuck = [issue for issue in mains if issue.code in below] if cut in left else []
         mains = [issue for issue in mains if issue not in stuck]
-        left[left.index(cut)] = with_consequences(cut, stuck)
+        left = [with_consequences(issue, stuck) if issue is cut else issue for issue in left]
     mains, left = _why_stuck([_as_it_shows(main) for main in mains], left)
     return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
 
@@ -173,6 +177,15 @@ def _cuts_off(issue: Issue) -> bool:
     if issue.issue_type is _T.SHORT_MEMORY:
         return issue.severity >= IssueSeverity.HIGH
     return issue.issue_type in _CUTS_OFF and issue.severity is IssueSeverity.CRITICAL
+
+
+def _weighs_nothing(cut: Issue, left: list[Issue], mains: list[Issue]) -> tuple[list[Issue], list[Issue]]:
+    """A layer without a gradient, under the issue that names its own parameters among those that only decay or rest."""
+    for at, main in enumerate(mains):
+        if main.code in _OF_IDLE_EXPERTS and cut.layer in map(module_of, main.evidence.get("parameters", ())):
+            rest = [issue for issue in left if issue is not cut]
+            return rest, [*mains[:at], with_consequences(main, [cut]), *mains[at + 1 :]]
+    return left, mains
 
 
 def _as_it_shows(main: Issue) -> Issue:
@@ -203,6 +216,8 @@ def _would_stop(issue: Issue) -> bool:
         return issue.evidence.get("cut_share", 0.0) > 0 or (
             memory is not None and memory < max(_MOMENT, _PART * length)
         )
+    if issue.code == "batch_size":
+        return bool(issue.evidence["noise_scale"] > issue.evidence["batch"])  # gradients are mostly noise
     return issue.code == "not_in_optimizer"
 
 
@@ -282,6 +297,13 @@ def _with_row(issues: Sequence[Issue], found: Sequence[Issue]) -> list[Issue]:
         else issue
         for issue in issues
     ]
+
+
+def _is_copied(issue: Issue, loop: Loop) -> bool:
+    """Whether a layer that seems cut off is trained by copies of its weights, which the optimizer holds (master weights
+    in float32): gradients come to it, and those of the copies alone were measured."""
+    copied = set(map(module_of, loop.facts.copied)) if loop.facts.strangers else set()
+    return issue.issue_type is _T.DISCONNECTED and issue.layer in copied
 
 
 def _under_cut(issues: Sequence[Issue]) -> list[Issue]:

@@ -22,6 +22,10 @@ RUNAWAY: Final = 10.0
 KL_HIGH: Final = 0.5
 KL_FAR: Final = 10.0
 """Nats from which on a policy has nothing to do with its reference, whatever its reward says."""
+KL_LOST: Final = 1.0
+"""Nats from which on, without a reward that rises, a policy is lost that was already there in the first fifth."""
+NOTHING: Final = 1e-4
+"""Of the largest reward: a deviation that is none."""
 DIFFERS: Final = 0.005
 """Of the mean reward: how much batches differ while there is something left to learn."""
 
@@ -65,15 +69,16 @@ def kl(loop: Loop) -> Iterator[Issue]:
     if len(values) < LEAST:
         return
     early, end = median(values[len(values) // 5 : 2 * len(values) // 5] or values), _last(values)
-    if end < KL_HIGH or end < RUNAWAY * max(early, 1e-9):
+    worse = len(_signal(loop, "reward")[1]) >= LEAST and not _does_well(loop)
+    if not (end >= KL_HIGH and end >= RUNAWAY * max(early, 1e-9)) and not (end >= KL_LOST and worse):
         return
     since = next(step for step, value in zip(steps, values, strict=True) if value >= KL_HIGH)
     yield issue(
         "kl_runaway",
         # A policy that learns leaves its reference: what it earns tells whether it runs away.
         IssueSeverity.LOW if _does_well(loop) and end < KL_FAR else IssueSeverity.MEDIUM,
-        f"the KL divergence from the reference rose from {plain(early, 2)} to {plain(end, 2)}: the policy runs "
-        "away from it.",
+        f"the KL divergence from the reference rose from {plain(min(early, values[0]), 2)} to {plain(end, 2)}: the "
+        "policy runs away from it.",
         "a learning rate that is too high, a KL penalty that is too small, or a reward that can be cheated.",
         [
             "Lower the learning rate to a third, or end an update when KL exceeds 0.02.",
@@ -87,7 +92,7 @@ def kl(loop: Loop) -> Iterator[Issue]:
 
 def zero_variance(loop: Loop) -> Iterator[Issue]:
     """Groups whose rewards are all the same, which teach nothing."""
-    steps, values = _signal(loop, "zero_std")
+    steps, values = _without_variance(loop)
     if len(values) < LEAST or median(values[len(values) // 2 :]) < NO_VARIANCE:
         return
     share = median(values[len(values) // 2 :])
@@ -136,8 +141,18 @@ def _last(values: Sequence[float]) -> float:
 
 def lacks_variance(loop: Loop) -> bool:
     """Whether the rewards within nearly all groups are the same by now, so that no gradient comes of them."""
-    values = _signal(loop, "zero_std")[1]
+    values = _without_variance(loop)[1]
     return len(values) >= LEAST and _last(values) >= NO_VARIANCE
+
+
+def _without_variance(loop: Loop) -> tuple[list[int], list[float]]:
+    """The share of groups whose rewards are all the same; of a logged deviation, 1 where it is zero."""
+    steps, values = _signal(loop, "zero_std")
+    if values:
+        return steps, values
+    steps, values = _signal(loop, "reward_std")
+    usual = max((abs(value) for value in _signal(loop, "reward")[1]), default=1.0)
+    return steps, [float(abs(value) <= NOTHING * max(usual, 1e-12)) for value in values]
 
 
 def _always_the_same(loop: Loop) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself
@@ -10,6 +12,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 from gradient_flow.diagnosis.optimizer.record import HALF
 from gradient_flow.diagnosis.robust import fell_beyond_noise
+from gradient_flow.record.evidence import LayerSeries
 
 _MOSTLY: Final = 0.5
 _BODY: Final = 0.9
@@ -124,12 +127,43 @@ def frozen(loop: Loop) -> Iterator[Issue]:
             parameters=names,
             layer=module_of(names[0]),
         )
+    elif loop.facts.fresh and loop.facts.steps >= _LEAST_STEPS:
+        fresh = loop.facts.fresh
+        yield issue(
+            "frozen",
+            IssueSeverity.HIGH,
+            f"the optimizer holds {some(fresh)}, which are frozen (`requires_grad` is False) and as an initialisation "
+            "drew them: nobody has trained them, and nobody does.",
+            "they were to be thawed, and the line that does it is never reached; or trained weights were to be loaded "
+            "into them.",
+            [
+                f"Call `requires_grad_(True)` on `{module_of(fresh[0])}`, or load its weights.",
+                "If random features are what you want, keep them out of the optimizer.",
+            ],
+            parameters=fresh,
+            layer=module_of(fresh[0]),
+        )
 
 
 def lora(loop: Loop) -> Iterator[Issue]:
     """One factor of a product stays zero, so the other never gets a gradient."""
     facts = loop.facts
     if not loop.looks:
+        return
+    if facts.idle_adapters:
+        zero, other = facts.idle_adapters[0]
+        yield issue(
+            "lora_frozen",
+            IssueSeverity.CRITICAL,
+            f"`{zero}` is zero, `{other}` beside it is not, and both are frozen: the adapter does nothing, and no "
+            "adapter of this model learns.",
+            "what was to be trained was chosen by a name or a type that these do not have.",
+            ["Set `requires_grad` of both factors of every adapter, then give them to the optimizer."],
+            zero=zero,
+            frozen=sorted({name for pair in facts.idle_adapters for name in pair}),
+            layer=module_of(zero),
+            step=1,
+        )
         return
     for zero, other in facts.adapters:
         if zero not in facts.zero_matrices or other not in facts.zero:
@@ -184,10 +218,10 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
     if not loop.looks or not facts.moving:
         return
     rates = [look.rate for look in loop.looks if look.rate is not None]
-    if facts.still and facts.steps >= _LEAST_STEPS and rates and min(rates) > 0 and loop.typical_update > _LOST:
+    if facts.still and facts.steps >= _LEAST_STEPS and rates and min(rates) > 0 and _others_move(loop):
         yield issue(
             "never_moves",
-            IssueSeverity.LOW if _few_lost_to_rounding(loop) else IssueSeverity.HIGH,
+            _how_bad(loop),
             f"{some(facts.still)} get gradients, and no step has changed them by a single bit.",
             "the steps are smaller than the spacing of numbers in this precision (bfloat16 near 1: 0.008), or a group "
             "has a learning rate of 0.",
@@ -213,16 +247,31 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
         )
 
 
-def _few_lost_to_rounding(loop: Loop) -> bool:
-    """Whether what stays is a small part of a model in 16 bits that learns all the same, as norms near 1 are."""
+def _others_move(loop: Loop) -> bool:
+    """Whether steps are of a usual size, or those of the matrices that do move are: a rate that is too small for all
+    is another matter."""
+    still = set(loop.facts.still)
+    moved = [median(r) for w in loop.run.layers if w.is_weight and w.name not in still and (r := _finite(w))]
+    return loop.typical_update > _LOST or median(moved or [0.0]) > _LOST
+
+
+def _finite(layer: LayerSeries) -> list[float]:
+    return [ratio for ratio in layer.update_ratios if math.isfinite(ratio)]
+
+
+def _how_bad(loop: Loop) -> IssueSeverity:
+    """What rounding leaves as it is may be a small part of a model in 16 bits that learns all the same, as norms near 1
+    are: less grave where nothing of them has ever changed, a remark where something has."""
     still = set(loop.facts.still)
     sizes = {layer.name: max(layer.elements, default=0) for layer in loop.run.layers}
     known = [state for state in loop.states.tensors if state.name in still]
     if not still <= sizes.keys() or any(state.rate == 0 or state.dtype not in HALF for state in known):
-        return False  # a group with a rate of 0 is a mistake, however small
-    if not any(look.low_precision > _MOSTLY for look in loop.states.looks):
-        return False
-    return sum(sizes[name] for name in still) < _FEW * sum(sizes.values()) and fell_beyond_noise(loop.losses)
+        return IssueSeverity.HIGH  # a group with a rate of 0 is a mistake, however small
+    in_half = any(look.low_precision > _MOSTLY for look in loop.states.looks)
+    few = sum(sizes[name] for name in still) < _FEW * sum(sizes.values()) and fell_beyond_noise(loop.losses)
+    if not (in_half and few):
+        return IssueSeverity.HIGH
+    return IssueSeverity.MEDIUM if loop.facts.unchanged else IssueSeverity.LOW
 
 
 def unstepped(loop: Loop) -> Iterator[Issue]:

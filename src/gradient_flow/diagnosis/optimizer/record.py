@@ -42,7 +42,7 @@ class StateLook:
     step: int
     optimizer: int = 0
     kind: str = "adam"
-    """`adam` for a first and a second moment, `momentum` for a momentum alone."""
+    """`adam` for a first and a second moment, `momentum` for a momentum alone or none, `squares` for a second alone."""
     name: str = ""
     """Class of the optimizer."""
     rate: float | None = None

@@ -68,8 +68,8 @@ def eps_rules(loop: Loop) -> Iterator[Issue]:
             "an eps that is too large for these gradients, or a loss that was scaled down.",
             [
                 f"Set eps={better:g}, which is a thousandth of the usual gradient.",
-                f"Or multiply the loss by {_power_above(100 * last.eps / last.root_second):g}; Adam takes no other "
-                "notice of it.",
+                f"Or multiply the loss by {_power_above(100 * last.eps / last.root_second):g}; {last.name} takes no "
+                "other notice of it.",
             ],
             loop,
             worst=_worst(loop, "eps_share"),
