@@ -31,6 +31,7 @@ _LEAST_SEQUENCE: Final = 8
 """Positions from which on it is asked how far back a gradient reaches."""
 _ELEMENTS, _RUN = 512, 4
 """Elements of each gradient whose direction is compared with that of the step before, and neighbours among them."""
+_FEW_ROWS: Final = 4
 MOST_HELD: Final = 32 << 20
 """Bytes of sampled rows that a look holds until its end; what comes after them is measured without."""
 _NOTHING: Final = nn.Module()
@@ -311,14 +312,25 @@ class Observer:
         # A unit that had a positive value is alive, whatever its gradient.
         asked = passage.module in self._weighted and passage.forward.any_unit
         keep = self._close and self._places.wants_gradients(passage.key)
-        rows = self._rows_of(passage, gradient) if asked or keep else None
-        active = samples.any_nonzero(rows) if rows is not None and asked else None
+        active = self._active(passage, gradient) if asked and not keep else None
+        rows = self._rows_of(passage, gradient) if keep or (asked and active is None) else None
+        if rows is not None and asked:
+            active = samples.any_nonzero(rows)
         entry = self._close and passage.feeds_from_data and gradient.dim() == 3 and gradient.shape[1] >= _LEAST_SEQUENCE
         in_order = entry and _is_readable(gradient) and not samples.units_come_second(passage.module, passage.shape)
         reach = samples.reach(gradient) if in_order else None
         seen = Seen(self._read([gradient]), self._kept(rows) if keep else None, active, reach=reach)
         self.seconds += time.perf_counter() - started
         return seen
+
+    def _active(self, passage: Passage, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Units with a gradient in a few rows, if those settle it for every unit in question: they do as a rule."""
+        silent = passage.forward.units
+        if silent is None or silent.device.type != "cpu" or not _is_readable(gradient):
+            return None
+        few = samples.sample(gradient, samples.units_come_second(passage.module, passage.shape), _FEW_ROWS)
+        active = samples.any_nonzero(few)
+        return active if active.shape == silent.shape and not bool((silent > active).any()) else None
 
     def _kept(self, rows: torch.Tensor | None) -> torch.Tensor | None:
         if rows is None or self._held + rows.nbytes > MOST_HELD:

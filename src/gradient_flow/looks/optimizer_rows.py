@@ -37,7 +37,7 @@ class Held:
 
 @dataclass
 class Means:
-    """Of some quantity: of each tensor, and of all elements together; None where none counts or the sum is not finite."""
+    """Of each tensor, and of all elements together; None where none counts or the sum is not finite."""
 
     each: list[float | None]
     together: float | None
@@ -46,8 +46,8 @@ class Means:
 class Rows:
     """Tensors and their sampled elements; none is empty.
 
-    `before` are their weights before the step, tensor by tensor; `columns` those after it, gradients, first moments, and
-    second ones where there are any, of all tensors one after the other.
+    `before` are their weights before the step, tensor by tensor; `columns` those after it, gradients, first moments,
+    and second ones where there are any, of all tensors one after the other.
     """
 
     def __init__(

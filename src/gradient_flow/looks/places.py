@@ -120,9 +120,7 @@ class PlaceRecords:
         activation = Activation(layer=layer, kind=kind, flat_share=share, mean_slope=slope, is_last=is_last)
         self._bends.setdefault(layer, []).append(activation)
 
-    def rank(
-        self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], record: AnalysisRecord
-    ) -> None:
+    def rank(self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], record: AnalysisRecord) -> None:
         """Ranks where a narrow place makes them a question: there, at the first place and at the output."""
         known = {key for chain in chains for key in chain}
         key_of = {place.order: key for key, place in self._places.items()}

@@ -44,8 +44,8 @@ def _by_name(kind: str) -> bool:
     return any(word in kind for word in _UNITS_SECOND)
 
 
-def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
-    """Evenly spaced rows and units: (samples, positions, units), of which samples × positions ≤ `ROWS`. A copy."""
+def sample(tensor: torch.Tensor, units_second: bool, most: int = ROWS) -> torch.Tensor:
+    """Evenly spaced rows and units: (samples, positions, units), of which samples × positions ≤ `most`. A copy."""
     if tensor.dim() == 1:
         tensor = tensor[:, None]
     if units_second:
@@ -55,8 +55,8 @@ def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
     elif tensor.dim() == 2:
         tensor = tensor[:, None]
     samples, positions, units = tensor.shape
-    kept = min(positions, max(4, ROWS // max(samples, 1)))
-    rows, apart, unit = max(1, -(-samples * kept // ROWS)), max(1, positions // max(1, kept)), max(1, units // UNITS)
+    kept = min(positions, max(4, most // max(samples, 1)))
+    rows, apart, unit = max(1, -(-samples * kept // most)), max(1, positions // max(1, kept)), max(1, units // UNITS)
     # Up to the last position, which may be the only one that the loss asks about.
     first = max(0, positions - 1 - apart * (kept - 1))
     few = tensor[::rows, first::apart, : UNITS * unit : unit]
