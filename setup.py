@@ -8,7 +8,7 @@ setup(
     ext_modules=[
         Extension(
             "gradient_flow.table.kernels._native",
-            sources=[f"{NATIVE}/module.c", f"{NATIVE}/kernel.c"],
+            sources=[f"{NATIVE}/module.c", f"{NATIVE}/kernel.c", f"{NATIVE}/sample.c"],
             depends=[f"{NATIVE}/kernel.h", f"{NATIVE}/dlpack.h"],
             # Sums may be reordered into vector lanes. Not -ffinite-math-only: NaN must be seen.
             extra_compile_args=[

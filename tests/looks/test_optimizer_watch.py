@@ -9,8 +9,9 @@ from torch import nn
 
 import gradient_flow as gf
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts
-from gradient_flow.looks.optimizer_state import SAMPLE, StateReader, kind_of, sampled
+from gradient_flow.looks.optimizer_state import SAMPLE, StateReader, kind_of
 from gradient_flow.record.plain import from_plain
+from gradient_flow.table.elements import some_elements
 
 
 def step_with(optimizer, parameter, gradients, name="w"):
@@ -128,7 +129,7 @@ def test_a_large_tensor_is_sampled_across_its_columns():
     torch.manual_seed(0)
     w = nn.Parameter(torch.zeros(4096, 64))
     columns = torch.arange(64.0).expand(4096, 64).clone()
-    (own,) = sampled([columns])
+    (own,) = some_elements([columns], SAMPLE).parts()
     assert len(own) == SAMPLE
     assert len(set(own.tolist())) > 30  # a stride that is a multiple of the row would see one
     gradient = torch.randn(4096, 64)

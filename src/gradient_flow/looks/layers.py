@@ -93,12 +93,11 @@ def _is_one_layer(model: nn.Module) -> bool:
 
 def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[GradientTable], zero: Set[str]) -> None:
     owner = {name: index for index, layer in enumerate(layers) for name in layer.parameters}
-    at_start, _ = sums_by_group(weights, owner, len(layers))
+    ((at_start, _),) = sums_by_group([weights], owner, len(layers))
     for index, layer in enumerate(layers):
         layer.bad_weights, layer.weight_norm = at_start.bad[index], at_start.norm[index]
         layer.zero_weights = layer.matrix is not None and (layer.matrix in zero or weights[layer.matrix].linf == 0)
-    for table in gradients:
-        sums, seen = sums_by_group(table, owner, len(layers))
+    for sums, seen in sums_by_group(gradients, owner, len(layers)):
         for index, layer in enumerate(layers):
             layer.gradient.append(sums.norm[index] if index in seen else None)
             layer.bad_gradients.append(sums.bad[index])

@@ -12,6 +12,8 @@ from gradient_flow.diagnosis.loop.record import LossCall
 
 _MOST_LABELS: Final = 1 << 16
 _MOST_VALUES: Final = 4096
+_MOST_ENTRIES, _FEWEST_ROWS = 1 << 15, 128
+"""Of a table of numbers: entries that deviations are computed of, and rows at least."""
 _FINGERPRINT: Final = 256
 """Elements of each tensor of a batch that its fingerprint is made of."""
 _WANT_LOGITS: Final = ("cross_entropy", "binary_cross_entropy_with_logits")
@@ -218,7 +220,8 @@ def column_spread(tensors: Iterable[torch.Tensor]) -> float | None:
     """Of the first table of numbers: the largest deviation of a column over a small one (the tenth percentile)."""
     for tensor in tensors:
         if tensor.is_floating_point() and tensor.dim() == 2 and tensor.layout is torch.strided:
-            few = tensor.detach()[:1024].double().cpu()
+            rows = min(1024, max(_FEWEST_ROWS, _MOST_ENTRIES // max(1, tensor.shape[1])))
+            few = tensor.detach()[:rows].double().cpu()
             deviations = few.std(dim=0, correction=0) if len(few) >= _LEAST_ENTRIES else few.new_empty(0)
             known = deviations[deviations > 0].sort().values
             return float(known[-1] / known[len(known) // 10]) if len(known) >= 2 else None

@@ -22,7 +22,6 @@ from torch import nn
 from gradient_flow.capture import loss_functions, losses
 from gradient_flow.capture.module_calls import aside, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
-from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.loop.context import ENOUGH
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook, LossCall
 from gradient_flow.looks.loop_data import column_spread, fingerprint, is_slice, loss_call, made_by, padding
@@ -30,6 +29,7 @@ from gradient_flow.looks.loop_graph import note_graph
 from gradient_flow.looks.loop_parameters import adapters, as_drawn, hidden_weights
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.table import GradientTable
+from gradient_flow.table.elements import some_elements
 
 _SAMPLE: Final = 64
 """Elements of each tensor that are compared."""
@@ -268,8 +268,8 @@ class LoopWatch:
             return
         now = _values(self._named)
         both = [name for name in now if name in self._after and name in before]
-        step = [self._after[name].astype(np.float64) - before[name] for name in both]
-        since = [now[name].astype(np.float64) - self._after[name] for name in both]
+        step = [self._after[name] - before[name] for name in both]
+        since = [now[name] - self._after[name] for name in both]
         length = sum(float(np.vdot(s, s)) for s in step)
         if length > 0 and math.isfinite(length):
             along = sum(float(np.vdot(s, o)) for s, o in zip(step, since, strict=True))
@@ -504,27 +504,9 @@ def _some(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 def _values(named: Sequence[tuple[str, torch.Tensor]]) -> Values:
     """Some elements of each tensor. One wait for a device."""
-    parts = []
-    for name, tensor in named:
-        if tensor.layout is not torch.strided or tensor.is_meta:
-            continue
-        flat = local_part(tensor.detach()).reshape(-1)
-        if flat.numel():
-            parts.append((name, flat[:: -(-flat.numel() // _SAMPLE)]))
-    found: Values = {}
-    by_kind: dict[tuple[torch.device, torch.dtype], list[tuple[str, torch.Tensor]]] = {}
-    for name, part in parts:
-        by_kind.setdefault((part.device, part.dtype), []).append((name, part))
-    for (_, dtype), alike in by_kind.items():
-        joined = torch.cat([part for _, part in alike])
-        if dtype in (torch.bfloat16, torch.float16):
-            joined = joined.float()
-        flat = joined.cpu().numpy()
-        at = 0
-        for name, part in alike:
-            found[name] = flat[at : at + part.numel()]
-            at += part.numel()
-    return found
+    given = [(name, t) for name, t in named if t.layout is torch.strided and not t.is_meta and t.numel()]
+    parts = some_elements([tensor for _, tensor in given], _SAMPLE).parts()
+    return {name: part for (name, _), part in zip(given, parts, strict=True) if len(part)}
 
 
 def _nonzero(named: Sequence[tuple[str, torch.Tensor]]) -> set[str]:

@@ -20,8 +20,9 @@ from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
 from gradient_flow.looks.layers import layer_records
 from gradient_flow.looks.places import Key, PlaceRecords, Seen
 from gradient_flow.table import GradientTable, measure, samples
+from gradient_flow.table.elements import Floats, some_elements
 from gradient_flow.table.measure import reader_for_hooks
-from gradient_flow.table.updates import WeightSample, sample_weights
+from gradient_flow.table.updates import WeightSample
 
 _LEAST_SAMPLES = 16
 _MOSTLY_ZERO = 0.5
@@ -33,6 +34,9 @@ _MOST_IN_PICTURE: Final = 1 << 14
 """Samples of the first batch that are kept whole, and numbers in one of them."""
 _LEAST_SEQUENCE: Final = 8
 """Positions from which on it is asked how far back a gradient reaches."""
+_ELEMENTS, _RUN = 512, 4
+"""Elements of each gradient whose direction is compared with that of the step before, and neighbours among them."""
+_FEW_ROWS: Final = 4
 MOST_HELD: Final = 32 << 20
 """Bytes of sampled rows that a look holds until its end; what comes after them is measured without."""
 _NOTHING: Final = nn.Module()
@@ -59,7 +63,7 @@ class Observer:
         self._most, self._begins, self._ends, self._fails = most, begins, ends, fails
         self._zero = frozenset(zero)
         """Parameters known to have been zero when training began, long before the first look."""
-        self._read = reader_for_hooks()
+        self._read = reader_for_hooks(sizes_only=True)
         self._called: set[str] = set()
         """Paths of all modules that were called in any look."""
         self._saved_hooks = False
@@ -79,7 +83,7 @@ class Observer:
         self._idle: dict[str, torch.Tensor] = {}
         """Parameter → which of its units had a gradient of exactly zero in every look so far."""
         self._ratios: dict[str, list[float]] = {}
-        self._last_gradient: dict[str, torch.Tensor] | None = None
+        self._last_gradient: dict[str, Floats] | None = None
         self._input_rows: torch.Tensor | None = None
         self._sample_rows: torch.Tensor | None = None
         self._pictures: torch.Tensor | None = None
@@ -234,8 +238,7 @@ class Observer:
             self._places.note_states(passages)
             self._places.note_kinds(passages)
             by_key = {each.key: each for each in passages}
-            record = self._record
-            self._places.rank(by_key, self._chains, record.input_units, record.input_size, self._pictures)
+            self._places.rank(by_key, self._chains, self._record, self._pictures)
             self._pictures = None  # what they tell is told once
             self._places.note_lines(by_key, self._chains, self._input_rows)
 
@@ -275,7 +278,7 @@ class Observer:
     def note_direction(self, gradients: Mapping[str, torch.Tensor | None]) -> None:
         """The gradients of a step, to compare their direction with that of the step before."""
         dense = {name: g for name, g in gradients.items() if g is not None and g.layout is torch.strided}
-        now = dict(zip(dense, sample_weights(list(dense.values())), strict=True))
+        now = dict(zip(dense, some_elements(list(dense.values()), _ELEMENTS, _RUN).parts(), strict=True))
         before = self._last_gradient or {}
         both = [name for name in now if name in before]  # another step may have used other parts
         if both:
@@ -306,32 +309,52 @@ class Observer:
 
     def _on_forward(self, passage: Passage, tensor: torch.Tensor) -> Seen:
         started = time.perf_counter()
-        rows = self._rows_of(passage, tensor)
-        silent = samples.highest(rows) <= 0 if rows is not None and passage.module in self._weighted else None
-        seen = Seen(self._read([tensor]), self._kept(rows), silent)
+        weighted = passage.module in self._weighted
+        tanh = getattr(passage.module, "nonlinearity", None) == "tanh"
+        keep = self._close and (tanh or self._places.wants_values(passage.key))
+        rows = self._rows_of(passage, tensor) if weighted or keep else None
+        silent, any_silent = None, True
+        if rows is not None and weighted:
+            silent = samples.highest(rows) <= 0
+            any_silent = silent.device.type != "cpu" or bool(silent.any())
+        kept = self._kept(rows) if keep or (self._close and weighted and any_silent) else None
+        seen = Seen(self._read([tensor]), kept, silent, any_unit=any_silent)
         self.seconds += time.perf_counter() - started
         return seen
 
     def _on_gradient(self, passage: Passage, gradient: torch.Tensor) -> Seen:
         started = time.perf_counter()
-        rows = self._rows_of(passage, gradient)
-        active = samples.any_nonzero(rows) if rows is not None and passage.module in self._weighted else None
+        # A unit that had a positive value is alive, whatever its gradient.
+        asked = passage.module in self._weighted and passage.forward.any_unit
+        keep = self._close and self._places.wants_gradients(passage.key)
+        active = self._active(passage, gradient) if asked and not keep else None
+        rows = self._rows_of(passage, gradient) if keep or (asked and active is None) else None
+        if rows is not None and asked:
+            active = samples.any_nonzero(rows)
         entry = self._close and passage.feeds_from_data and gradient.dim() == 3 and gradient.shape[1] >= _LEAST_SEQUENCE
-        in_order = entry and not samples.units_come_second(passage.module, passage.shape)
-        reach = samples.reach(gradient) if in_order and rows is not None else None
-        seen = Seen(self._read([gradient]), self._kept(rows), active, reach)
+        in_order = entry and _is_readable(gradient) and not samples.units_come_second(passage.module, passage.shape)
+        reach = samples.reach(gradient) if in_order else None
+        seen = Seen(self._read([gradient]), self._kept(rows) if keep else None, active, reach=reach)
         self.seconds += time.perf_counter() - started
         return seen
 
+    def _active(self, passage: Passage, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Units with a gradient in a few rows, if those settle it for every unit in question: they do as a rule."""
+        silent = passage.forward.units
+        if silent is None or silent.device.type != "cpu" or not _is_readable(gradient):
+            return None
+        few = samples.sample(gradient, samples.units_come_second(passage.module, passage.shape), _FEW_ROWS)
+        active = samples.any_nonzero(few)
+        return active if active.shape == silent.shape and not bool((silent > active).any()) else None
+
     def _kept(self, rows: torch.Tensor | None) -> torch.Tensor | None:
-        if rows is None or not self._close or self._held + rows.nbytes > MOST_HELD:
+        if rows is None or self._held + rows.nbytes > MOST_HELD:
             return None
         self._held += rows.nbytes
         return rows
 
     def _rows_of(self, passage: Passage, tensor: torch.Tensor) -> torch.Tensor | None:
-        wanted = self._close or passage.module in self._weighted
-        if not wanted or tensor.layout is not torch.strided or not tensor.is_floating_point() or not tensor.numel():
+        if not _is_readable(tensor):
             return None
         return samples.sample(tensor, samples.units_come_second(passage.module, passage.shape))
 
@@ -376,9 +399,10 @@ class Observer:
         record = self._record
         record.thresholds, record.passed = dict(thresholds), tuple(passed)
         self._places.write(record, self._chains)
-        if self._places.ranked and self._input_rows is not None:
+        if self._places.ranked and self._input_rows is not None and record.input_rank is None:
             record.input_rank = samples.effective_rank(self._input_rows, centred=True)
-        if self._places.ranked and self._sample_rows is not None and len(self._sample_rows) >= _LEAST_SAMPLES:
+        enough = self._sample_rows is not None and len(self._sample_rows) >= _LEAST_SAMPLES
+        if self._places.ranked and self._sample_rows is not None and enough and record.sample_rank is None:
             record.sample_rank = samples.effective_rank(self._sample_rows, centred=True)
         assert self._weights is not None, "nothing was looked at"
         assert self._model is not None, "the model was released"
@@ -399,6 +423,10 @@ class Observer:
             idle_units={name: samples.average(idle.float()) for name, idle in self._idle.items()},
         )
         return record
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.is_floating_point() and tensor.numel() > 0
 
 
 def _is_layer(module: nn.Module) -> bool:

@@ -13,14 +13,12 @@ from torch import nn
 
 from gradient_flow.capture.main_path import Bend
 from gradient_flow.capture.module_calls import Passage
-from gradient_flow.diagnosis.network.bottleneck import NARROW, heads_of, width_of_input
+from gradient_flow.diagnosis.network.bottleneck import heads_of, worth_ranking
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
 from gradient_flow.table import samples
 from gradient_flow.table.sums import Sums
 
 Key = tuple[str, str, int]
-_MANY: Final = 1 << 30
-"""Token inputs have no width; treat it as unbounded."""
 _MOST_RANKS: Final = 12
 _WIDE: Final = 8
 _SPREAD: Final = 2.0
@@ -35,12 +33,20 @@ _QUIET: Final = 0.3
 class Seen:
     """What a hook keeps of one tensor: a row of sums and, from a few rows, what units did."""
 
-    __slots__ = ("reach", "row", "rows", "units")
+    __slots__ = ("any_unit", "reach", "row", "rows", "units")
 
     def __init__(
-        self, row: Any, rows: torch.Tensor | None, units: torch.Tensor | None, reach: float | None = None
+        self,
+        row: Any,
+        rows: torch.Tensor | None,
+        units: torch.Tensor | None,
+        *,
+        any_unit: bool = True,
+        reach: float | None = None,
     ) -> None:
         self.row, self.rows, self.units, self.reach = row, rows, units, reach
+        self.any_unit = any_unit
+        """Whether `units` may be true of one, as far as that is known without waiting for a device."""
 
     def sums(self) -> NDArray[np.float64]:
         """The row; on an accelerator this is where the host waits."""
@@ -58,6 +64,16 @@ class PlaceRecords:
         self._ranks: dict[Key, tuple[list[float], list[float], list[float]]] = {}
         self._bends: dict[tuple[str, str], list[Activation]] = {}
         """By layer and, of those beside the main path, kind."""
+        self._open: set[Key] = set()
+        """Places of which it is not known yet whether values lie on a line, and those before them."""
+
+    def wants_values(self, key: Key) -> bool:
+        """Whether rows of its values are of use at the end of a close look; of a new place all may be."""
+        return key not in self._places or key in self._ranks or key in self._open
+
+    def wants_gradients(self, key: Key) -> bool:
+        """The same of rows of its gradient."""
+        return key not in self._places or key in self._ranks
 
     def keep(
         self, passages: Sequence[Passage], index: int, weighted: Mapping[nn.Module, str], scale: float = 1.0
@@ -79,7 +95,7 @@ class PlaceRecords:
             if came and passage.backward.reach is not None:
                 place.reach = passage.backward.reach
             if place.own_weights and came and passage.forward.units is not None:
-                units = (passage.forward.units & ~passage.backward.units).cpu().numpy()
+                units = _silent(passage.forward, passage.backward).cpu().numpy()
                 first = (passage.path, "output", 0)
                 same = first in silent and silent[first].shape == units.shape
                 silent[first] = silent[first] & units if same else units
@@ -130,8 +146,7 @@ class PlaceRecords:
         self,
         passages: Mapping[Key, Passage],
         chains: Sequence[Sequence[Key]],
-        input_units: int,
-        input_size: int,
+        record: AnalysisRecord,
         pictures: torch.Tensor | None = None,
     ) -> None:
         """Ranks where a narrow place makes them a question: there, at the first place and at the output.
@@ -141,52 +156,52 @@ class PlaceRecords:
         known = {key for chain in chains for key in chain}
         key_of = {place.order: key for key, place in self._places.items()}
         others = [place for key, place in self._places.items() if key not in known and key in passages]
+        asked: dict[Key, Passage] = {}  # once each: chains from several inputs share most of their places
         for chain in chains:
             here = [passages[key] for key in chain if key in passages]
             heads = heads_of([self._places[passage.key] for passage in here], others)
             here += [passages[key_of[head.order]] for head in heads]
-            places = [self._places[passage.key] for passage in here]
-            units = [place.units for place in places]
-            first = [
-                (input_size if isinstance(passage.module, nn.RNNBase) else 0)
-                or width_of_input(input_units, input_size, place.positions)
-                or _MANY
-                for passage, place in zip(here, places, strict=True)
-            ]
-            narrow = [
-                passage
-                for i, passage in enumerate(here[: len(here) - max(1, len(heads))])
-                if units[i] <= NARROW * min(max([first[i], *units[:i]]), max(units[i + 1 :]))
-            ]
+            narrow = worth_ranking(record, [self._places[passage.key] for passage in here], len(heads))
             ends = here[-len(heads) :] if heads else here[-1:]
             pictorial = bool(here) and samples.units_come_second(here[0].module, here[0].shape)
-            if pictures is not None and pictorial and not heads and places[-1].size == input_size:
-                for place in (self._places[passage.key] for passage in narrow):
+            same_size = bool(here) and self._places[here[-1].key].size == record.input_size
+            if pictures is not None and pictorial and not heads and same_size:
+                for place in (self._places[here[at].key] for at in narrow):
                     if place.patch_rank is None and place.positions > 1:
                         place.patch_rank = samples.patch_rank(pictures, place.positions)
-            for passage in dict.fromkeys([*narrow[:_MOST_RANKS], here[0], *ends] if narrow else []):
-                values, gradients, empty = self._ranks.setdefault(passage.key, ([], [], []))
-                if passage.forward.rows is not None:
-                    values.append(samples.effective_rank(passage.forward.rows, centred=True))
-                if passage.backward is not None and passage.backward.rows is not None:
-                    gradients.append(samples.effective_rank(passage.backward.rows, centred=False))
-                    empty.append(samples.empty_samples(passage.backward.rows))
+            chosen = [*(here[at] for at in narrow[:_MOST_RANKS]), here[0], *ends] if narrow else []
+            asked |= {passage.key: passage for passage in chosen}
+        wanted: list[tuple[list[float], torch.Tensor, bool]] = []
+        for key, passage in asked.items():
+            values, gradients, empty = self._ranks.setdefault(key, ([], [], []))
+            if passage.forward.rows is not None:
+                wanted.append((values, passage.forward.rows, True))
+            if passage.backward is not None and passage.backward.rows is not None:
+                wanted.append((gradients, passage.backward.rows, False))
+                empty.append(samples.empty_samples(passage.backward.rows))
+        found = samples.effective_ranks([(rows, centred) for _, rows, centred in wanted])
+        for (into, _, _), rank in zip(wanted, found, strict=True):
+            into.append(rank)
 
     def note_lines(
         self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], batch: torch.Tensor | None
     ) -> None:
         """Layers whose values lie on a line although what came to them does not; `batch` are rows of the input."""
+        self._open = set()
         for chain in chains:
-            before = batch
+            before, last = batch, None
             for passage in (passages[key] for key in chain if key in passages):
                 place, rows = self._places[passage.key], passage.forward.rows
-                if not place.own_weights or rows is None:
+                if not place.own_weights:
                     continue
                 # The first layer of a branch may take another input than the one whose rows are known.
                 wide = getattr(passage.module, "in_features", _WIDE) >= _WIDE
-                if place.on_a_line is None and before is not None and wide:
-                    place.on_a_line = samples.are_on_a_line(rows) and _spreads(before)
-                before = rows
+                if place.on_a_line is None and wide:
+                    if before is not None and rows is not None:
+                        place.on_a_line = samples.are_on_a_line(rows) and _spreads(before)
+                    elif last is not None:
+                        self._open |= {last, passage.key}
+                before, last = rows, passage.key
 
     def forget(self, index: int) -> None:
         """One of the looks so far."""
@@ -245,6 +260,12 @@ class PlaceRecords:
             dtype=passage.dtype,
         )
         return place
+
+
+def _silent(forward: Seen, backward: Seen) -> torch.Tensor:
+    """Units without a positive value and without a gradient. Where each has a value, gradients were not looked at."""
+    assert forward.units is not None
+    return forward.units if backward.units is None else forward.units & ~backward.units
 
 
 def _spreads(rows: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -38,11 +39,16 @@ _UNITS_SECOND: Final = ("Conv", "BatchNorm", "GroupNorm", "InstanceNorm", "Pool2
 
 def units_come_second(module: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether units lie along dimension 1, as after convolutions, and not along the last."""
-    return len(shape) >= 3 and any(word in type(module).__name__ for word in _UNITS_SECOND)
+    return len(shape) >= 3 and _by_name(type(module).__name__)
 
 
-def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
-    """Evenly spaced rows and units: (samples, positions, units), of which samples × positions ≤ `ROWS`. A copy."""
+@cache
+def _by_name(kind: str) -> bool:
+    return any(word in kind for word in _UNITS_SECOND)
+
+
+def sample(tensor: torch.Tensor, units_second: bool, most: int = ROWS) -> torch.Tensor:
+    """Evenly spaced rows and units: (samples, positions, units), of which samples × positions ≤ `most`. A copy."""
     if tensor.dim() == 1:
         tensor = tensor[:, None]
     if units_second:
@@ -52,8 +58,8 @@ def sample(tensor: torch.Tensor, units_second: bool) -> torch.Tensor:
     elif tensor.dim() == 2:
         tensor = tensor[:, None]
     samples, positions, units = tensor.shape
-    kept = min(positions, max(4, ROWS // max(samples, 1)))
-    rows, apart, unit = max(1, -(-samples * kept // ROWS)), max(1, positions // max(1, kept)), max(1, units // UNITS)
+    kept = min(positions, max(4, most // max(samples, 1)))
+    rows, apart, unit = max(1, -(-samples * kept // most)), max(1, positions // max(1, kept)), max(1, units // UNITS)
     # Up to the last position, which may be the only one that the loss asks about.
     first = max(0, positions - 1 - apart * (kept - 1))
     few = tensor[::rows, first::apart, : UNITS * unit : unit]
@@ -108,7 +114,9 @@ def reach(gradient: torch.Tensor) -> float | None:
     """Of a gradient (samples, positions, units) that is largest at the last position: the share of positions that get
     at least `HARDLY` of that; None where it is largest elsewhere, as under a loss at every position.
     """
-    norms = gradient.detach().float().square().sum(dim=(0, 2)).sqrt().cpu().numpy()
+    wide = torch.promote_types(gradient.dtype, torch.float32)
+    sizes = torch.linalg.vector_norm(gradient.detach(), dim=2, dtype=wide)  # (samples, positions)
+    norms = torch.linalg.vector_norm(sizes, dim=0).cpu().numpy()
     largest = float(norms.max())
     if not 0 < largest < math.inf or norms[-1] < largest:
         return None
@@ -126,15 +134,38 @@ def effective_rank(rows: torch.Tensor, *, centred: bool) -> float:
     >>> round(effective_rank(torch.eye(4), centred=False), 6)
     4.0
     """
-    matrix = rows.reshape(-1, rows.shape[-1]).double()
-    if centred:
-        matrix = matrix - matrix.mean(dim=0)
-    largest = float(matrix.abs().amax()) if matrix.numel() else 0.0
-    if not 0 < largest < math.inf:
-        return math.nan
-    matrix = matrix / largest  # squares of gradients of 1e-30 would vanish
-    gram = matrix @ matrix.T if matrix.shape[0] < matrix.shape[1] else matrix.T @ matrix
-    weights = torch.linalg.eigvalsh(gram).cpu().numpy().clip(0)
+    return effective_ranks([(rows, centred)])[0]
+
+
+def effective_ranks(given: Sequence[tuple[torch.Tensor, bool]]) -> list[float]:
+    """The same of many matrices, each centred or not: those of one shape in one call."""
+    ranks = [math.nan] * len(given)
+    alike: dict[tuple[Any, ...], list[tuple[int, torch.Tensor]]] = {}
+    for at, (rows, centred) in enumerate(given):
+        matrix = rows.reshape(-1, rows.shape[-1]).double()
+        matrix = matrix - matrix.mean(dim=0) if centred else matrix
+        alike.setdefault((matrix.device, matrix.shape), []).append((at, matrix))
+    for (_, shape), members in alike.items():
+        if 0 in shape:
+            continue
+        matrices = torch.stack([matrix for _, matrix in members])
+        largest = matrices.abs().amax(dim=(1, 2))
+        usable = (largest > 0) & (largest < math.inf)
+        # Squares of gradients of 1e-30 would vanish; what is not finite must not spoil the others.
+        matrices = torch.where(usable[:, None, None], matrices / largest[:, None, None], 0.0)
+        grams = matrices @ matrices.mT if shape[0] < shape[1] else matrices.mT @ matrices
+        for (at, _), weights, good in zip(members, _eigenvalues(grams), usable.tolist(), strict=True):
+            ranks[at] = _exponential_of_entropy(weights) if good else math.nan
+    return ranks
+
+
+def _eigenvalues(grams: torch.Tensor) -> NDArray[np.float64]:
+    """Of symmetric matrices (count, n, n), without those below zero that rounding makes; (count, n)."""
+    values: NDArray[np.float64] = torch.linalg.eigvalsh(grams).cpu().numpy()
+    return values.clip(0)
+
+
+def _exponential_of_entropy(weights: NDArray[np.float64]) -> float:
     shares = weights / weights.sum()
     shares = shares[shares > 1e-12]
     return math.exp(-float(shares @ np.log(shares)))
@@ -264,12 +295,12 @@ def _chunks(flat: Any) -> Any:
     return flat[: len(flat) // chunks * chunks].reshape(chunks, -1)[:, :_RUN]
 
 
-def cosine(left: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+def cosine(left: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> float:
     """The cosine between two gradients, each given as a list of samples; NaN where one is zero."""
-    product = sum(float((a.double() * b.double()).sum()) for a, b in zip(left, right, strict=True))
-    size = math.sqrt(_square(left) * _square(right))
+    product = sum(float(a @ b) for a, b in zip(left, right, strict=True))
+    size = math.sqrt(_square(left)) * math.sqrt(_square(right))
     return product / size if size > 0 and math.isfinite(size) else math.nan
 
 
-def _square(tensors: list[torch.Tensor]) -> float:
-    return sum(float(tensor.double().square().sum()) for tensor in tensors)
+def _square(parts: Sequence[NDArray[np.float64]]) -> float:
+    return sum(float(part @ part) for part in parts)

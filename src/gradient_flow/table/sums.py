@@ -15,8 +15,10 @@ from gradient_flow.table.table import GradientTable
 class Sums:
     """Statistics of each row as plain lists; a row that is None is one of no elements."""
 
-    def __init__(self, rows: Sequence[Rows | None]) -> None:
-        matrix = np.array([EMPTY if row is None else row for row in rows]).reshape(-1, len(COLUMNS))
+    def __init__(self, rows: Sequence[Rows | None] | Rows) -> None:
+        if not isinstance(rows, np.ndarray):
+            rows = np.array([EMPTY if row is None else row for row in rows])
+        matrix = rows.reshape(-1, len(COLUMNS))
         norms = columns.norm(matrix)
         self.norm: list[float] = norms.tolist()
         self.rms: list[float] = (norms / np.sqrt(np.maximum(matrix[:, INDEX["count"]], 1.0))).tolist()
@@ -25,14 +27,20 @@ class Sums:
         """Elements that are not finite."""
 
 
-def sums_by_group(table: GradientTable, group: Mapping[str, int], count: int) -> tuple[Sums, set[int]]:
-    """The rows of a table added up by group (extremes are of no use then), and which groups had a row at all.
+def sums_by_group(tables: Sequence[GradientTable], group: Mapping[str, int], count: int) -> list[tuple[Sums, set[int]]]:
+    """Of each table its rows added up by group (extremes are of no use then), and which groups had a row at all.
 
     Rows that belong to none are left out: an optimizer may hold more than the model has, such as a learnt loss.
     """
-    sums: NDArray[np.float64] = np.zeros((count, len(COLUMNS)))
-    known = [row for row, name in enumerate(table.names) if name in group]
-    members = [group[table.names[row]] for row in known]
-    if members:
-        np.add.at(sums, members, table.rows[known])
-    return Sums(list(sums)), set(members)
+    sums: NDArray[np.float64] = np.zeros((len(tables), count, len(COLUMNS)))
+    names, known, members = None, [], []
+    seen = []
+    for at, table in enumerate(tables):
+        if table.names != names:  # tables of one training have the same, as a rule
+            names = table.names
+            known = [row for row, name in enumerate(names) if name in group]
+            members = [group[names[row]] for row in known]
+        if members:
+            np.add.at(sums[at], members, table.rows[known])
+        seen.append(set(members))
+    return [(Sums(each), here) for each, here in zip(sums, seen, strict=True)]

@@ -85,6 +85,24 @@ def _given(record: AnalysisRecord, place: Place) -> int:
     return width_of_input(record.input_units, record.input_size, place.positions)
 
 
+def worth_ranking(record: AnalysisRecord, places: Sequence[Place], heads: int) -> list[int]:
+    """Which places of a chain may be too narrow: without a rank nothing is said of them. `heads` of them end it."""
+    found = []
+    for index, place in enumerate(places[: len(places) - max(1, heads)]):
+        before = [p.units for p in places[:index] if p.own_weights] + [_given(record, place)]
+        words = not index and record.input_size == 0
+        after = max([p.units for p in places[index + 1 :] if p.own_weights], default=0)
+        narrow = place.units <= NARROW * (after if words else min(max(before), after))
+        if (narrow and _is_made(place, index)) or (place.own_weights and place.units <= TINY):
+            found.append(index)
+    return found
+
+
+def _is_made(place: Place, index: int) -> bool:
+    """Whether layers made it: one by itself, or several in a sum that another takes."""
+    return place.own_weights or (place.role == "input" and bool(index))
+
+
 def _is_tiny_code(place: Place, later: Sequence[Place], before: int) -> bool:
     """Whether the last layer gives one or two numbers of which the model makes many by itself: similarities, say."""
     if not place.own_weights or any(each.own_weights for each in later) or place.units > TINY:
@@ -122,8 +140,7 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
             # Token inputs have no width; treat it as unbounded. The vocabulary at the output does not count either.
             before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
         after = max([p.units for p in later if p.own_weights], default=0)
-        made = place.own_weights or (place.role == "input" and bool(index))  # a sum of what layers made
-        if not made or place.units > limit * min(before, after):
+        if not _is_made(place, index) or place.units > limit * min(before, after):
             continue
         if _is_small_code(record, place, places[-1]):
             score = place.size / (record.sample_rank or 1.0)

@@ -37,7 +37,7 @@ class TensorState:
 
 @dataclass(kw_only=True)
 class StateLook:
-    """The state after one step. Numbers of all tensors together; from a sample of 1,024 elements of each."""
+    """The state after one step. Numbers of all tensors together; from a sample of 512 elements of each."""
 
     step: int
     optimizer: int = 0

@@ -17,9 +17,17 @@ from gradient_flow.probes.attention.collapse import behind_blocks, collapse_risk
 from gradient_flow.probes.attention.row import AttentionRow
 from gradient_flow.probes.attention.score_sources import gain
 from gradient_flow.probes.attention.stats import AttentionStats, LayerAttention, mean
-from gradient_flow.probes.attention.sums import MAX_QUERIES, AttentionSums, Padding, attention_sums
+from gradient_flow.probes.attention.sums import (
+    MAX_QUERIES,
+    AttentionSums,
+    LogitSample,
+    Padding,
+    some_logits,
+    sums_of,
+)
 from gradient_flow.probes.attention.tap import AttentionInputs, AttentionLayer, AttentionTap, TokenState
-from gradient_flow.probes.attention.token_spread import token_sums
+from gradient_flow.probes.attention.together import Later, Together
+from gradient_flow.probes.attention.token_spread import some_tokens, sums_of_tokens
 
 _UNSEEN = (
     "Seen are nn.MultiheadAttention, F.scaled_dot_product_attention and attention written out with products and a "
@@ -31,8 +39,8 @@ _UNSEEN = (
 class AttentionProbe:
     """Watches the attention of a model while entered; hooks and modes exist only then.
 
-    Call `after_step` once per step, after backward; `result()` gives the statistics of the last steps. Nothing is kept
-    but sums: attention weights are reduced inside the forward.
+    Call `after_step` once per step, after backward; `result()` gives the statistics of the last steps. Of each call a
+    few rows are taken inside the forward, and held until they are reduced together: a few megabytes at most.
     """
 
     def __init__(
@@ -70,11 +78,14 @@ class AttentionProbe:
         self.bind(nn.Module())
 
     def _forget_step(self) -> None:
-        self._sums: dict[str, tuple[str, AttentionSums]] = {}
-        self._tokens: dict[tuple[str, bool], torch.Tensor] = {}
+        self._logits = Together(sums_of, lambda sample: sample.logits.numel())
+        self._some_tokens = Together(sums_of_tokens, lambda sample: sample.tokens.numel())
+        self._calls: dict[str, tuple[str, list[Later[AttentionSums]]]] = {}
+        """Layer → its block, and the sums of each of its calls."""
+        self._tokens: dict[tuple[str, bool], list[Later[torch.Tensor]]] = {}
         self._sources: dict[str, Mapping[str, torch.Tensor]] = {}
         self._padding: dict[str, Padding | None] = {}
-        self._last_output: torch.Tensor | None = None
+        self._last_output: Later[torch.Tensor] | None = None
 
     def __enter__(self) -> AttentionProbe:
         if self._track:
@@ -87,25 +98,22 @@ class AttentionProbe:
         if self._track:
             self._tap.__exit__(kind, error, trace)
 
-    def _reduce(self, inputs: AttentionInputs) -> AttentionSums:
-        return attention_sums(inputs, max_queries=self._max_queries)
+    def _reduce(self, inputs: AttentionInputs) -> LogitSample:
+        return some_logits(inputs, max_queries=self._max_queries)
 
-    def _keep(self, layer: AttentionLayer, sums: AttentionSums) -> None:
-        self._padding[layer.block] = sums.padding
+    def _keep(self, layer: AttentionLayer, sample: LogitSample) -> None:
+        self._padding[layer.block] = sample.padding
         self._sources[layer.name] = layer.sources
-        _, before = self._sums.get(layer.name, ("", None))
-        if before is not None and before.peaks.shape == sums.peaks.shape:
-            sums = before.merge(sums)
-        self._sums[layer.name] = layer.block, sums
+        _, calls = self._calls.get(layer.name, ("", []))
+        self._calls[layer.name] = layer.block, [*calls, self._logits.add(sample)]
 
     def _receive_tokens(self, state: TokenState) -> None:
         sums = self._last_output
         if not state.chained or sums is None:
             tokens = state.tokens if state.tokens_at == 1 else state.tokens.transpose(0, 1)
-            sums = token_sums(tokens, self._padding.get(state.block))
+            sums = self._some_tokens.add(some_tokens(tokens, self._padding.get(state.block)))
         self._last_output = sums if state.after else None
-        key = state.block, state.after
-        self._tokens[key] = self._tokens[key] + sums if key in self._tokens else sums
+        self._tokens.setdefault((state.block, state.after), []).append(sums)
         if state.chained:
             self._chained.add(state.block)
 
@@ -116,10 +124,14 @@ class AttentionProbe:
     def after_step(self, inputs: Any, output: Any) -> None:
         """Take note of what this step's forward passes showed; the only time that numbers leave the device."""
         self._steps += 1
-        if self._sums:
+        if self._calls:
             self._at_steps.append(self._steps if self.at_step is None else self.at_step)
-        numbers = iter(_on_host([*(sums.flat() for _, sums in self._sums.values()), *self._tokens.values()]))
-        for name, (block, sums) in self._sums.items():
+        self._logits.finish()
+        self._some_tokens.finish()
+        layers = {name: (block, _merged(calls)) for name, (block, calls) in self._calls.items()}
+        tokens = [reduce(torch.add, [each.value for each in found]) for found in self._tokens.values()]
+        numbers = iter(_on_host([*(sums.flat() for _, sums in layers.values()), *tokens]))
+        for name, (block, sums) in layers.items():
             window = self._windows.setdefault(name, AttentionWindow(block))
             window.add(AttentionRow.from_flat(next(numbers), len(sums.peaks)))
             window.note_sources(self._sources[name])
@@ -171,6 +183,14 @@ class AttentionProbe:
                 (s for s in (layer.token_similarity for layer in layers) if s is not None), default=None
             ),
         )
+
+
+def _merged(calls: Sequence[Later[AttentionSums]]) -> AttentionSums:
+    """The calls of one layer; where heads were added or pruned meanwhile, those after that."""
+    merged = calls[0].value
+    for call in calls[1:]:
+        merged = merged.merge(call.value) if merged.peaks.shape == call.value.peaks.shape else call.value
+    return merged
 
 
 Tokens = tuple[float, float]

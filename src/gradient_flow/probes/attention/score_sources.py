@@ -135,4 +135,4 @@ def _within(path: str, around: str) -> bool:
 
 def gain(weight: torch.Tensor) -> torch.Tensor:
     """The size of a weight's singular values, as their root mean square: whichever way it is multiplied."""
-    return weight.detach().float().norm() / min(weight.shape[-2:]) ** 0.5
+    return torch.linalg.vector_norm(weight.detach().float()) / float(min(weight.shape[-2:])) ** 0.5

@@ -6,8 +6,9 @@ All are sums, so that calls merge, and stay on the device until they are read.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -18,7 +19,7 @@ MAX_QUERIES: Final = 64
 MAX_SAMPLES: Final = 8
 MOST_LOGITS: Final = 2**18
 FEW_LOGITS: Final = 2**14
-SHARE: Final = 1 / 16
+SHARE: Final = 1 / 24
 """Of a call with more than few logits this share is looked at, up to the most: samples are left out first, then
 queries. So watching costs little in relation to any attention."""
 NEAR_ZERO: Final = 0.01
@@ -65,6 +66,11 @@ class AttentionSums:
 
 def attention_sums(inputs: AttentionInputs, *, max_queries: int = MAX_QUERIES) -> AttentionSums:
     """Reduce one attention call. Queries and samples are taken evenly spaced, so random state is not touched."""
+    return sums_of([some_logits(inputs, max_queries=max_queries)])[0]
+
+
+def some_logits(inputs: AttentionInputs, *, max_queries: int = MAX_QUERIES) -> LogitSample:
+    """The logits of a few queries of a few samples, computed anew."""
     samples, heads, queries, _ = inputs.rows.shape
     keys = inputs.rows.shape[-1] if inputs.key is None else inputs.key.shape[-2]
     budget = min(MOST_LOGITS, max(FEW_LOGITS, round(SHARE * samples * heads * queries * keys)))
@@ -74,9 +80,32 @@ def attention_sums(inputs: AttentionInputs, *, max_queries: int = MAX_QUERIES) -
     picked, rows = evenly_spaced(samples, sample_count, device), evenly_spaced(queries, row_count, device)
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         sample = (_given_logits if inputs.key is None else _recomputed_logits)(inputs, picked, rows)
-        padding = None if sample.allowed is None else Padding(picked, _attended(sample.allowed, sample_count))
-        diversity = diversity_sums(sample.own, sample.allowed)
-        return AttentionSums(*_head_sums(sample), diversity, padding)
+        if sample.allowed is None:
+            return sample
+        allowed = sample.allowed[(None,) * (4 - sample.allowed.dim())]
+        padding = Padding(picked, allowed.any(1).any(1).expand(sample_count, -1))
+        return sample._replace(allowed=allowed, padding=padding)
+
+
+def sums_of(samples: Sequence[LogitSample]) -> list[AttentionSums]:
+    """Reduce several attention calls: those of one shape, as layers of a model have, in one go."""
+    found: list[AttentionSums | None] = [None] * len(samples)
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for at, sample in enumerate(samples):
+        mask = None if sample.allowed is None else sample.allowed.shape
+        kind = sample.logits.device, sample.logits.shape, mask, sample.own is sample.logits
+        alike.setdefault(kind, []).append(at)
+    for (device, _, _, one), members in alike.items():
+        group = [samples[at] for at in members]
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            logits = torch.stack([each.logits for each in group])  # (calls, samples, heads, queries, keys)
+            own = logits if one else torch.stack([each.own for each in group])
+            masks = [each.allowed for each in group if each.allowed is not None]
+            allowed = torch.stack(masks) if masks else None
+            columns = zip(*_head_sums(logits, own, allowed), diversity_sums(own, allowed), strict=True)
+        for at, (heads, peaks, diversity) in zip(members, columns, strict=True):
+            found[at] = AttentionSums(heads, peaks, diversity, samples[at].padding)
+    return [sums for sums in found if sums is not None]
 
 
 def evenly_spaced(count: int, most: int, device: torch.device) -> torch.Tensor:
@@ -86,7 +115,7 @@ def evenly_spaced(count: int, most: int, device: torch.device) -> torch.Tensor:
     return torch.linspace(0, count - 1, most, device=device).round().long()
 
 
-class _Sample(NamedTuple):
+class LogitSample(NamedTuple):
     """Some rows of one attention, in fp32 and 0 where masked."""
 
     logits: torch.Tensor
@@ -95,16 +124,17 @@ class _Sample(NamedTuple):
     """The same without what a mask adds for all heads alike: the part that the weights of queries and keys make."""
     allowed: torch.Tensor | None
     """Where attention is allowed, broadcasts to logits; `None` for everywhere."""
+    padding: Padding | None = None
 
 
-def _given_logits(inputs: AttentionInputs, picked: torch.Tensor, rows: torch.Tensor) -> _Sample:
+def _given_logits(inputs: AttentionInputs, picked: torch.Tensor, rows: torch.Tensor) -> LogitSample:
     logits = _some_rows(inputs.rows, picked, rows)
     masked = logits <= MASKED_BELOW  # a NaN is no mask: it has to be seen
     logits = logits.masked_fill(masked, 0.0)
-    return _Sample(logits, logits, ~masked)
+    return LogitSample(logits, logits, ~masked)
 
 
-def _recomputed_logits(inputs: AttentionInputs, picked: torch.Tensor, rows: torch.Tensor) -> _Sample:
+def _recomputed_logits(inputs: AttentionInputs, picked: torch.Tensor, rows: torch.Tensor) -> LogitSample:
     assert inputs.key is not None
     samples, heads, queries, features = inputs.rows.shape
     query, key = _some_rows(inputs.rows, picked, rows), inputs.key.index_select(0, picked).float()
@@ -122,11 +152,11 @@ def _recomputed_logits(inputs: AttentionInputs, picked: torch.Tensor, rows: torc
     return _masked(logits, own if shared else logits, allowed if causal is None else allowed & causal)
 
 
-def _masked(logits: torch.Tensor, own: torch.Tensor, allowed: torch.Tensor | None) -> _Sample:
+def _masked(logits: torch.Tensor, own: torch.Tensor, allowed: torch.Tensor | None) -> LogitSample:
     if allowed is None:
-        return _Sample(logits, own, None)
+        return LogitSample(logits, own, None)
     zeroed = logits.masked_fill(~allowed, 0.0)
-    return _Sample(zeroed, zeroed if own is logits else own.masked_fill(~allowed, 0.0), allowed)
+    return LogitSample(zeroed, zeroed if own is logits else own.masked_fill(~allowed, 0.0), allowed)
 
 
 def _some_rows(tensor: torch.Tensor, picked: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -138,19 +168,15 @@ def _pick(mask: torch.Tensor, dim: int, indices: torch.Tensor, size: int) -> tor
     return mask.index_select(dim, indices) if mask.dim() >= -dim and mask.shape[dim] == size else mask
 
 
-def _attended(allowed: torch.Tensor, samples: int) -> torch.Tensor:
-    allowed = allowed[(None,) * (4 - allowed.dim())]
-    return allowed.any(1).any(1).expand(samples, -1)
-
-
-def _head_sums(sample: _Sample) -> tuple[torch.Tensor, torch.Tensor]:
-    """`AttentionSums.heads` and `AttentionSums.peaks`."""
-    logits, own = sample.logits, sample.own  # (samples, heads, queries, keys)
+def _head_sums(
+    logits: torch.Tensor, own: torch.Tensor, allowed: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`AttentionSums.heads` and `AttentionSums.peaks` of each call; logits are (…, samples, heads, queries, keys)."""
     keys, masked, choices = logits.shape[-1], logits, torch.full((), logits.shape[-1], device=logits.device)
-    if sample.allowed is not None:
-        masked = logits + torch.where(sample.allowed, 0.0, -math.inf)
-        choices = sample.allowed.sum(-1)
-    choices = choices.expand(logits.shape[:-1]).float()  # (samples, heads, queries)
+    if allowed is not None:
+        masked = logits + torch.where(allowed, 0.0, -math.inf)
+        choices = allowed.sum(-1)
+    choices = choices.expand(logits.shape[:-1]).float()  # (…, samples, heads, queries)
     weights = masked.softmax(-1)
     # From the logits themselves: the logarithm of a weight that underflows would not be finite. The largest of either
     # gives the log of the sum of exponentials without taking them a second time.
@@ -168,8 +194,8 @@ def _head_sums(sample: _Sample) -> tuple[torch.Tensor, torch.Tensor]:
         ]
     )
     free, finite = choices >= 2, entropy.isfinite()
-    sums = torch.where(free & finite, values, 0.0).sum((1, 3))  # (5, heads)
-    left_out = torch.stack([free & ~finite, ~free]).sum((1, 3))  # (2, heads)
+    sums = torch.where(free & finite, values, 0.0).sum((-3, -1))  # (5, …, heads)
+    left_out = torch.stack([free & ~finite, ~free]).sum((-3, -1))  # (2, …, heads)
     peaks = torch.maximum(own.amax(-1), -own.amin(-1))
-    peaks = torch.where(free & peaks.isfinite(), peaks, 0.0).amax((0, 2))
-    return torch.cat([sums, left_out.float()]).T, peaks
+    peaks = torch.where(free & peaks.isfinite(), peaks, 0.0).amax((-3, -1))
+    return torch.cat([sums, left_out.float()]).movedim(0, -1), peaks

@@ -106,9 +106,11 @@ class RecurrentProbe:
     def after_step(self, inputs: Any = None, output: Any = None) -> None:
         """Take in one forward, and its backward if there was one."""
         self._steps += 1
-        with self._unharmed("model"):
-            self._early.add(inputs)
-        self._pending = self._recorder.take(), self._recorder.take_call()
+        sequences, call = self._recorder.take(), self._recorder.take_call()
+        if sequences or self._modules or not self._no_loops:  # nobody asks it of a model without a memory
+            with self._unharmed("model"):
+                self._early.add(inputs)
+        self._pending = sequences, call
         if self._steps & (self._steps - 1) == 0:
             self._measure_pending()
 

@@ -11,11 +11,12 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.exponents import BINS, Counts
 from gradient_flow.table.kernels._native import exponents as exponents_at
-from gradient_flow.table.kernels._native import locate, measure_tensors
+from gradient_flow.table.kernels._native import locate, measure_tensors, sample_tensors
 from gradient_flow.table.kernels._native import measure as measure_at
 from gradient_flow.table.kernels._native import total as total_of
 
@@ -180,6 +181,15 @@ def _filled(tensors: list[Any], thresholds: Thresholds, *, sizes_only: bool) -> 
         return None if where is None else measure_at(*where, *thresholds, _threads(), sizes_only)
     filled = measure_tensors(tensors, types, exchange_api, *thresholds, _threads(), sizes_only)
     return None if filled is None or _any_negated(tensors) else filled
+
+
+def some_elements(tensors: list[Any], most: int, run: int) -> tuple[NDArray[np.float64], list[int]] | None:
+    """Elements of tensors that all lie in host memory, one tensor after the other, and how many of each; else None."""
+    types, exchange_api = _torch_types() if "torch" in sys.modules else ((), None)
+    found = sample_tensors(tensors, types, exchange_api, most, run) if exchange_api is not None and tensors else None
+    if found is None or _any_negated(tensors):
+        return None
+    return np.frombuffer(found[0]), found[1]
 
 
 def exponents(where: Addresses, shift: int) -> Counts:

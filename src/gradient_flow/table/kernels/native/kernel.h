@@ -42,6 +42,13 @@ void gf_total(const double *rows, int64_t count, double *total);
 /* Fills bins[tensors][GF_BINS] with how many elements have which exponent, divided by 2^shift. */
 int gf_exponents(const gf_tensor *tensors, int64_t tensor_count, int shift, int threads, int64_t *bins);
 
+/* How many elements gf_sample takes of a tensor: all of a small one, else `most`. */
+int64_t gf_sampled(int64_t count, int64_t most);
+
+/* Copies some elements of each tensor to `values`, one tensor after the other: `run` neighbours from each of many equal
+   stretches, at another place in each, so that no column of a matrix stands for all of them. */
+void gf_sample(const gf_tensor *tensors, int64_t tensor_count, int64_t most, int64_t run, double *values);
+
 /* The widest instruction set that this processor and this build share. */
 const char *gf_instruction_set(void);
 

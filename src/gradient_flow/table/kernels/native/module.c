@@ -213,6 +213,38 @@ static PyObject *native_total(PyObject *self, PyObject *args) {
     return made;
 }
 
+/* Some elements of each tensor in fp64, and how many of each. */
+static PyObject *native_sample_tensors(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *list, *types, *capsule;
+    long long most, run;
+    if (!PyArg_ParseTuple(args, "O!O!OLL", &PyList_Type, &list, &PyTuple_Type, &types, &capsule, &most, &run)) return NULL;
+    if (run < 1 || most < run || most % run) {
+        PyErr_Format(PyExc_ValueError, "`most` must be a multiple of `run`, got %lld and %lld", most, run);
+        return NULL;
+    }
+    gf_tensor *tensors = located(list, types, capsule);
+    if (!tensors) return none_unless_wrong();
+    const Py_ssize_t n = PyList_Size(list);
+    PyObject *counts = PyList_New(n), *values = NULL, *result = NULL;
+    Py_ssize_t total = 0;
+    for (Py_ssize_t i = 0; counts && i < n; i++) {
+        const int64_t count = gf_sampled(tensors[i].count, most);
+        PyObject *number = PyLong_FromLongLong(count);
+        total += (Py_ssize_t)count;
+        if (!number || PyList_SetItem(counts, i, number)) Py_CLEAR(counts);
+    }
+    if (counts) values = PyByteArray_FromStringAndSize(NULL, total * 8);
+    if (values) {
+        gf_sample(tensors, n, most, run, (double *)(void *)PyByteArray_AsString(values));
+        result = PyTuple_Pack(2, values, counts);
+    }
+    Py_XDECREF(values);
+    Py_XDECREF(counts);
+    PyMem_Free(tensors);
+    return result;
+}
+
 static PyObject *native_describe(PyObject *self, PyObject *args) {
     (void)self;
     (void)args;
@@ -232,6 +264,9 @@ static PyMethodDef methods[] = {
     {"measure_tensors", native_measure_tensors, METH_VARARGS,
      "measure_tensors(tensors, types, exchange_api, near_zero, very_large, threads, sizes_only=False) -> bytearray or None\n"
      "Both in one call."},
+    {"sample_tensors", native_sample_tensors, METH_VARARGS,
+     "sample_tensors(tensors, types, exchange_api, most, run) -> (bytearray, list of int) or None\n"
+     "Some elements of each tensor in fp64, one tensor after the other, and how many of each."},
     {"total", native_total, METH_VARARGS, "total(rows) -> tuple\nThe row of all elements together, from rows of fp64."},
     {"describe", native_describe, METH_NOARGS, "describe() -> (instruction set, thread pool)"},
     {NULL, NULL, 0, NULL},
