@@ -78,3 +78,18 @@ def test_a_quick_norm_is_the_norm_where_the_c_kernel_reads(monkeypatch):
     assert math.isnan(samples.quick_norm([*tensors, torch.tensor([torch.nan])]))
     monkeypatch.setenv("GRADIENT_FLOW_KERNEL", "torch")
     assert samples.quick_norm(tensors) == samples.estimated_norm(tensors) != pytest.approx(exact, rel=1e-6)
+
+
+def test_ranks_of_many_matrices_are_those_of_each():
+    torch.manual_seed(0)
+    many = [torch.randn(16, 1, 8), torch.randn(16, 1, 8) * 1e-30, torch.randn(4, 3, 20), torch.zeros(16, 1, 8)]
+    many += [torch.full((16, 1, 8), math.nan), torch.empty(0, 1, 8), torch.randn(16, 1, 2) @ torch.randn(2, 8)]
+    for centred in (False, True):
+        for rank, rows in zip(samples.effective_ranks([(each, centred) for each in many]), many, strict=True):
+            flat = rows.reshape(-1, rows.shape[-1]).double()
+            flat = flat - flat.mean(dim=0) if centred else flat
+            if not flat.numel() or not bool(flat.abs().sum() > 0):
+                assert math.isnan(rank)
+                continue
+            shares = torch.linalg.svdvals(flat / flat.abs().amax()).square()
+            assert rank == pytest.approx(float(torch.special.entr(shares / shares.sum()).sum().exp()), rel=1e-6)

@@ -8,8 +8,9 @@ import torch
 from attention_models import entropy_oracle
 from gradient_flow.probes.attention.functions import AttentionInputs
 from gradient_flow.probes.attention.row import AttentionRow
-from gradient_flow.probes.attention.sums import MOST_LOGITS, attention_sums, evenly_spaced
-from gradient_flow.probes.attention.token_spread import token_sums
+from gradient_flow.probes.attention.sums import MOST_LOGITS, attention_sums, evenly_spaced, some_logits, sums_of
+from gradient_flow.probes.attention.together import MOST_HELD, Together
+from gradient_flow.probes.attention.token_spread import some_tokens, sums_of_tokens, token_sums
 
 
 def row_of(inputs, **options):
@@ -269,3 +270,50 @@ def test_one_token_or_non_finite_tokens_have_no_spread():
     assert token_sums(torch.randn(3, 1, 4)).tolist() == [0.0, 0.0, 0.0]
     assert token_sums(torch.full((1, 3, 4), math.nan)).tolist() == [0.0, 0.0, 0.0]
     assert token_sums(torch.zeros(1, 3, 4)).tolist() == [0.0, 0.0, 0.0]
+
+
+def several_calls():
+    """Layers alike and others between them: causal or not, masked, with a bias per head, with NaN, of another shape."""
+    torch.manual_seed(0)
+    query, key = torch.randn(4, 6, 40, 16), torch.randn(4, 6, 40, 16)
+    bad = query.clone()
+    bad[0, 0, 0] = math.nan
+    return [
+        AttentionInputs(query=query, key=key, is_causal=True),
+        AttentionInputs(query=query, key=key),
+        AttentionInputs(query=3 * query, key=key, is_causal=True),
+        AttentionInputs(query=query, key=key, mask=torch.rand(4, 1, 40, 40) > 0.3),
+        AttentionInputs(query=query, key=key[:, :2], mask=torch.randn(4, 6, 40, 40)),
+        AttentionInputs(logits=torch.randn(2, 1, 5, 7)),
+        AttentionInputs(query=bad, key=key, is_causal=True),
+    ]
+
+
+def test_calls_that_are_reduced_together_give_what_each_gives_alone():
+    calls = several_calls()
+    for together, inputs in zip(sums_of([some_logits(each) for each in calls]), calls, strict=True):
+        alone = attention_sums(inputs)
+        torch.testing.assert_close(together.flat(), alone.flat(), equal_nan=True)
+        assert (together.padding is None) == (alone.padding is None)
+
+
+def test_tokens_that_are_reduced_together_give_what_each_block_gives_alone():
+    torch.manual_seed(0)
+    blocks = [torch.randn(5, 30, 8), torch.zeros(5, 30, 8), torch.randn(2, 70, 8), torch.full((5, 30, 8), math.nan)]
+    for together, tokens in zip(sums_of_tokens([some_tokens(each) for each in blocks]), blocks, strict=True):
+        torch.testing.assert_close(together, token_sums(tokens))
+
+
+def test_no_more_than_a_bounded_number_of_elements_waits():
+    reduced: list[list[int]] = []
+
+    def reduce(samples):
+        reduced.append(list(samples))
+        return [-each for each in samples]
+
+    waiting = Together(reduce, lambda size: size)
+    sizes = [MOST_HELD // 2, MOST_HELD // 3, MOST_HELD // 3, 5]
+    found = [waiting.add(size) for size in sizes]
+    assert reduced == [sizes[:3]]
+    waiting.finish()
+    assert [each.value for each in found] == [-size for size in sizes]
