@@ -64,7 +64,7 @@ heap = zoo.healthy("heaps-sum-of-24", lambda s: live(Heap(24), heaps(s), lr=1e-2
 zoo.sick(
     "heaps-sum-of-1",
     lambda s: live(Heap(1), heaps(s), lr=1e-2, steps=80),
-    lags(0.1),
+    lags(0.05),
     "BOTTLENECK",
     layer=("mid", "read"),
     also=NARROW,
