@@ -265,7 +265,7 @@ def test_a_look_that_was_asked_for_comes_however_many_the_schedule_took_before()
     optimizer = sgd(model)
     with gf.watch(model, optimizer, looks=range(3, 12), budget=1.0) as flow:
         train(model, optimizer, 13)
-        flow.looks._budget = 1e-9
+        flow.looks._budget.share = 1e-9
         optimizer.param_groups[0]["lr"] *= 10
         train(model, optimizer, 3)
     assert looked(flow) == [*range(3, 12), 15]

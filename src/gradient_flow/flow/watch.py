@@ -122,7 +122,7 @@ def watch(
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
         by_hand=optimizer is None,
-        inside=Inside(model, looks, budget, policy, batches, routers),
+        inside=Inside(model, looks, budget, policy, batches, routers, merged=process_group is not None),
         describe=describe,
         config=config,
         alert=alert,
