@@ -30,8 +30,11 @@ class Board:
         self._file = getattr(getattr(self._store, "_underlying_non_prefix_store", None), "path", None)
 
     def put(self, about: str, number: int) -> None:
-        """Leave word; a second time changes nothing."""
-        self._ask(lambda store: store.set(self._key(about, number), str(number)))
+        """Leave word; a second time changes nothing. It is there when this returns."""
+        key = self._key(about, number)
+        self._ask(lambda store: store.set(key, str(number)))
+        # Over TCP `set` waits for no answer; what is asked for next on the same connection has one.
+        self._ask(lambda store: store.check([key]))
 
     def has(self, about: str, number: int) -> bool:
         """Whether any rank has left this word."""
