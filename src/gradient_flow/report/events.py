@@ -98,8 +98,9 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
             because = shorten(str(event.data.get("because")), _LONGEST)
             yield _event(step, "look", f"Looked inside the model{'' if because == 'schedule' else f': {because}'}.")
         elif event.kind == LOOKS_DROPPED:
+            many = event.data.get("dropped")
             yield _event(
-                step, "look", f"Looks that the budget did not allow since the last: {event.data.get('dropped')}."
+                step, "noted", f"Looks that the budget dropped after the last one: {shorten(str(many), _LONGEST)}."
             )
         elif event.kind == LOOKS_ENDED:
             yield _event(step, "look", f"No further look inside: {shorten(str(event.data.get('reason')), _LONGEST)}")
