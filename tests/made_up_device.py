@@ -17,6 +17,7 @@ USES_OF_ON_DEVICE = (
     "act.unitwise",
     "capture.arrivals",
     "capture.optimizer_steps",
+    "flow.inside",
     "flow.recorder",
     "flow.step_losses",
     "flow.step_tables",

@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed import is_available
 
 import checks_acting
+import checks_agreement
 import checks_device
 import checks_looks
 import checks_measure
@@ -28,7 +29,7 @@ def checks_in(module) -> list[str]:
     return [name for _, name, f in sorted(mine) if [*inspect.signature(f).parameters][:1] in (["_folder"], ["folder"])]
 
 
-MODULES = (checks_measure, checks_acting, checks_looks, checks_device)
+MODULES = (checks_measure, checks_acting, checks_looks, checks_agreement, checks_device)
 _results: dict[tuple[str, int], dict[str, str]] = {}
 
 

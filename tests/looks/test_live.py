@@ -11,6 +11,7 @@ from torch import nn
 
 import gradient_flow as gf
 import ways_of_training
+from gradient_flow.report.events import run_events
 from ways_of_training import WAYS, Net, batch, loss_of, seeded, sgd
 
 pytestmark = pytest.mark.filterwarnings(  # torch's own
@@ -245,6 +246,10 @@ def test_the_budget_drops_looks_after_the_third_and_says_so():
         train(model, optimizer, 10)
     assert looked(flow) == [3, 4, 5]
     assert flow.looks.dropped == 6  # also that of step 11, which never came
+    (told,) = (event.data for event in flow.run.events if event.kind == "looks_dropped")
+    assert told == {"dropped": 6, "dropped_steps": [6, 7, 8, 9, 10, 11]}
+    texts = [event["text"] for event in run_events(flow.run)[0]]
+    assert "Looks that the budget dropped after the last one: 6." in texts
     assert flow.looks.seconds > 0
 
 
@@ -265,7 +270,7 @@ def test_a_look_that_was_asked_for_comes_however_many_the_schedule_took_before()
     optimizer = sgd(model)
     with gf.watch(model, optimizer, looks=range(3, 12), budget=1.0) as flow:
         train(model, optimizer, 13)
-        flow.looks._budget = 1e-9
+        flow.looks._budget.share = 1e-9
         optimizer.param_groups[0]["lr"] *= 10
         train(model, optimizer, 3)
     assert looked(flow) == [*range(3, 12), 15]

@@ -65,6 +65,7 @@ from gradient_flow.record.event import (
     CURE,
     FORENSICS,
     LOOKED,
+    LOOKS_DROPPED,
     LOOKS_ENDED,
     RESERVED_KINDS,
     RESUMED,
@@ -242,7 +243,7 @@ class Flow:
 
     def look_inside(self, inside: Inside) -> None:
         """Look inside a model in some of the steps to come."""
-        self._inside, self._model = inside, inside.model
+        self._inside, self._model, self._measure.talk = inside, inside.model, inside
         weakref.finalize(self, inside.close)  # a flow that is dropped without `close()` leaves no hook behind
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
@@ -778,6 +779,8 @@ class Flow:
         self._recorder.move_on(all_of_them=True)
         for look in self._measure.owed_here():
             self._recorder.add_look(look)
+        if self._inside is not None and (dropped := self._inside.untold_drops()):
+            self._recorder.add_event(Event(kind=LOOKS_DROPPED, step=self.steps, data=dropped))
         self.describer.tell_news()
 
     def _end(self, error: BaseException | Ending | None) -> None:

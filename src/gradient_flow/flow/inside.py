@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
+from gradient_flow.capture.arrivals import on_device
 from gradient_flow.capture.compiled import compiled_graphs, is_compiled
 from gradient_flow.capture.parameters import module_parameters
-from gradient_flow.capture.sharding import local_part, several_ranks
+from gradient_flow.capture.sharding import any_sharded, local_part, several_ranks
 from gradient_flow.errors import InputError, check_number, warn
 from gradient_flow.flow.batches import Batches
+from gradient_flow.flow.recorder import MOST_OPEN
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientTable
+from gradient_flow.table.across_ranks import Said
 
 if TYPE_CHECKING:
+    from gradient_flow.looks.agreement import Alone, Exchanging
     from gradient_flow.looks.live import Looks
     from gradient_flow.looks.loop_watch import LoopWatch
     from gradient_flow.looks.optimizer_watch import OptimizerWatch
@@ -43,7 +47,10 @@ def checked_routers(model: nn.Module, routers: Any) -> tuple[str, ...]:
 
 
 class Inside:
-    """Looks inside the model of a flow. `looks`, `budget` and `policy` are those of `watch`."""
+    """Looks inside the model of a flow. `looks`, `budget` and `policy` are those of `watch`.
+
+    `merged`: ranks with different parameters put their tables together.
+    """
 
     def __init__(
         self,
@@ -53,13 +60,14 @@ class Inside:
         policy: Callable[[Any], Any] | bool | None = None,
         batches: bool = True,
         routers: Sequence[str] = (),
+        merged: bool = False,
     ) -> None:
         check_number("budget", budget, "a share of the training time between 0 and 1", 0, 1)
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module  # parameters are named without the wrapper, and so are layers
         self.model = self._model = held_weakly(model)
         """Gives the model while its user holds it."""
-        self._policy, self._budget = policy, float(budget)
+        self._policy, self._budget, self._merged = policy, float(budget), merged
         self._routers = checked_routers(model, routers)
         self._wanted, self._schedule = looks, Schedule(looks)
         self._zero = zero_parameters(model) if self.is_on else ()
@@ -72,6 +80,8 @@ class Inside:
         self._told_of_end = False
         self._bad = False
         """Whether the last step had a gradient that was not finite."""
+        self._talk: Exchanging | None = None
+        """Where ranks exchange something with each recorded step: their say in looks."""
 
     @property
     def is_on(self) -> bool:
@@ -141,19 +151,21 @@ class Inside:
             model = self._model()
             if model is None:
                 return
+            from gradient_flow.looks.agreement import Exchanging
             from gradient_flow.looks.live import Looks
             from gradient_flow.looks.loop_watch import LoopWatch
 
+            agreement = self._agreement(model)
             self._looks = Looks(
                 self._model,
                 self._schedule,
-                budget=self._budget,
+                agreement,
                 policy=self._policy,
                 routers=self._routers,
-                together=several_ranks(),
                 zero=self._zero,
             )
             looks = self._looks
+            self._talk = agreement if isinstance(agreement, Exchanging) else None
             if not several_ranks():  # its clock is that of one rank, and no rank may look alone
                 self._loop = LoopWatch(
                     self._model,
@@ -168,6 +180,29 @@ class Inside:
         for each in (self._looks, self._loop, self._state):
             if each is not None and each.failed:
                 self._tell()
+
+    def _agreement(self, model: nn.Module) -> Alone:
+        """Who decides about looks. Which of them is a matter of the parameters: ranks come to the same answer."""
+        from gradient_flow.looks.agreement import Alone, Exchanging, Replicated
+        from gradient_flow.looks.board import Board
+        from gradient_flow.looks.budget import Budget
+
+        budget, named = Budget(self._budget), module_parameters(model)
+        if not several_ranks():
+            return Alone(budget)
+        if self._merged or any_sharded(parameter for _, parameter in named):
+            return Exchanging(budget, MOST_OPEN)
+        late = any(on_device(parameter) for _, parameter in named)
+        return Replicated(budget, self._schedule, Board(name for name, _ in named), MOST_OPEN if late else 0)
+
+    def says(self) -> Sequence[float]:
+        """What this rank wishes of looks, for the collectives of the step that comes."""
+        return self._talk.says() if self._talk is not None else ()
+
+    def hears(self, said: Said) -> None:
+        """What all ranks wish."""
+        if self._talk is not None:
+            self._talk.hears(said)
 
     def before_update(
         self,
@@ -207,6 +242,10 @@ class Inside:
         """What the state of an optimizer shows, if the step that is over was looked at."""
         facts = None if self._state is None else self._state.after_update(optimizer, step)
         return None if facts is None else to_plain(facts)
+
+    def untold_drops(self) -> Mapping[str, Any]:
+        """Looks that were dropped since the last that was taken; empty where there are none."""
+        return {} if self._looks is None else self._looks.untold_drops()
 
     def news_of_end(self) -> str | None:
         """Why looks have ended, the first time this is asked; None otherwise."""

@@ -18,7 +18,7 @@ from gradient_flow.capture.parameters import NamedGradients, gradients_of
 from gradient_flow.flow.recorder import MOST_OPEN
 from gradient_flow.record.look import LookRecord
 from gradient_flow.table import GradientTable
-from gradient_flow.table.across_ranks import Share
+from gradient_flow.table.across_ranks import Said, Share
 from gradient_flow.table.columns import COLUMNS, EMPTY, Rows, Thresholds
 from gradient_flow.table.measure import merge_shares, share_of_rank
 from gradient_flow.table.rank_names import RankNames
@@ -37,6 +37,16 @@ class BeforeClip(Protocol):
         """Rows for exactly these names, in their order, where a device has them; else None."""
 
 
+class Talk(Protocol):
+    """Somebody who has a few numbers to say to the other ranks: they ride on the collectives of a step."""
+
+    def says(self) -> Sequence[float]:
+        """The numbers of this rank, at most `SAYABLE`; must not fail."""
+
+    def hears(self, said: Said) -> None:
+        """Their sums over the ranks; must not fail."""
+
+
 class RankSteps:
     """The steps of one optimizer, over the ranks of `group` or of the meshes that its parameters lie on."""
 
@@ -51,7 +61,12 @@ class RankSteps:
         """Tables of the last steps. Whether every rank could make its part shows when they are read."""
 
     def measure(
-        self, parameters: Weights, clipped: BeforeClip, limits: Thresholds, scale: float
+        self,
+        parameters: Weights,
+        clipped: BeforeClip,
+        limits: Thresholds,
+        scale: float,
+        talk: Talk | None = None,
     ) -> tuple[GradientTable, GradientTable | None, OwedLook | None]:
         """The gradients, the clipped ones as they were before, and the look that was owed.
 
@@ -68,7 +83,9 @@ class RankSteps:
         owed, self._owed, self.clip_seen = self._owed, None, False
         if owed is not None:
             shares += self._movements(found)
-        tables = merge_shares(shares, found, raw, self.ranks)
+        tables, said = merge_shares(shares, found, raw, self.ranks, () if talk is None else talk.says())
+        if talk is not None:
+            talk.hears(said)
         self._unread.append(tables[0])
         complete = None if owed is None else OwedLook(owed, *tables[-2:])
         return tables[0].unscaled(scale, limits), tables[1] if with_clip else None, complete

@@ -291,7 +291,8 @@ def _looks(flow: Flow) -> list[str]:
         return []
     first = f"the first {FREE} took " if looks.taken > FREE else ""
     cost = f" ({first}{1000 * looks.first_seconds:,.0f} ms)" if looks.taken else ""
-    lines = [f"  looks inside: {looks.taken}{cost}"] if looks.taken or not looks.reason else []
+    dropped = f", {looks.dropped} dropped: over budget" if looks.dropped else ""
+    lines = [f"  looks inside: {looks.taken}{cost}{dropped}"] if looks.taken or not looks.reason else []
     return lines + ([f"  no further look inside: {looks.reason}"] if looks.reason else [])
 
 

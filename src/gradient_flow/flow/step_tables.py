@@ -14,7 +14,7 @@ from gradient_flow.capture.optimizer_steps import late_scale, scale_now, scale_o
 from gradient_flow.capture.parameters import ClippedRow, ScaleAtClip, gradients_of, named_gradients
 from gradient_flow.capture.sharding import any_sharded
 from gradient_flow.flow.known_parameters import KnownParameters, Named
-from gradient_flow.flow.rank_steps import OwedLook, RankSteps
+from gradient_flow.flow.rank_steps import OwedLook, RankSteps, Talk
 from gradient_flow.record.look import LookRecord
 from gradient_flow.table import GradientTable, kernels, measure
 from gradient_flow.table.across_ranks import Share
@@ -121,6 +121,8 @@ class StepMeasure:
         self._clip_seen = False
         self.rank_steps: dict[int, RankSteps] = {}
         """Optimizer → its steps over the ranks, where its gradients lie on several."""
+        self.talk: Talk | None = None
+        """Who says something to the other ranks with each step."""
 
     @property
     def _scaler(self) -> Any:
@@ -219,7 +221,8 @@ class StepMeasure:
         if key not in self.rank_steps and over_ranks:
             self.rank_steps[key] = RankSteps(self._process_group, clip_seen=self._clip_seen)
         if key in self.rank_steps:
-            return self.rank_steps[key].measure(parameters, before_clip, self._thresholds, float(scale))
+            steps = self.rank_steps[key]
+            return steps.measure(parameters, before_clip, self._thresholds, float(scale), self.talk)
         gradients = {name: parameter.grad for name, parameter in parameters}
         return self._unscaled_table(gradients, scale), None, None
 

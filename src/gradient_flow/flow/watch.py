@@ -76,7 +76,8 @@ def watch(
             modules, dead units, attention, recurrence. True for steps 3, 6, 13, 26, 51, 100 and so on, a number for
             every Nth step, a list for these steps, False for none.
         budget: the share of the training time that looks may take, beyond the first three; the others are dropped
-            while it is used up, but for those of steps 51 and 201, which it pays for later. 0 switches looks off.
+            while it is used up, but for those of steps 51 and 201, which it pays for later. Ranks drop the same looks:
+            where one has used it up, all do. 0 switches looks off.
         policy: for a policy, a function from the model's output to `(logits, std, mean, value)`; True if its output
             says so itself, as a distribution does.
         batches: name the batch of a step that spikes or turns NaN, by a salted hash of its inputs and by the indices
@@ -122,7 +123,7 @@ def watch(
         trace=RankTrace(model) if trace_ranks and not off else None,
         again=again,
         by_hand=optimizer is None,
-        inside=Inside(model, looks, budget, policy, batches, routers),
+        inside=Inside(model, looks, budget, policy, batches, routers, merged=process_group is not None),
         describe=describe,
         config=config,
         alert=alert,

@@ -7,13 +7,10 @@ never changed, and what fails here ends the looks, not the training.
 
 from __future__ import annotations
 
-import math
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from statistics import median
 from typing import Any, Final
 
 import torch
@@ -22,13 +19,12 @@ from torch import nn
 from gradient_flow.capture import losses
 from gradient_flow.capture.compiled import compiled_graphs, is_compiled
 from gradient_flow.capture.module_calls import aside, tensors_in
-from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.verdict import NETWORK
+from gradient_flow.looks.agreement import Alone
 from gradient_flow.looks.found import found_by, policy_head, with_bounded_mean
 from gradient_flow.looks.observer import Observer
 from gradient_flow.looks.probe import Probe
-from gradient_flow.looks.schedule import FIRST, FREE, Schedule
-from gradient_flow.looks.triggers import RATE_CHANGED, Triggers
+from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.probes.attention.probe import AttentionProbe
 from gradient_flow.probes.embedding.probe import EmbeddingProbe
 from gradient_flow.probes.policy.probe import PolicyProbe
@@ -37,11 +33,12 @@ from gradient_flow.probes.routing.probe import RoutingProbe
 from gradient_flow.record.plain import to_plain
 from gradient_flow.table import GradientTable
 
+Parameters = Callable[[], Sequence[tuple[str, torch.Tensor]]]
+"""Parameters by name, for those who ask."""
 MOST_LOOKS: Final = 8
 """Looks that the numbers of a look are about: the first, and the last ones."""
-_ASKED: Final = 3
-"""Looks that were asked for by what happened and are taken whatever they cost: so many for changes of the learning
-rate, and as many for all other reasons."""
+_MOST_NAMED: Final = 8
+"""Dropped looks whose steps the record names."""
 _SCHEDULE: Final = "schedule"
 _BLIND: Final = 2
 """Looks in which no hook fires before it is taken for granted that none will."""
@@ -58,19 +55,16 @@ class Looks:
         self,
         model: Callable[[], nn.Module | None],
         schedule: Schedule,
+        agreement: Alone,
         *,
-        budget: float,
         policy: Callable[[Any], Any] | bool | None = None,
         routers: Sequence[str] = (),
-        together: bool = False,
         zero: Collection[str] = (),
     ) -> None:
         self._model = model
         """Its user may drop it: between two looks nothing of it is held."""
         nothing = nn.Module()
-        self._schedule, self._budget = schedule, budget
-        self._together = together
-        """Whether other ranks look too: then neither the clock nor what happens here decides."""
+        self._schedule, self.agreement, self._budget = schedule, agreement, agreement.budget
         self._observer = Observer(
             nothing, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, fails=self._fail, zero=zero
         )
@@ -86,37 +80,46 @@ class Looks:
             extractor = policy if callable(policy) else None
             self._probes["policy"] = PolicyProbe(nothing, action_extractor=extractor)
         self._wants_output = bool(policy)
-        self._triggers = Triggers()
-        self._asked = ""
         self._graphs = compiled_graphs()
-        self._started = time.perf_counter()
         self._last_planned = 0
         self._stop_listening: Callable[[], None] | None = None
         self._entered: list[Probe] = []
         self._takes_eval = False
         self._blind = 0
         self._cost = 0.0
-        self.taken, self.dropped = 0, 0
-        self._costs: deque[float] = deque(maxlen=MOST_LOOKS)
-        self._asked_taken = [0, 0]
-        """Looks that were asked for: by a change of the rate in the second place, by all else in the first."""
-        self.seconds = 0.0
-        """What all looks have cost."""
-        self.first_seconds = 0.0
-        """What the first three have cost, which no budget limits."""
+        self.dropped = 0
+        """Looks that the budget did not allow."""
         self.reason = ""
         """Why there are no looks any more, where there are none."""
         self.failed = False
         """Whether it is our failure, which the user is warned about."""
         self._because = ""
+        self._agreed: Mapping[str, Any] = {}
         self._closed = False
-        self._dropped_since = 0
+        self._untold = 0
+        """Those that no record tells of yet, and the steps of the last of them."""
+        self._dropped: deque[int] = deque(maxlen=_MOST_NAMED)
         self._forget()
         self._release()
 
     def __repr__(self) -> str:
         ended = f", ended: {self.reason}" if self.reason else ""
         return f"<{self.taken} looks, {self.dropped} dropped, {self.seconds:.3f} s{ended}>"
+
+    @property
+    def taken(self) -> int:
+        """Looks so far."""
+        return self._budget.taken
+
+    @property
+    def seconds(self) -> float:
+        """What all looks have cost."""
+        return self._budget.seconds
+
+    @property
+    def first_seconds(self) -> float:
+        """What the first three have cost, which no budget limits."""
+        return self._budget.first_seconds
 
     def _forget(self) -> None:
         self._over = self._heard = False
@@ -151,71 +154,57 @@ class Looks:
     # ---- between steps --------------------------------------------------------------------------------------------
 
     def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:
-        """The numbers of a recorded step: they may ask for a look at the next one."""
-        if not self._together:
-            self._asked = self._triggers.asked(step, norm, loss, rate) or self._asked
+        """The numbers of a recorded step: they may ask for a look at one of the next."""
+        self.agreement.note(step, norm, loss, rate)
 
-    def plan(
-        self, step: int, parameters: Callable[[], Sequence[tuple[str, torch.Tensor]]], *, bad: bool = False
-    ) -> None:
+    def plan(self, step: int, parameters: Parameters, *, bad: bool = False) -> None:
         """The step before `step` is over: begin a look if one is due. `parameters` still have its gradients.
 
         `bad` tells that those were not finite.
         """
         before, self._last_planned = self._last_planned, step
         due = self._schedule.is_due(before, step)
-        because = self._asked or (_SCHEDULE if due else "")
-        if because and step >= FIRST and not (self._observer.is_looking or self.reason or self._closed):
-            kept = due and self._schedule.is_kept(before, step)
-            self._plan(step, because, parameters, bad=bad, kept=kept)
+        if self.reason or self._closed:
+            return
+        agreement = self.agreement
+        try:
+            asked = agreement.asked(step)
+            if (asked or due) and step >= FIRST and not self._observer.is_looking:
+                kept = due and self._schedule.is_kept(before, step)
+                with self._guarded():
+                    self._plan(step, asked, parameters, bad=bad, kept=kept)
+            if agreement.ranks:  # afterwards: a look that has begun counts in what is said to the others
+                agreement.planned(step, parameters, bad=bad, looks=self._observer.is_looking)
+        except Exception as problem:
+            self._fail(problem)
 
-    def _plan(
-        self,
-        step: int,
-        because: str,
-        found: Callable[[], Sequence[tuple[str, torch.Tensor]]],
-        *,
-        bad: bool,
-        kept: bool,
-    ) -> None:
-        with self._guarded():
-            parameters = found()
-            if bad and (self._together or not _all_finite(parameters)):
-                # The weights are lost: there is nothing to see but NaN. A rank does not know that of the others'.
-                self._asked = ""
-                return
-            asked, self._asked = self._asked, ""
-            if not (kept or self._may(asked)):
-                self.dropped += 1
-                self._dropped_since += 1
-                return
-            model = self._model()
-            if model is None:
-                return
-            self.reason = why_not(model)
-            if self.reason:
-                return
-            # Several models under one name have no mode of their own: that of the one that is called counts.
-            tops = list(model.children()) if type(model) is nn.Module else [model]
-            self._top_of = {module: top for top in tops for module in top.modules()}
-            self._observer.bind(model)
-            for probe in self._probes.values():
-                probe.bind(model)
-            self._begin(step, because, {name: parameter.grad for name, parameter in parameters})
-
-    def _may(self, asked: str) -> bool:
-        """Whether the budget allows another look; `asked` tells what happened, if something asks for it."""
-        if self._together or self.taken < FREE:
-            return True
-        if asked and self._asked_taken[asked == RATE_CHANGED] < _ASKED:
-            return True
-        spent = self.seconds - self.first_seconds
-        typical = median(self._costs)  # the first look warms up, and any may be interrupted by another process
-        return spent + typical <= self._budget * (time.perf_counter() - self._started)
+    def _plan(self, step: int, asked: str, found: Parameters, *, bad: bool, kept: bool) -> None:
+        parameters, agreement = found(), self.agreement
+        agreement.forget()
+        if agreement.is_lost(bad, parameters):
+            return  # the weights are not finite: there is nothing to see but NaN
+        if not kept and agreement.drops(step, asked):
+            self.dropped += 1
+            self._untold += 1
+            self._dropped.append(step)
+            return
+        model = self._model()
+        if model is None:
+            return
+        self.reason = why_not(model)
+        if self.reason:
+            return
+        # Several models under one name have no mode of their own: that of the one that is called counts.
+        tops = list(model.children()) if type(model) is nn.Module else [model]
+        self._top_of = {module: top for top in tops for module in top.modules()}
+        self._observer.bind(model)
+        for probe in self._probes.values():
+            probe.bind(model)
+        self._begin(step, asked or _SCHEDULE, {name: parameter.grad for name, parameter in parameters})
 
     def _begin(self, step: int, because: str, gradients: Mapping[str, torch.Tensor | None]) -> None:
         with self._clock():
-            self._because = because
+            self._because, self._agreed = because, self.agreement.to_record("" if because == _SCHEDULE else because)
             self._forget()
             self._observer.forget_direction()
             self._observer.note_direction(gradients)
@@ -336,20 +325,19 @@ class Looks:
                             else {}
                         )
                         seen[name] = found_by(stats, **about)
-            self.taken += 1
-            if self._because != _SCHEDULE:
-                self._asked_taken[self._because == RATE_CHANGED] += 1
-            self.seconds += self._cost
-            self._costs.append(self._cost)
-            if self.taken <= FREE:
-                self.first_seconds += self._cost
-            why: dict[str, Any] = {"because": self._because, "seconds": round(self._cost, 6)}
-            if self._dropped_since:
-                why["dropped"] = self._dropped_since
-            self._cost, self._dropped_since = 0.0, 0
+            self._budget.pay(self._cost)
+            why = {"because": self._because, "seconds": round(self._cost, 6), **self._agreed, **self.untold_drops()}
+            self._cost = 0.0
             found.append((seen, why))
         self._release()
         return found[0] if found else None
+
+    def untold_drops(self) -> dict[str, Any]:
+        """How many looks the budget did not allow since this was asked last, and the steps of the latest."""
+        told = {"dropped": self._untold, "dropped_steps": list(self._dropped)} if self._untold else {}
+        self._untold = 0
+        self._dropped.clear()
+        return told
 
     def _release(self) -> None:
         self._top_of = {}
@@ -391,11 +379,11 @@ class Looks:
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
-        started = time.perf_counter() - self._observer.seconds
+        started = self._budget.clock() - self._observer.seconds
         try:
             yield
         finally:  # what hooks took meanwhile is counted by themselves
-            self._cost += time.perf_counter() - self._observer.seconds - started
+            self._cost += self._budget.clock() - self._observer.seconds - started
             self._cost += self._observer.take_seconds()
 
     @contextmanager
@@ -422,11 +410,6 @@ def why_not(model: nn.Module) -> str:
         return "the model is compiled."
     capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     return "a CUDA graph is being captured." if capturing else ""
-
-
-def _all_finite(parameters: Sequence[tuple[str, torch.Tensor]]) -> bool:
-    norms = torch._foreach_norm([local_part(parameter) for _, parameter in parameters])
-    return all(math.isfinite(float(norm)) for norm in norms)
 
 
 def _spread(args: Any, kwargs: Any) -> Any:

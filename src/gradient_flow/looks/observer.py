@@ -373,7 +373,7 @@ class Observer:
         """Units without a gradient, for tensors whose gradient is mostly zero; no rule asks about the others."""
         mostly = {name for name, share in zip(table.names, table.zero_fraction, strict=True) if share > _MOSTLY_ZERO}
         for name in table.names:
-            gradient = gradients[name]
+            gradient = gradients.get(name)  # pipeline stages have a table of all, and gradients of their own
             if gradient is None or gradient.layout is not torch.strided or gradient.dim() == 0:
                 continue
             if name in mostly:

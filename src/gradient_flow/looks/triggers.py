@@ -20,6 +20,12 @@ _STALL: Final = 200
 _APART: Final = 20
 """Steps between two looks that were asked for; a change of the rate is deliberate and does not wait."""
 RATE_CHANGED: Final = "the learning rate changed"
+LOSS_STALLED: Final = "the loss stopped falling"
+_NOT_FINITE: Final = "a gradient was not finite"
+_SPIKED: Final = "the norm spiked"
+_QUIET: Final = "gradients went quiet"
+KINDS: Final = (RATE_CHANGED, LOSS_STALLED, _NOT_FINITE, _SPIKED, _QUIET)
+"""All that may ask for a look; of several at once, the first does."""
 
 
 class Triggers:
@@ -40,23 +46,31 @@ class Triggers:
         self._last = step
         return why
 
+    def take_for_asked(self, step: int, why: str) -> None:
+        """Another rank asked at this step: what it saw is not asked about once more by this one."""
+        self._last = max(self._last, step)
+        self._stalled |= why == LOSS_STALLED
+
     def _why(self, norm: float, loss: float | None, rate: float | None) -> str:
         before = self._rate
         self._rate = rate if rate is not None else before
         if rate and before and not 1 / _RATE < rate / before < _RATE:
             return RATE_CHANGED
-        if loss is not None and math.isfinite(loss) and self._stalls(loss):
-            return "the loss stopped falling"
+        if loss is not None and self.stalls(loss):
+            return LOSS_STALLED
         if not math.isfinite(norm):
-            return "a gradient was not finite"
+            return _NOT_FINITE
         enough = len(self._norms) >= _LEAST
         spiked = enough and exceeds(norm, _SPIKE, self._norms)
         # That nearly every norm is above a thousandth of the largest settles it: nothing need be sorted.
         quiet = enough and norm < max(self._norms) / _SPIKE**3 and norm < median(self._norms) / _SPIKE**3
         self._norms.append(norm)
-        return "the norm spiked" if spiked else "gradients went quiet" if quiet else ""
+        return _SPIKED if spiked else _QUIET if quiet else ""
 
-    def _stalls(self, loss: float) -> bool:
+    def stalls(self, loss: float) -> bool:
+        """Whether losses have stopped falling; that is found once."""
+        if not math.isfinite(loss):
+            return False
         self._losses.append(loss)
         if len(self._losses) < _STALL or self._stalled:
             return False

@@ -25,8 +25,11 @@ BATCH: Final = "batch"
 part, and `micro_batch`, the part whose loss stands out; `indices`, what the sampler of a DataLoader drew for it."""
 
 LOOKED: Final = "looked"
-"""A step was looked at from inside: `because` says why, `seconds` what it cost, `dropped` how many looks before it the
-budget did not allow."""
+"""A step was looked at from inside: `because` says why, `seconds` what it cost, `asked_by` how many ranks asked for it,
+`dropped` how many looks before it the budget did not allow, `dropped_steps` the last steps of those."""
+
+LOOKS_DROPPED: Final = "looks_dropped"
+"""At the end of the run: `dropped` and `dropped_steps` of the time after the last look."""
 
 LOOKS_ENDED: Final = "looks_ended"
 """No look inside the model comes any more; `reason` says why."""

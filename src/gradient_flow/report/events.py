@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 from gradient_flow.diagnosis.issue import IssueType
 from gradient_flow.diagnosis.verdict import origin_sentence
 from gradient_flow.diagnosis.words import plain
-from gradient_flow.record.event import BATCH, CLIP_BEFORE_UNSCALE, CURE, END, FORENSICS, LOOKED, LOOKS_ENDED, RESUMED
+from gradient_flow.record.event import (
+    BATCH,
+    CLIP_BEFORE_UNSCALE,
+    CURE,
+    END,
+    FORENSICS,
+    LOOKED,
+    LOOKS_DROPPED,
+    LOOKS_ENDED,
+    RESUMED,
+)
 from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.run_lines import is_step
@@ -87,6 +97,11 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
         elif event.kind == LOOKED:
             because = shorten(str(event.data.get("because")), _LONGEST)
             yield _event(step, "look", f"Looked inside the model{'' if because == 'schedule' else f': {because}'}.")
+        elif event.kind == LOOKS_DROPPED:
+            many = event.data.get("dropped")
+            yield _event(
+                step, "noted", f"Looks that the budget dropped after the last one: {shorten(str(many), _LONGEST)}."
+            )
         elif event.kind == LOOKS_ENDED:
             yield _event(step, "look", f"No further look inside: {shorten(str(event.data.get('reason')), _LONGEST)}")
         elif event.kind == BATCH:

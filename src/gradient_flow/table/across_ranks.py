@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,10 @@ _MAXIMA = [INDEX["max"], INDEX["max_abs"]]
 _ADDED = [position for name, position in INDEX.items() if name not in ("min", "max", "max_abs")]
 _COUNT, _PARTS, _NAN, _INF, _NEGATIVE = (INDEX[name] for name in ("count", "parts", "nan", "inf", "neg_inf"))
 _ABSENT = -1.0
+_OURS = 2
+"""Numbers in the first row of the sums that are said here: that a rank failed, and that its names have changed."""
+SAYABLE: Final = len(_ADDED) - _OURS
+"""Numbers that a rank may say beside its shares: there is room for them in that row, so they cost nothing."""
 
 Places = Mapping[str, tuple[int, ...]]
 
@@ -53,11 +57,22 @@ class Share(NamedTuple):
     """Where in its mesh the part of a gradient lies; () for a gradient that is all here."""
 
 
+class Said(NamedTuple):
+    """What ranks said beside their shares, added up over them."""
+
+    values: Callable[[], NDArray[np.float64]]
+    """The sums, as many as there is room for (`SAYABLE`); waits for a device."""
+    ranks: int
+    late: bool
+    """Whether they are on their way: on every rank alike, however long it is there."""
+
+
 class Merged(NamedTuple):
     """The rows of shares over all ranks, and which of them any rank had."""
 
     rows: Rows | LateRows
     present: NDArray[np.bool_]
+    said: Said
 
 
 def share_of(found: NamedGradients, measure_local: Callable[[list[Any]], Rows | Callable[[], Rows]]) -> Share:
@@ -90,11 +105,13 @@ def merged(
     *,
     changed: bool = False,
     at_once: bool = False,
+    says: Sequence[float] = (),
 ) -> list[Merged] | None:
     """The same rows on every rank, from two collectives. `None` where a rank says that its names have `changed`.
 
     Every rank of the group must call this with shares of the same lengths. If one of them failed, all of them raise:
     now, or with collectives on an accelerator when they read the rows, unless they wait for these `at_once`.
+    What a rank `says` beside that, up to `SAYABLE` numbers, comes back added up.
     """
     import torch
     import torch.distributed as dist
@@ -107,7 +124,8 @@ def merged(
     late = not at_once and _come_later(shares, device)
     shares = shares if late else [on_host(share) for share in shares]
     said = np.zeros((1, len(_ADDED)))
-    said[0, :2] = problem is not None, changed
+    said[0, :_OURS] = problem is not None, changed
+    said[0, _OURS : _OURS + len(says)] = says
     sizes = np.concatenate([share.sizes for share in shares])
     rows = _joined([share.rows for share in shares], device, late=late)
     # Column by column: a list of positions would have to be sent to the device, and waited for.
@@ -133,6 +151,7 @@ def merged(
 
     on_one_way = torch.cat([sums.flatten(), extremes.flatten()])  # one way to the host for both
     copy = arrivals.Copy(on_one_way)
+    heard = Said(lambda: copy.values()[_OURS : len(_ADDED)], dist.get_world_size(group), told_later)
 
     def part(a: int, b: int) -> LateRows:
         def of_share(arrived: list[np.ndarray]) -> Rows:
@@ -144,12 +163,12 @@ def merged(
 
     # A rank that failed, or has waited, must not act on it before those that have not: they would be left alone.
     if late or (told_later and _has_failed(copy)):
-        return [Merged(part(a, b), np.full(b - a, True)) for a, b in bounds]
+        return [Merged(part(a, b), np.full(b - a, True), heard) for a, b in bounds]
     found = finish(copy.values())
     if found is None:
         return None
     whole, sizes = found
-    return [Merged(whole[a:b], sizes[a:b] != _ABSENT) for a, b in bounds]
+    return [Merged(whole[a:b], sizes[a:b] != _ABSENT, heard) for a, b in bounds]
 
 
 def _has_failed(arrived: Copy) -> bool:

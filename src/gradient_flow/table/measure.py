@@ -12,7 +12,7 @@ from gradient_flow.capture.parameters import NamedGradients, named_gradients
 from gradient_flow.capture.sharding import any_sharded, is_sharded
 from gradient_flow.errors import InputError
 from gradient_flow.table import across_ranks, dense, kernels
-from gradient_flow.table.across_ranks import Share
+from gradient_flow.table.across_ranks import Said, Share
 from gradient_flow.table.columns import Rows, Thresholds, merge_rows, repeat_row, scale_rows, zeros_row
 from gradient_flow.table.rank_names import RankNames
 from gradient_flow.table.table import GradientTable
@@ -66,7 +66,7 @@ def measure_found(
     if ranks is None and not needs_other_ranks(found):
         rows = _rows(found, thresholds, scale, keep_scale)
         return GradientTable(found.names, rows, missing=found.missing, thresholds=thresholds)
-    return merge_shares([share_of_rank(found, thresholds)], found, thresholds, ranks)[0]
+    return merge_shares([share_of_rank(found, thresholds)], found, thresholds, ranks)[0][0]
 
 
 def needs_other_ranks(found: NamedGradients) -> bool:
@@ -84,20 +84,24 @@ def share_of_rank(found: NamedGradients, thresholds: Thresholds) -> Share:
 
 
 def merge_shares(
-    shares: Sequence[Share], found: NamedGradients, thresholds: Thresholds, ranks: RankNames | None = None
-) -> list[GradientTable]:
-    """A table for each share, the same on every rank, from two collectives for all of them."""
+    shares: Sequence[Share],
+    found: NamedGradients,
+    thresholds: Thresholds,
+    ranks: RankNames | None = None,
+    says: Sequence[float] = (),
+) -> tuple[list[GradientTable], Said]:
+    """A table for each share, the same on every rank, from two collectives for all of them; and what ranks said."""
     from gradient_flow.table.rank_groups import device_of, group_of
 
     if ranks is None:
         sharded = [tensor for tensor in (*found.gradients, *found.absent.values()) if is_sharded(tensor)]
         group = group_of(sharded)
         names = found.order
-        results = across_ranks.merged(shares, group, device_of(group), thresholds) or []
+        results = across_ranks.merged(shares, group, device_of(group), thresholds, says=says) or []
     else:
-        results = ranks.merged(shares, device_of(ranks.group), thresholds)
+        results = ranks.merged(shares, device_of(ranks.group), thresholds, says)
         names = ranks.names
-    return [_global_table(names, result, thresholds) for result in results]
+    return [_global_table(names, result, thresholds) for result in results], results[0].said
 
 
 def _global_table(names: tuple[str, ...], result: across_ranks.Merged, thresholds: Thresholds) -> GradientTable:

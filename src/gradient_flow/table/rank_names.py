@@ -31,7 +31,9 @@ class RankNames:
         """What a gradient of this rank is called in the table."""
         return self._prefix + name
 
-    def merged(self, shares: Sequence[Share], device: Any, thresholds: Thresholds) -> list[Merged]:
+    def merged(
+        self, shares: Sequence[Share], device: Any, thresholds: Thresholds, says: Sequence[float] = ()
+    ) -> list[Merged]:
         """The rows of the shares over all ranks, in the order of `names`. All shares have the same names.
 
         Which gradients the others have is not known here, so the rows are waited for.
@@ -41,12 +43,11 @@ class RankNames:
             self._agree(shares[0])
         # A rank whose names have changed still takes part with the old layout, and says so: none waits in vain.
         changed = self._own != shares[0].names
-        result = merged(
-            [self._laid_out(s) for s in shares], self.group, device, thresholds, changed=changed, at_once=True
-        )
+        how: dict[str, Any] = {"at_once": True, "says": says}
+        result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds, changed=changed, **how)
         if result is None:
             self._agree(shares[0])
-            result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds, at_once=True)
+            result = merged([self._laid_out(s) for s in shares], self.group, device, thresholds, **how)
         assert result is not None
         return result
 
