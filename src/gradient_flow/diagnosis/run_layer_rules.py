@@ -15,6 +15,8 @@ from gradient_flow.diagnosis.robust import fell_beyond_noise, is_converged, is_s
 from gradient_flow.diagnosis.words import compared, plain, portion
 from gradient_flow.record.evidence import LayerSeries, RunRecord
 
+DONE: Final = 0.01
+"""Of the first loss: a task that is done."""
 LOST: Final = -4.0
 """Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""
 LEAST_LOSSES: Final = 5
@@ -144,7 +146,10 @@ def _is_bias_of_one_at_work(record: RunRecord, layer: LayerSeries) -> bool:
 
 def lost_over_depth(record: RunRecord) -> Iterator[Issue]:
     """Gradients of the first weights are a ten-thousandth of those of the last."""
-    for layers in record.layers_by_optimizer().values():
+    for name, layers in record.layers_by_optimizer().items():
+        losses = [loss for loss in record.losses_of(name) if math.isfinite(loss)]
+        if len(losses) >= LEAST_LOSSES and 0 <= max(losses[-3:]) < DONE * losses[0]:
+            continue  # nothing is left to be learned: what gradients there are says nothing
         yield from _lost_over_depth(layers)
 
 
