@@ -193,7 +193,7 @@ def slopes(node: Any) -> torch.Tensor | None:
             return None  # a clamp with one bound is a kind of ReLU
         given = _few(node._saved_self)
         # Of a ReLU6 the lower bend is a ReLU's: half of the units lie below it and that is no saturation.
-        inside = given < high if low == 0 else (given > low) & (given < high)
+        inside: torch.Tensor = given < high if low == 0 else (given > low) & (given < high)
         return inside.float()
     except (AttributeError, RuntimeError, TypeError):
         return None

@@ -393,12 +393,12 @@ class LoopWatch:
         facts.strays = [str(tuple(p.shape)) for p in few if self._rests(p)]
         facts.stray_layer = _is_layer(few)
         facts.adapters = list(adapters(parameters))[:MOST_NAMES]
-        resting = frozenset(name for name, p in parameters if not p.requires_grad)
-        given = frozenset(name for name, p in parameters if id(p) in held) & resting
+        frozen = frozenset(name for name, p in parameters if not p.requires_grad)
+        given = frozenset(name for name, p in parameters if id(p) in held) & frozen
         if given != self._drawn[0]:
             self._drawn = given, as_drawn(model, given)
-        both = [pair for pair in facts.adapters if resting.issuperset(pair)]
-        learns = any(resting.isdisjoint(pair) for pair in facts.adapters)
+        both = [pair for pair in facts.adapters if frozen.issuperset(pair)]
+        learns = any(frozen.isdisjoint(pair) for pair in facts.adapters)
         self._idle_adapters = [] if learns else both
         facts.switching = sum(map(_switches, model.modules()))
 

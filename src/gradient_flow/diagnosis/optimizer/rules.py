@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop.context import LARGE, Loop
 from gradient_flow.diagnosis.optimizer.record import HALF, StateLook, TensorState
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
 from gradient_flow.diagnosis.words import plain
@@ -40,6 +40,7 @@ SHRINKS: Final = -1e-3
 FORGETS: Final = 0.01
 """Share of a weight that a decoupled decay takes off in each step: what was learned 100 steps ago is gone. Usual is a
 ten-thousandth."""
+USUAL_DECAY: Final = 0.1
 LONG_MEMORY: Final = 0.98
 """A momentum from which on the memory is longer than 50 steps."""
 ACROSS: Final = 0.2
@@ -190,6 +191,8 @@ def decays(loop: Loop) -> Iterator[Issue]:
         last = looks[-1]
         if ratio < DECAYS or shrinks > SHRINKS or not last.weight_decay:
             continue
+        if last.weight_decay <= USUAL_DECAY and loop.largest_update > LARGE:
+            continue  # a usual decay that takes off so much does it by a rate that is too high
         better = last.weight_decay * 0.1 / ratio
         forgets = last.decoupled and (last.rate or 0.0) * last.weight_decay >= FORGETS and not is_solved(loop.losses)
         how = "takes off each step" if last.decoupled else "adds to the gradient"
