@@ -9,6 +9,7 @@ import pytest
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import consolidate
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.bottleneck import worth_ranking
 from gradient_flow.diagnosis.network.profile import depth_profiles
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
 from gradient_flow.diagnosis.network.stability import spikes
@@ -209,3 +210,33 @@ def test_infinities_that_a_softmax_absorbs_are_no_issue_and_those_that_reach_the
         )
         assert [issue.issue_type for issue in issues] == expected
         assert all(issue.layer for issue in issues)
+
+
+def _place(order, units, *, own=True, role="output", positions=1):
+    return Place(
+        name=str(order),
+        role=role,
+        call=0,
+        kind="Linear",
+        layer=str(order),
+        order=order,
+        units=units,
+        size=units * positions,
+        samples=32,
+        positions=positions,
+        own_weights=own,
+        from_data=order == 0,
+    )
+
+
+def test_ranks_are_asked_for_where_a_layer_is_narrow_and_nowhere_in_a_stream_of_one_width():
+    record = AnalysisRecord(steps=1, trained=True)
+    record.input_units = record.input_size = 64
+    hourglass = [_place(at, units) for at, units in enumerate([64, 8, 64, 10])]
+    assert worth_ranking(record, hourglass, 0) == [1]
+    tiny = [_place(0, 64), _place(1, 2), _place(2, 64, own=False)]
+    assert worth_ranking(record, tiny, 0) == [1]
+    # A transformer: words come in, sums of width 384 all the way, and the product with the table is no layer's.
+    record.input_units = record.input_size = 0
+    stream = [_place(0, 384), *(_place(at, 384, own=False, role="input") for at in range(1, 6)), _place(6, 384)]
+    assert worth_ranking(record, [*stream, _place(7, 8192, own=False)], 0) == []
