@@ -110,6 +110,14 @@ class Batches:
         if self._hooked and not self._off and len(self._losses) < _MOST_PARTS:
             self._losses.append(loss)
 
+    def step_begins(self) -> None:
+        """A step that does not stand out begins: its batch is of no interest."""
+        self._parts, self._losses = [], []
+
+    def passed(self, norm: float) -> None:
+        """The finite norm of a step that did not stand out."""
+        self._norms.append(norm)
+
     def of_step(self, norm: float) -> dict[str, Any] | None:
         """The batch of this step, if its norm stands out; None otherwise. Only then does it wait for the device."""
         finite = math.isfinite(norm)

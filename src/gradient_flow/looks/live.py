@@ -148,6 +148,11 @@ class Looks:
         """Whether a look was taken that `after_update` has not given yet."""
         return self._heard
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether something happened that asks for a look at the next step."""
+        return bool(self._asked)
+
     # ---- between steps --------------------------------------------------------------------------------------------
 
     def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:

@@ -80,6 +80,30 @@ class OptimizerWatch:
             self._fail(problem)
         self.seconds += time.perf_counter() - began
 
+    def next_due(self, optimizer: torch.optim.Optimizer) -> float:
+        """Steps of this optimizer until the next that is looked at; 0 where each has to be told of as it is taken."""
+        if self.failed:
+            return math.inf
+        own = self._steps.get(id(optimizer), 0)
+        # Of micro-batches the first is remembered, in the step before.
+        several = self._usual_backwards > 1
+        return 0 if several else self._schedule.after(own) - own
+
+    @property
+    def backwards(self) -> int:
+        """Backward passes since the last step."""
+        return self._backwards
+
+    def step_begins(self) -> None:
+        """A step that nothing is due in and that does not jump begins; `passed` is told of it later."""
+        self._backwards, self._usual_backwards = 0, 1
+
+    def passed(self, optimizer: int, norm: float) -> None:
+        """A step of the optimizer with this id was of no interest."""
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+        if not self.failed:
+            self._norms.setdefault(optimizer, deque(maxlen=_WINDOW)).append(norm)
+
     def after_update(self, optimizer: torch.optim.Optimizer | None, step: int) -> OptimizerFacts | None:
         """The step is over: all that was seen so far, if this step was looked at."""
         reader, self._reader = self._reader, None
