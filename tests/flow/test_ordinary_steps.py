@@ -175,11 +175,13 @@ def test_a_step_that_stands_out_is_never_an_ordinary_one(tmp_path, noted):
     file = loop.flow.path
     for _ in range(SPIKE):
         plain(loop)
-    assert noted and SPIKE not in noted
+    assert noted
+    assert SPIKE not in noted
     assert [line["step"] for line in lines_of(file) if line["kind"] == "step"] == list(range(1, SPIKE + 1))
     loop.step(float("nan"))
     last = [line for line in lines_of(file) if line["kind"] == "step"][-1]
-    assert last["step"] == SPIKE + 1 and last["norm"] is None and last["nan_count"] > 0
+    assert (last["step"], last["norm"]) == (SPIKE + 1, None)
+    assert last["nan_count"] > 0
     loop.flow.close()
 
 
@@ -292,5 +294,5 @@ def test_a_checkpoint_has_every_step(noted):
     assert [record["step"] for record in state["history"]["records"]] == list(range(1, 29))
     loop.flow.load_state_dict(state | {"steps": 100})
     plain(loop)
-    assert noted[-1] == 28 and loop.flow.steps == 101  # the numbers before it are another training's
+    assert (noted[-1], loop.flow.steps) == (28, 101)  # the numbers before it are another training's
     loop.flow.close()

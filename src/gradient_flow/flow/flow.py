@@ -85,8 +85,8 @@ from gradient_flow.table.columns import COLUMNS, Thresholds
 from gradient_flow.table.updates import WeightSample
 
 if TYPE_CHECKING:
-    from gradient_flow.table.kernels.native import InPlace
     from gradient_flow.looks.live import Looks
+    from gradient_flow.table.kernels.native import InPlace
 
 Made = TypeVar("Made")
 
@@ -446,7 +446,13 @@ class Flow:
         if self._ordinary is not None and loss is None and not self._closed and self._backward is None:
             rows = self._guarded(partial(self._ordinary.take, optimizer, self.steps + 1, self._logged))
             if rows is not None:
-                self._pass(optimizer, rows)
+                # It was noted, and all that is left is to count it.
+                self.steps += 1
+                self._optimizers.count(optimizer)
+                self._thread = threading.get_ident()
+                self._rows, self._passing = rows, True
+                if self._logged:
+                    self._logged = {}
                 return
         if self._closed or is_capturing():
             return  # what is launched into a CUDA graph would run with each of its replays
@@ -459,15 +465,6 @@ class Flow:
         if self._attachment is not None:
             table = measured.table if measured is not None and measured.clipped is None else None
             self._act(self._attachment, optimizer, logged, table)
-
-    def _pass(self, optimizer: torch.optim.Optimizer, rows: InPlace) -> None:
-        """An ordinary step was noted: all that is left is to count it."""
-        self.steps += 1
-        self._optimizers.count(optimizer)
-        self._thread = threading.get_ident()
-        self._rows, self._passing = rows, True
-        if self._logged:
-            self._logged = {}
 
     def _act(
         self, attachment: Attachment, optimizer: torch.optim.Optimizer, loss: Any, table: GradientTable | None
@@ -578,7 +575,7 @@ class Flow:
         return lambda: self._guarded(done[0]) if done else None
 
     def _on_loss(self, loss: torch.Tensor | None, clear: bool = True) -> Callable[[], None]:
-        if self._closed or self._gave_up or not (self._by_hand or self._may_be_recorded()):
+        if self._closed or self._gave_up or not (self.every == 1 or self._by_hand or self._may_be_recorded()):
             self._losses.forget()
             return _nothing
         if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
@@ -589,7 +586,7 @@ class Flow:
     def _backward_begins(self, loss: torch.Tensor | None, clear: bool) -> None:
         value = None
         if loss is not None:
-            scaler = losses.scaler_of(loss)
+            scaler = losses.scaler_of(loss) if losses.scaled else None
             if has_modes():  # those of the user see what the user does
                 with aside():
                     value = self._value_of(loss, scaler)

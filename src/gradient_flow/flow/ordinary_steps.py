@@ -19,7 +19,7 @@ import torch
 from gradient_flow.capture.optimizer_steps import running_backward
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import Named
-from gradient_flow.flow.recorder import OpenStep, Recorder, arriving
+from gradient_flow.flow.recorder import Recorder, arriving
 from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure
 from gradient_flow.record.step import StepRecord
@@ -163,7 +163,13 @@ class OrdinarySteps:
             return None
         total = rows.total()
         norm = math.sqrt(total[_SUM_SQ])
-        if total[_NAN] or total[_INF] or not total[_COUNT] or not total[_SUM_SQ] < LARGEST_SUM or self._stands_out(norm):
+        if (
+            total[_NAN]
+            or total[_INF]
+            or not total[_COUNT]
+            or not total[_SUM_SQ] < LARGEST_SUM
+            or self._stands_out(norm)
+        ):
             return None
         told = self._losses.of_step(optimizer)
         if logged:
@@ -194,24 +200,23 @@ class OrdinarySteps:
 
     def catch_up(self) -> None:
         """Make records of what was noted, and hand them on in order."""
-        done = []
+        done: list[tuple[StepRecord, None]] = []
         while self._notes:
             note = self._notes.popleft()
-            record = StepRecord.awaited(note.step, note.time)
-            record.fill(GradientStats("total", note.total))
+            record = StepRecord.of(note.step, note.time, GradientStats("total", note.total))
             for name, value in note.logged.items():
                 record.put(name, value)
             record.lr, record.optimizer = note.rates, note.plan.number
-            opened = OpenStep(record, None)
-            opened.complete(wait=True)
-            done.append(opened)
+            for name, late in record.pending():  # of a user who logs what a device computes
+                record.put(name, late.value())
+            done.append((record, None))
             if self.inside is not None:
                 self.inside.passed(record, note.plan.optimizer)
         if done:
             self._recorder.hand_on(done)
 
     def _stands_out(self, norm: float) -> bool:
-        """Whether somebody may want to know of this norm at once. Nearly always the least of those before settles it."""
+        """Whether somebody may want to know of this norm at once; nearly always the least of those before settles it."""
         norms = self._norms
         if norm < _QUIET * max(norms):
             return True

@@ -149,7 +149,7 @@ class Recorder:
             if not first.complete(wait=all_of_them or crowded):
                 return
             self._open.popleft()
-            self.hand_on([first])
+            self.hand_on([(first.record, first.look)])
 
     def add_look(self, look: LookRecord) -> None:
         """A look that is complete by itself: one that waited for other ranks, or what a probe saw."""
@@ -216,21 +216,21 @@ class Recorder:
                 self._file_run = self._file_run or Run(FileLines(self.writer.path))
             self.writer.close()
 
-    def hand_on(self, complete: Sequence[OpenStep]) -> None:
+    def hand_on(self, complete: Sequence[tuple[StepRecord, LookRecord | None]]) -> None:
         """Pass on records that are complete, in order: written in one go as far as no look comes between."""
         lines = []
-        for opened in complete:
-            line = opened.record.to_line()
+        for record, look in complete:
+            line = record.to_line()
             self.history.append(line)
             lines.append(line)
-            if opened.look is not None:
+            if look is not None:
                 self._write(*lines)
-                self._write(*self._lines_of(opened.look))
+                self._write(*self._lines_of(look))
                 lines = []
         self._write(*lines)
-        for opened in complete if self.sinks else ():
+        for record, look in complete if self.sinks else ():
             for sink in self.sinks:
-                sink(opened.record, opened.look)
+                sink(record, look)
 
     def _lines_of(self, look: LookRecord) -> list[dict[str, Any]]:
         if look.table is not None:

@@ -46,7 +46,8 @@ class OptimizerWatch:
         self._steps: dict[int, int] = {}
         self._norms: dict[int, deque[float]] = {}
         self._jumped, self._last_jump = 0, -_APART
-        self._backwards = self._usual_backwards = 0
+        self.backwards = self._usual_backwards = 0
+        """Backward passes since the last step, and before it."""
         self._small: float | None = None
         self._reader: StateReader | None = None
         self._owner = 0
@@ -89,14 +90,9 @@ class OptimizerWatch:
         several = self._usual_backwards > 1
         return 0 if several else self._schedule.after(own) - own
 
-    @property
-    def backwards(self) -> int:
-        """Backward passes since the last step."""
-        return self._backwards
-
     def step_begins(self) -> None:
         """A step that nothing is due in and that does not jump begins; `passed` is told of it later."""
-        self._backwards, self._usual_backwards = 0, 1
+        self.backwards, self._usual_backwards = 0, 1
 
     def passed(self, optimizer: int, norm: float) -> None:
         """A step of the optimizer with this id was of no interest."""
@@ -123,8 +119,8 @@ class OptimizerWatch:
 
     def backward_ended(self, parameters: Callable[[], Sequence[tuple[str, torch.Tensor]]]) -> None:
         """A micro-batch is done: the gradient of the first is remembered, if the step is to be looked at."""
-        self._backwards += 1
-        if self._backwards > 1 or self._usual_backwards < 2 or self.failed or len(self._steps) != 1:
+        self.backwards += 1
+        if self.backwards > 1 or self._usual_backwards < 2 or self.failed or len(self._steps) != 1:
             return
         (own,) = self._steps.values()
         if not self._schedule.is_due(own, own + 1) or not self._may():
@@ -141,7 +137,7 @@ class OptimizerWatch:
         self, parameters: Sequence[tuple[str, torch.Tensor]], step: int, of_part: Callable[[], int]
     ) -> None:
         """Before the step: the gradient of the whole batch beside that of its first part."""
-        count, self._backwards = self._backwards, 0
+        count, self.backwards = self.backwards, 0
         small, self._small = self._small, None
         self._usual_backwards = count
         if small is None or count < 2 or (samples := of_part()) < 1:
