@@ -121,6 +121,12 @@ def with_a_closure(loop):
         plain(loop)
 
 
+def warming_up_from_zero(loop):
+    for group in loop.optimizer.param_groups:
+        group["lr"] = 1e-4 * max(0, loop.number - 20)
+    plain(loop)
+
+
 def raising_the_rate(loop):
     if loop.number == 36:
         for group in loop.optimizer.param_groups:
@@ -139,6 +145,7 @@ WAYS = (
     becoming_nan,
     with_a_closure,
     raising_the_rate,
+    warming_up_from_zero,
 )
 TIMED = ("time", "seconds", "started", "batch")
 """A look takes as long as it takes; the hash of a batch is salted, the same within a process."""

@@ -154,7 +154,7 @@ class OrdinarySteps:
         if [[*map(id, group["params"])] for group in groups] != plan.lists or vars(optimizer).get("step") != plan.step:
             return None
         rate = max(rates) if set(map(type, rates)) == {float} else 0.0
-        if not 1 / _RATE < rate / self._rate < _RATE or (inside is not None and not inside.may_pass()):
+        if not self._rate / _RATE < rate < self._rate * _RATE or (inside is not None and not inside.may_pass()):
             return None
         if plan.missing and any(held[at].grad is not None for at in plan.missing):
             return None
@@ -163,13 +163,8 @@ class OrdinarySteps:
             return None
         total = rows.total()
         norm = math.sqrt(total[_SUM_SQ])
-        if (
-            total[_NAN]
-            or total[_INF]
-            or not total[_COUNT]
-            or not total[_SUM_SQ] < LARGEST_SUM
-            or self._stands_out(norm)
-        ):
+        finite = not total[_NAN] and not total[_INF] and total[_COUNT] and total[_SUM_SQ] < LARGEST_SUM
+        if not finite or self._stands_out(norm):
             return None
         told = self._losses.of_step(optimizer)
         if logged:
@@ -216,10 +211,10 @@ class OrdinarySteps:
             self._recorder.hand_on(done)
 
     def _stands_out(self, norm: float) -> bool:
-        """Whether somebody may want to know of this norm at once; nearly always the least of those before settles it."""
+        """Whether somebody may want to know of this norm at once."""
         norms = self._norms
         if norm < _QUIET * max(norms):
             return True
-        if norm <= _HIGH * min(norms):
+        if norm <= _HIGH * min(norms):  # nearly always that settles it
             return False
         return norm > _HIGH * median(norms) or norm > _JUMP * median(list(norms)[-_HALF:])
