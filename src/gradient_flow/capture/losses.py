@@ -132,7 +132,8 @@ class NearestParameter:
             try:
                 for at in self._path:
                     node = node.next_functions[at][0]
-                if node.variable is last:
+                again: bool = node.variable is last
+                if again:
                     return last
             except (AttributeError, IndexError):  # this loss is computed in another way
                 pass

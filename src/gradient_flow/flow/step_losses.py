@@ -123,7 +123,7 @@ class StepLosses:
 
     def value_of(self, root: torch.Tensor) -> Any:
         """The loss that a pass begins from, as it is now; None where it cannot be known."""
-        if not scaled and type(root) is torch.Tensor and root.is_cpu:
+        if not scaled and type(root) is torch.Tensor and not on_device(root):
             return root.item()  # as in nearly every step of a small model
         value = value_of(root)
         return None if value is None else _kept(value)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradient_flow.capture.arrivals import on_device
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.table import columns
 from gradient_flow.table.columns import Rows
@@ -100,6 +101,8 @@ def _spaced_in_place(parameters: Sequence[torch.Tensor]) -> list[NDArray[Any]] |
     A few elements of a small model are there sooner than torch gets going with each of its tensors.
     """
     if not parameters or parameters[0].dtype not in _OF_NUMPY or len({p.dtype for p in parameters}) > 1:
+        return None
+    if on_device(parameters[0]):
         return None
     found = []
     for parameter in parameters:
