@@ -13,6 +13,7 @@ import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 
@@ -30,7 +31,9 @@ report = Report("overhead")
 ROUNDS = 2 if SMALL else 20
 WIDTH, BLOCK = 256, 10
 """Of the dense net; steps that one training takes before it is the other's turn."""
-DENSE_STEPS, TRAININGS = (20, 3) if SMALL else (600, 9)
+TRAININGS = {20: 2, 40: 2} if SMALL else {600: 7, 3000: 3}
+"""Steps of the trainings of the dense net → how many there are. Looks are dense in the first steps and rare afterwards,
+so that what they cost depends on how long a training is."""
 
 
 def make_model():
@@ -163,52 +166,65 @@ def batch_for(seconds: float) -> int:
     return batch
 
 
-def dense_pair(batch: int, folder: Path) -> tuple[list[tuple[Clock, Clock]], int]:
-    """A watched and an unwatched training in turn, block by block: (watched, plain) of each block; and its looks."""
+class Block(NamedTuple):
+    """What a block of steps took, watched and not, and whether a look fell into it."""
+
+    watched: Clock
+    plain: Clock
+    looked: bool
+
+
+def dense_pair(batch: int, steps: int, folder: Path) -> list[Block]:
+    """A watched and an unwatched training in turn, block by block."""
     plain = DenseTraining(batch)
     begun = time.perf_counter(), time.process_time()
     watched = DenseTraining(batch, folder)
     begun = Clock(time.perf_counter() - begun[0], time.process_time() - begun[1])
-    blocks = []
-    for block in range(DENSE_STEPS // BLOCK):
+    blocks: list[Block] = []
+    looks = 0
+    for block in range(steps // BLOCK):
         pair = {}
         for training in (watched, plain) if block % 2 else (plain, watched):
             pair[training] = timed(partial(training.steps, BLOCK))
-        blocks.append((pair[watched], pair[plain]))
-    looks = watched.flow.looks.taken if watched.flow.looks is not None else 0
+        before, looks = looks, watched.flow.looks.taken if watched.flow.looks is not None else 0
+        blocks.append(Block(pair[watched], pair[plain], looks > before))
     ended = timed(watched.close)
     # To begin and to end a watch takes time once, whatever the number of steps: it is told beside the steps.
     report.say(f"    begun in {1e3 * begun.wall:.1f} ms, ended in {1e3 * ended.wall:.1f} ms, {looks} looks")
-    return blocks, looks
+    return blocks
 
 
 def dense() -> None:
     """A net whose steps take milliseconds: what a newcomer meets first."""
     batch = 32 if SMALL else batch_for(0.005)
-    trainings, blocks = [], []
+    trainings: dict[int, list[list[Block]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         warm = DenseTraining(batch, Path(folder) / "warm")
         warm.steps(10)
         warm.close()
-        report.say(f"\ndense net of ten tensors, batch of {batch}, {DENSE_STEPS} steps, in turn by blocks of {BLOCK}")
-        for index in range(TRAININGS):
-            found, _ = dense_pair(batch, Path(folder) / str(index))
-            blocks += found[1:]
-            trainings.append(found)
+        for steps, count in TRAININGS.items():
+            report.say(f"\ndense net of ten tensors, batch of {batch}, {steps} steps, in turn by blocks of {BLOCK}")
+            trainings[steps] = [dense_pair(batch, steps, Path(folder) / f"{steps}-{index}") for index in range(count)]
+    everything = [block for found in trainings.values() for blocks in found for block in blocks[1:]]
+    blocks = [block for block in everything if not block.looked] or everything
     for name in ("wall", "cpu"):
-        step = statistics.median(getattr(plain, name) for _, plain in blocks) / BLOCK
-        ratio = [100 * (getattr(watched, name) / getattr(plain, name) - 1) for watched, plain in blocks]
+        step = statistics.median(getattr(block.plain, name) for block in blocks) / BLOCK
+        ratio = [100 * (getattr(block.watched, name) / getattr(block.plain, name) - 1) for block in blocks]
         usual = median_interval(ratio)
         report.say(
-            f"  a step, by blocks, {name} time: {1e3 * step:.2f} ms {usual.median:+.2f} % (95 %: {usual.low:+.2f} to "
-            f"{usual.high:+.2f} %), so {1e4 * usual.median * step:.0f} µs"
+            f"  a step, by blocks without looks, {name} time: {1e3 * step:.2f} ms {usual.median:+.2f} % "
+            f"(95 %: {usual.low:+.2f} to {usual.high:+.2f} %), so {1e4 * usual.median * step:.0f} µs"
         )
-    for name in ("wall", "cpu"):
-        sums = [[sum(getattr(each[side], name) for each in found) for side in (0, 1)] for found in trainings]
-        whole = median_interval([100 * (watched / plain - 1) for watched, plain in sums])
-        report.say(f"  whole trainings, {name} time, 95 %: {whole.low:+.2f} to {whole.high:+.2f} %")
-        if name == "wall":
-            report.figure("gf.watch with looks and run file, whole trainings", whole.median, 1.5, unit=" %")
+    for steps, found in trainings.items():
+        for name in ("wall", "cpu"):
+            sums = [[sum(getattr(block[side], name) for block in blocks) for side in (0, 1)] for blocks in found]
+            whole = median_interval([100 * (watched / plain - 1) for watched, plain in sums])
+            report.say(
+                f"  whole trainings of {steps} steps, {name} time: {whole.median:+.2f} % (95 %: {whole.low:+.2f} to "
+                f"{whole.high:+.2f} %)"
+            )
+            if name == "wall" and steps == max(TRAININGS):
+                report.figure(f"gf.watch with looks and run file, {steps} steps", whole.median, 1.5, unit=" %")
 
 
 PEAK = """
@@ -283,8 +299,10 @@ def main() -> None:
 
         # A percent of a step is within the noise of a step: time what is added by itself as well.
         model, optimizer = watched.model, watched.optimizer
+        loss = loss_of(model)
 
         def watch_step():
+            flow._on_loss(loss)()
             flow._on_step_begins(optimizer, None)
             flow._on_step_ended(optimizer)
 

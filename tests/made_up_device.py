@@ -23,6 +23,7 @@ USES_OF_ON_DEVICE = (
     "flow.step_tables",
     "table.kernels.torch_ops",
     "table.row_parameters",
+    "table.updates",
 )
 HOST_READS = ("item", "tolist", "cpu", "numpy", "__float__", "__bool__", "__int__")
 

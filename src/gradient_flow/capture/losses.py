@@ -29,7 +29,8 @@ _NEAREST: Final = 64
 _LEAF: Final = "AccumulateGrad"
 _listeners: list[tuple[Listener, UnclearListener | None]] = []
 _restore: list[Callable[[], None]] = []
-_scaled: dict[int, _Scaled] = {}
+scaled: dict[int, _Scaled] = {}
+"""By id, what scalers made of losses whose backward passes may still come."""
 _wrapped = [0]
 """How many classes of scalers there were when they were last looked through."""
 _here = threading.local()
@@ -78,12 +79,12 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
 
     It may share memory with the loss.
     """
-    known = _scaled.get(id(loss))
+    known = scaled.get(id(loss))
     if known is not None and known.value is not None and known.output() is loss:
         loss = known.value
         if loss._version != known.version:  # the loss was changed after it was scaled
             return None
-    elif _scaled and any(each.is_open for each in _scaled.values()):
+    elif scaled and any(each.is_open for each in scaled.values()):
         return None  # it may contain what was scaled: `(scaler.scale(loss) / 4).backward()`
     if loss.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # what is done now would become part of a CUDA graph
@@ -98,11 +99,11 @@ def value_of(loss: torch.Tensor) -> torch.Tensor | None:
 
 def scaler_of(loss: torch.Tensor) -> Any:
     """The `GradScaler` that scaled the loss being reported; None where none did, or where it is not known."""
-    if not _scaled:
+    if not scaled:
         return None
-    known = _scaled.get(id(loss))
+    known = scaled.get(id(loss))
     if known is None or known.output() is not loss:  # it may contain what was scaled: `scaler.scale(loss) / 4`
-        known = next((each for each in _scaled.values() if each.is_open), None)
+        known = next((each for each in scaled.values() if each.is_open), None)
     return None if known is None else known.scaler()
 
 
@@ -112,26 +113,62 @@ def scale_of(loss: torch.Tensor) -> float:
     return 1.0 if scaler is None or not scaler.is_enabled() else float(scaler.get_scale())
 
 
+class NearestParameter:
+    """Finds a parameter that is known and gets its gradient from a loss, among the operations next to it.
+
+    Nearly every loss of a training is computed in the same way: where one was found the last time is looked first.
+    """
+
+    def __init__(self, is_known: Callable[[torch.Tensor], bool]) -> None:
+        self._is_known = is_known
+        self._path: list[int] = []
+        self._last: Callable[[], torch.Tensor | None] = _nothing
+
+    def of(self, loss: torch.Tensor) -> torch.Tensor | None:
+        """The parameter, if there is one so near."""
+        node: Any = loss.grad_fn
+        last = self._last()
+        if last is not None:
+            try:
+                for at in self._path:
+                    node = node.next_functions[at][0]
+                again: bool = node.variable is last
+                if again:
+                    return last
+            except (AttributeError, IndexError):  # this loss is computed in another way
+                pass
+        return self._search(loss)
+
+    def _search(self, loss: torch.Tensor) -> torch.Tensor | None:
+        nodes: list[tuple[Any, int, int]] = [(loss.grad_fn, -1, 0)]
+        """Each with the place in this list of the one that led to it, and where it was among its children."""
+        seen: set[Any] = set()
+        for place, (node, _, _) in enumerate(nodes):  # in order of their distance: the list grows meanwhile
+            if type(node).__name__ == _LEAF:
+                parameter: torch.Tensor = node.variable
+                if self._is_known(parameter):
+                    self._last, self._path = weakref.ref(parameter), []
+                    while place:
+                        _, before, at = nodes[place]
+                        self._path.insert(0, at)
+                        place = before
+                    return parameter
+            elif len(nodes) < _NEAREST:
+                for at, (child, _) in enumerate(node.next_functions):
+                    if child is not None and child not in seen:
+                        seen.add(child)
+                        nodes.append((child, place, at))
+        return None
+
+
 def reached(loss: torch.Tensor, is_known: Callable[[torch.Tensor], bool]) -> torch.Tensor | None:
-    """A parameter that is known and gets its gradient from this loss, looked for among the operations next to it."""
-    nodes: list[Any] = [loss.grad_fn]
-    seen: set[Any] = set()
-    for node in nodes:  # in order of their distance: the list grows meanwhile
-        if type(node).__name__ == _LEAF:
-            parameter: torch.Tensor = node.variable
-            if is_known(parameter):
-                return parameter
-        elif len(nodes) < _NEAREST:
-            for child, _ in node.next_functions:
-                if child is not None and child not in seen:
-                    seen.add(child)
-                    nodes.append(child)
-    return None
+    """The same for a single loss."""
+    return NearestParameter(is_known).of(loss)
 
 
 def _wrap_all() -> None:
     _replace(torch.autograd, "backward", _telling(torch.autograd.backward))
-    _restore.append(_scaled.clear)
+    _restore.append(scaled.clear)
     for scaler in _unwrapped_scalers():
         _wrap_scale(scaler)
 
@@ -159,7 +196,7 @@ def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
         **further: Any,
     ) -> Any:
         afterwards: list[Callable[[], None]] = []
-        if not torch.compiler.is_compiling() and running_backward() is None and not is_unheard():
+        if running_backward() is None and not torch.compiler.is_compiling() and not getattr(_here, "unheard", False):
             loss, is_loss = _root(tensors, grad_tensors if grad_variables is None else grad_variables)
             afterwards = _tell(loss, clear=is_loss and not create_graph and inputs is None) if is_loss else []
         result = backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **further)
@@ -189,15 +226,15 @@ def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]
     if len(_scalers()) != _wrapped[0]:
         for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
             _wrap_scale(scaler)
-            _scaled[_ONCE] = _Scaled(None, None)
+            scaled[_ONCE] = _Scaled(None, None)
     for before, unclear in _listeners:  # also one that a listener adds just now
         if clear and loss is not None:
             afterwards.append(before(loss))
         elif unclear is not None:
             afterwards.append(unclear(loss))
-    if _scaled:
+    if scaled:
         _close_scaled(loss)
-        _scaled.pop(_ONCE, None)
+        scaled.pop(_ONCE, None)
     return afterwards
 
 
@@ -219,15 +256,15 @@ def _nothing() -> None:
 
 def _close_scaled(loss: torch.Tensor | None) -> None:
     """A pass was reported: forget what was scaled before its loss, or possibly in it."""
-    known = None if loss is None else _scaled.get(id(loss))
+    known = None if loss is None else scaled.get(id(loss))
     if known is not None and known.output() is not loss:
         known = None
-    for key, each in list(_scaled.items()):
+    for key, each in list(scaled.items()):
         each.is_open = each.is_open and each.value is None
         if each is known:
             return
         if not each.is_open and each.output() is None:
-            del _scaled[key]
+            del scaled[key]
 
 
 def _unwrapped_scalers() -> list[Any]:
@@ -264,7 +301,7 @@ def _note_scaled(result: Any, losses: Any, scaler: Any) -> None:
         if output is loss:
             continue  # the scaler is switched off
         both = isinstance(output, torch.Tensor) and isinstance(loss, torch.Tensor)
-        _scaled.pop(id(output), None)  # an id that a dead one left
-        _scaled[id(output)] = _Scaled(output, loss, scaler) if both else _Scaled(None, None, scaler)
-    while len(_scaled) > _MOST_SCALED:
-        del _scaled[next(iter(_scaled))]
+        scaled.pop(id(output), None)  # an id that a dead one left
+        scaled[id(output)] = _Scaled(output, loss, scaler) if both else _Scaled(None, None, scaler)
+    while len(scaled) > _MOST_SCALED:
+        del scaled[next(iter(scaled))]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gradient_flow.capture.arrivals import LateNumber, on_device
+from gradient_flow.capture.compiled import breaks_graph
 from gradient_flow.capture.parameters import ScaleAtClip
 from gradient_flow.errors import InputError
 
@@ -52,7 +53,8 @@ def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:
             return args, {**kwargs, "closure": telling}
         return tuple(telling if argument is closure else argument for argument in args), kwargs
 
-    return optimizer.register_step_pre_hook(_untraced(hook))
+    # The compiler would trace into the hook with `torch.compile(optimizer.step)`, and fail at what it finds there.
+    return optimizer.register_step_pre_hook(breaks_graph(hook))
 
 
 def after_each_step(optimizer: torch.optim.Optimizer, done: Callable[[torch.optim.Optimizer], object]) -> Any:
@@ -61,13 +63,7 @@ def after_each_step(optimizer: torch.optim.Optimizer, done: Callable[[torch.opti
     def hook(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         done(optimizer)
 
-    return optimizer.register_step_post_hook(_untraced(hook))
-
-
-def _untraced(hook: Callable[..., Any]) -> Any:
-    """With `torch.compile(optimizer.step)` the compiler would trace into the hook, and fail at what it finds there."""
-    disable: Any = torch.compiler.disable  # it has no types
-    return disable(hook)
+    return optimizer.register_step_post_hook(breaks_graph(hook))
 
 
 def _once_ready(optimizer: torch.optim.Optimizer, closure: Callable[..., Any], ready: Ready) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from torch import nn
 from gradient_flow.capture import data_loaders, losses
 from gradient_flow.capture.batch_identity import Sample, hash_of, process_salt, same_tensor, sample_of
 from gradient_flow.capture.compiled import compiled_graphs
-from gradient_flow.capture.module_calls import aside, tensors_in
+from gradient_flow.capture.module_calls import aside, has_modes, tensors_in
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.diagnosis.robust import exceeds
 from gradient_flow.looks.schedule import FIRST
@@ -90,9 +90,12 @@ class Batches:
         if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
             return
         try:
-            with aside():
-                plain = len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor
-                self._parts.append(sample_of(args if plain else tensors_in((args, kwargs))))
+            plain = len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor
+            if plain and not has_modes():
+                self._parts.append(sample_of(args))
+            else:
+                with aside():
+                    self._parts.append(sample_of(args if plain else tensors_in((args, kwargs))))
         except Exception:
             self.close()  # a batch that cannot be identified is not worth a warning
 
@@ -109,6 +112,14 @@ class Batches:
         """The value of a loss whose backward pass begins: that of the last micro-batch; None where it is not known."""
         if self._hooked and not self._off and len(self._losses) < _MOST_PARTS:
             self._losses.append(loss)
+
+    def step_begins(self) -> None:
+        """A step that does not stand out begins: its batch is of no interest."""
+        self._parts, self._losses = [], []
+
+    def passed(self, norm: float) -> None:
+        """The finite norm of a step that did not stand out."""
+        self._norms.append(norm)
 
     def of_step(self, norm: float) -> dict[str, Any] | None:
         """The batch of this step, if its norm stands out; None otherwise. Only then does it wait for the device."""

@@ -53,6 +53,7 @@ from gradient_flow.flow.loggers import make_loggers
 from gradient_flow.flow.loss_origin import LossOrigin
 from gradient_flow.flow.nonfinite_looks import NonFiniteLooks
 from gradient_flow.flow.notebook import LiveView, run_state_html
+from gradient_flow.flow.ordinary_steps import OrdinarySteps
 from gradient_flow.flow.rank_checks import BadRank, RankCheck, RankReport, RankTrace
 from gradient_flow.flow.recorder import Arrival, OpenStep, Recorder, Sink, arriving, arriving_list
 from gradient_flow.flow.step_losses import StepLosses
@@ -86,6 +87,7 @@ from gradient_flow.table.updates import WeightSample
 
 if TYPE_CHECKING:
     from gradient_flow.looks.live import Looks
+    from gradient_flow.table.kernels.native import InPlace
 
 Made = TypeVar("Made")
 
@@ -144,9 +146,10 @@ class Flow:
         self._loss_origin = LossOrigin(self._known.name_of)
         self.rank_report: RankReport | None = None
         """How ranks compared, where they were checked with the last recorded step."""
-        self.history = History(check_whole("history", history, error=InputError))
-        self.table: GradientTable | None = None
-        """The gradients of the last recorded step, as backward left them."""
+        self._history = History(check_whole("history", history, error=InputError))
+        self._table: GradientTable | None = None
+        self._rows: InPlace | None = None
+        """Of the last step, where that was an ordinary one; a table is made of them when somebody asks."""
         self.clipped_table: GradientTable | None = None
         """The same after clipping, if the step was clipped by `torch.nn.utils`: by norm or by value."""
         self.steps = 0
@@ -162,6 +165,10 @@ class Flow:
         self._handles: list[Any] = []
         self._logged: dict[str, Any] = {}
         self._open: OpenStep | None = None
+        self._passing = False
+        """Whether an ordinary step is under way."""
+        self._usual: StepTables | None = None
+        """What was measured in the general way, until the step is over."""
         self._sample: WeightSample | None = None
         self._bad_ranks: tuple[BadRank, ...] = ()
         self._warned_of_ranks = self._told_of_clip = False
@@ -169,6 +176,7 @@ class Flow:
         self._closed = self._failed = self._ended = False
         self._closing = threading.RLock()
         self._off = disabled()
+        self._ordinary: OrdinarySteps | None = None
         self._inside: Inside | None = None
         self._model: Callable[[], torch.nn.Module | None] = _no_model if inside is None else inside.model
         if inside is not None and inside.is_on and not self._off:
@@ -181,7 +189,13 @@ class Flow:
             on=first and is_described(describe), config=config, scaler=scaler, attachment=attachment
         )
         writer = RunWriter(run, header, again=again) if first and run is not None else None
-        self._recorder = Recorder(self._known, self.history, writer, header)
+        self._recorder = Recorder(self._known, self._history, writer, header)
+        together = (scaler, attachment, check, trace, process_group)  # each has something to do in every step
+        if every == 1 and not self._off and all(each is None for each in together):
+            self._ordinary = OrdinarySteps(
+                self._recorder, self._measure, self._losses, layers_every=layers_every, start=self._start
+            )
+            self._ordinary.inside = self._inside
         self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
         if self._loggers:
             self._recorder.sinks.append(self._log_record)
@@ -206,6 +220,19 @@ class Flow:
         self._guarded(self._count_skipped)  # the scale to begin with: steps may be skipped before the first is taken
 
     # ---- what a user calls ----------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> GradientTable | None:
+        """The gradients of the last recorded step, as backward left them."""
+        if self._rows is not None and self._ordinary is not None:
+            self._table, self._rows = self._ordinary.table(self._rows), None
+        return self._table
+
+    @property
+    def history(self) -> History:
+        """The last steps, number by number."""
+        self._recorder.before_anything()
+        return self._history
 
     def log(self, **values: Any) -> None:
         """Record values with the coming step: `flow.log(loss=loss, epoch=epoch)`. Call it before the step."""
@@ -244,6 +271,8 @@ class Flow:
     def look_inside(self, inside: Inside) -> None:
         """Look inside a model in some of the steps to come."""
         self._inside, self._model, self._measure.talk = inside, inside.model, inside
+        if self._ordinary is not None:
+            self._ordinary.inside = inside
         weakref.finalize(self, inside.close)  # a flow that is dropped without `close()` leaves no hook behind
 
     def add_event(self, kind: str, step: int | None = None, **data: Any) -> None:
@@ -274,6 +303,7 @@ class Flow:
 
     def subscribe(self, sink: Sink) -> None:
         """Call `sink(record, look)` with every record once it is complete; `look` is None at most steps."""
+        self._recorder.before_anything()  # what was before is not for it
         self._recorder.sinks.append(sink)
 
     @property
@@ -367,17 +397,20 @@ class Flow:
             "backward_steps": self._backward_steps,
             "skipped_steps": self.skipped_steps,
             "last_scale": self._scale.scale,
-            "history": self.history.state_dict(),
+            "history": self._history.state_dict(),
             "first_nonfinite": None if self.first_nonfinite is None else vars(self.first_nonfinite).copy(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
+        self._recorder.before_anything()
+        if self._ordinary is not None:
+            self._ordinary.forget()
         self.steps, self._scale.total = state["steps"], state["skipped_steps"]
         self._optimizers.resume(state["own_steps"])
         self._backward_steps = state.get("backward_steps", 0)
         self._scale.scale = state["last_scale"]
-        self.history.load_state_dict(state["history"])
+        self._history.load_state_dict(state["history"])
         first = state["first_nonfinite"]
         self.first_nonfinite = None if first is None else NonFinite(**first)
         self._guarded(lambda: self._recorder.add_event(Event(kind=RESUMED, step=self.steps)))
@@ -385,6 +418,7 @@ class Flow:
     @property
     def path(self) -> Path | None:
         """The run file, where there is one."""
+        self._recorder.before_anything()  # who asks is about to read it
         writer = self._recorder.writer
         return None if writer is None else writer.path
 
@@ -410,6 +444,17 @@ class Flow:
     # ---- one step -------------------------------------------------------------------------------------------------
 
     def _on_step_begins(self, optimizer: torch.optim.Optimizer, loss: Any) -> None:
+        if self._ordinary is not None and loss is None and not self._closed and self._backward is None:
+            rows = self._guarded(partial(self._ordinary.take, optimizer, self.steps + 1, self._logged))
+            if rows is not None:
+                # It was noted, and all that is left is to count it.
+                self.steps += 1
+                self._optimizers.count(optimizer)
+                self._thread = threading.get_ident()
+                self._rows, self._passing = rows, True
+                if self._logged:
+                    self._logged = {}
+                return
         if self._closed or is_capturing():
             return  # what is launched into a CUDA graph would run with each of its replays
         if loss is not None:
@@ -448,6 +493,10 @@ class Flow:
         self._open.arrivals.append(Arrival(done.ready, put))
 
     def _on_step_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._passing and self._ordinary is not None:
+            self._passing = False
+            self._guarded(self._ordinary.step_is_over)
+            return
         if self._attachment is not None:
             self._attachment.after_step(optimizer)
         if self._closed:
@@ -461,6 +510,16 @@ class Flow:
             self._guarded(partial(self._look_ahead, optimizer))
         if self._check is not None and running_backward() is None:
             self._check.step_is_done()
+        if self._ordinary is not None and self._usual is not None:
+            self._guarded(partial(self._plan_ordinary, optimizer))
+
+    def _plan_ordinary(self, optimizer: torch.optim.Optimizer) -> None:
+        """See how long the coming steps may be ordinary, after one that took the general way."""
+        usual, self._usual = self._usual, None
+        if self._ordinary is not None and usual is not None and not self._gave_up:
+            number, own = self._optimizers.number_of(optimizer), self._optimizers.of(optimizer)
+            alone = usual.here and len(self._optimizers.steps) == 1
+            self._ordinary.plan(optimizer, number, own, self.steps, self._parameters_of(optimizer), alone)
 
     def _look_ahead(self, optimizer: torch.optim.Optimizer | None) -> None:
         """A step is over: record what a look saw in it, and begin one if the coming step is to be looked at."""
@@ -517,7 +576,7 @@ class Flow:
         return lambda: self._guarded(done[0]) if done else None
 
     def _on_loss(self, loss: torch.Tensor | None, clear: bool = True) -> Callable[[], None]:
-        if self._closed or self._gave_up or not (self._by_hand or self._may_be_recorded()):
+        if self._closed or self._gave_up or not (self.every == 1 or self._by_hand or self._may_be_recorded()):
             self._losses.forget()
             return _nothing
         if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
@@ -528,7 +587,7 @@ class Flow:
     def _backward_begins(self, loss: torch.Tensor | None, clear: bool) -> None:
         value = None
         if loss is not None:
-            scaler = losses.scaler_of(loss)
+            scaler = losses.scaler_of(loss) if losses.scaled else None
             if has_modes():  # those of the user see what the user does
                 with aside():
                     value = self._value_of(loss, scaler)
@@ -587,7 +646,7 @@ class Flow:
         except BaseException:
             self._ended = True  # on every rank alike, see `_or_end`
             raise
-        self.table, self.clipped_table = table, clipped
+        self._table, self._rows, self.clipped_table = table, None, clipped
         look = LookRecord(step=self.steps, table=table) if looks else None
         over_ranks = self._measure.rank_steps.get(id(optimizer))
         if over_ranks is not None and look is not None:
@@ -600,6 +659,7 @@ class Flow:
         record = self._record(logged, optimizer)
         if look is not None:
             self._sample = WeightSample([(name, parameter) for name, parameter in ours if parameter.grad is not None])
+        self._usual = measured if optimizer is not None else None
         arrivals = [self._arrival(record, measured, looks=looks)]
         if look is not None and (taken := self._histograms.start(look, optimizer, ours)) is not None:
             arrivals.append(Arrival(*taken))
@@ -620,6 +680,8 @@ class Flow:
         record.fill(measured.table.total)
         if measured.clipped is not None and record.clipped_norm is None:
             record.clipped_norm = measured.clipped.total.norm
+        if self._ordinary is not None:
+            self._ordinary.note_general(record)
         bad = record.nan_count or record.inf_count
         if bad:
             self._note_nonfinite(record, measured.table)
@@ -720,7 +782,7 @@ class Flow:
         with self._or_end():
             table, clipped = step.tables(self._known.places)
             self._compare_ranks(clipped if clipped is not None else table, step.looks)
-        self.table, self.clipped_table = table, clipped
+        self._table, self._rows, self.clipped_table = table, None, clipped
         if self._failed:
             return
         record = self._record(logged, None)

@@ -135,6 +135,35 @@ class Inside:
             rate = max([rate for rate in rates if isinstance(rate, (int, float))], default=None)
             self._looks.note(record.step, record.norm, float(loss) if known else None, rate)
 
+    # ---- steps at which nothing happens ---------------------------------------------------------------------------
+
+    def free_until(self, step: int, optimizer: torch.optim.Optimizer) -> float:
+        """The step `step` is over and the next one planned: before which step is no look due, and none begun?"""
+        looks, state = self._looks, self._state
+        if looks is None or state is None or looks.is_looking or looks.is_asked or self._bad or self.has_news:
+            return 0
+        # A look begins when the step before it is over, so that one too is to be told of.
+        return min(self._schedule.after(step + 1) - 1, step + state.next_due(optimizer))
+
+    def may_pass(self) -> bool:
+        """Whether the coming step, in which no look is due, was made by a single backward pass."""
+        return self._state is None or self._state.backwards == 1
+
+    def step_begins(self) -> None:
+        """Such a step begins; `passed` is told of it later."""
+        if self._state is not None:
+            self._state.step_begins()
+        if self._batches is not None:
+            self._batches.step_begins()
+
+    def passed(self, record: StepRecord, optimizer: int) -> None:
+        """The numbers of such a step, of the optimizer with this id."""
+        if self._state is not None:
+            self._state.passed(optimizer, record.norm)
+        if self._batches is not None:
+            self._batches.passed(record.norm)
+        self.note(record)
+
     def plan(
         self,
         step: int,

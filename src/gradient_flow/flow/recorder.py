@@ -125,9 +125,12 @@ class Recorder:
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self.about: dict[str, Any] = {}
         self._file_run: Run | None = None
+        self.before_anything: Callable[[], None] = _nothing_noted
+        """Called before anything is recorded or read: hands on the records of steps that were only noted so far."""
 
     def open(self, record: StepRecord, look: LookRecord | None = None, arrivals: Sequence[Arrival] = ()) -> OpenStep:
         """Begin the record of a step; those before it are over, whatever became of them."""
+        self.before_anything()
         for earlier in self._open:
             earlier.finished = True
         opened = OpenStep(record, look)
@@ -139,18 +142,19 @@ class Recorder:
 
     def move_on(self, *, all_of_them: bool = False) -> None:
         """Hand on what is complete, in order; where too many are open, or all are wanted, wait for the oldest."""
+        self.before_anything()
         while self._open:
             first = self._open[0]
             crowded = len(self._open) > MOST_OPEN
             if not first.complete(wait=all_of_them or crowded):
                 return
             self._open.popleft()
-            self._hand_on(first)
+            self.hand_on([(first.record, first.look)])
 
     def add_look(self, look: LookRecord) -> None:
         """A look that is complete by itself: one that waited for other ranks, or what a probe saw."""
-        for line in self._lines_of(look):
-            self._write(line)
+        self.before_anything()
+        self._write(*self._lines_of(look))
 
     def add_late_look(self, step: int, ready: Callable[[], bool], complete: Callable[[], LookRecord]) -> None:
         """A look that ranks complete together: with the record of its step, where that is still open."""
@@ -166,17 +170,20 @@ class Recorder:
 
     def add_event(self, event: Event) -> None:
         """Something that happened beside the steps."""
+        self.before_anything()
         self._events.append(event)
         self._write(event.to_line())
 
     def add_about(self, part: Mapping[str, Any]) -> None:
         """Something that is known of the run as a whole."""
+        self.before_anything()
         self.about = merged(self.about, part)
         self._write({"kind": ABOUT, **part})
 
     def list_parameters(self, described: list[dict[str, Any]]) -> None:
         """Parameters that joined later."""
         if described:
+            self.before_anything()
             self._write({"kind": "parameters", "parameters": described})
 
     @property
@@ -193,6 +200,7 @@ class Recorder:
 
     def kept_lines(self) -> list[dict[str, Any]]:
         """What is remembered without a file, as the lines that it would have."""
+        self.before_anything()
         looks = sorted((line for lines in self._looks.values() for line in lines), key=lambda line: line["step"])
         header = {**self._header, "parameters": self.known.described}
         events = [event.to_line() for event in self._events]
@@ -208,15 +216,21 @@ class Recorder:
                 self._file_run = self._file_run or Run(FileLines(self.writer.path))
             self.writer.close()
 
-    def _hand_on(self, complete: OpenStep) -> None:
-        record, look = complete.record, complete.look
-        line = record.to_line()
-        self.history.append(line)
-        self._write(line)
-        if look is not None:
-            self.add_look(look)
-        for sink in self.sinks:
-            sink(record, look)
+    def hand_on(self, complete: Sequence[tuple[StepRecord, LookRecord | None]]) -> None:
+        """Pass on records that are complete, in order: written in one go as far as no look comes between."""
+        lines = []
+        for record, look in complete:
+            line = record.to_line()
+            self.history.append(line)
+            lines.append(line)
+            if look is not None:
+                self._write(*lines)
+                self._write(*self._lines_of(look))
+                lines = []
+        self._write(*lines)
+        for record, look in complete if self.sinks else ():
+            for sink in self.sinks:
+                sink(record, look)
 
     def _lines_of(self, look: LookRecord) -> list[dict[str, Any]]:
         if look.table is not None:
@@ -236,9 +250,13 @@ class Recorder:
             if len(kept) > 2 * (MOST_SEEN if "probe" in line else MOST_TABLES):
                 kept[:] = [*kept[:-1:2], kept[-1]]
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        if self.writer is not None:
-            self.writer.write(line)
+    def _write(self, *lines: Mapping[str, Any]) -> None:
+        if self.writer is not None and lines:
+            self.writer.write(*lines)
+
+
+def _nothing_noted() -> None:
+    """Every step is recorded as it is taken."""
 
 
 def _step_line(line: Mapping[str, Any]) -> dict[str, Any]:

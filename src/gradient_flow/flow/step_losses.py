@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from gradient_flow.capture.arrivals import on_device
-from gradient_flow.capture.losses import reached, value_of
+from gradient_flow.capture.losses import NearestParameter, scaled, value_of
 from gradient_flow.capture.sharding import is_sharded
 from gradient_flow.flow.known_parameters import KnownParameters
 
@@ -106,6 +106,7 @@ class StepLosses:
         self._returned: Any = None
         self._running: _Pass | None = None
         self._whole_shapes: tuple[int, set[torch.Size]] = (0, set())
+        self._nearest = NearestParameter(self._is_known)
         self._begin_round()
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -118,16 +119,18 @@ class StepLosses:
 
     def is_ours(self, root: torch.Tensor | None) -> bool:
         """Whether a pass is known to be of a parameter of ours, from its graph alone."""
-        return root is not None and reached(root, self._is_known) is not None
+        return root is not None and self._nearest.of(root) is not None
 
     def value_of(self, root: torch.Tensor) -> Any:
         """The loss that a pass begins from, as it is now; None where it cannot be known."""
+        if not scaled and type(root) is torch.Tensor and not on_device(root):
+            return root.item()  # as in nearly every step of a small model
         value = value_of(root)
         return None if value is None else _kept(value)
 
     def begin(self, root: torch.Tensor | None, value: Any, *, clear: bool = True) -> None:
         """A pass begins, from one scalar of this value or from something else; `end` is called when it has ended."""
-        hit = None if root is None else reached(root, self._is_known)
+        hit = None if root is None else self._nearest.of(root)
         this = _Pass(value, clear=clear, ours=hit is not None)
         failed, self._running = self._running is not None, None  # the pass before this one never reported its end
         if self._marks and not self._stepped:
@@ -156,6 +159,9 @@ class StepLosses:
 
         `inside` is a step that is taken by a hook while the pass is under way.
         """
+        if self._is_usual and not self._stepped and not inside:
+            self._stepped.add(id(optimizer))
+            return {"loss": self._sums[_NOBODY].value}
         returned, self._returned = self._returned, None
         if self._running is not None and not inside:  # it failed
             self.forget()
@@ -169,6 +175,14 @@ class StepLosses:
         if total is None:
             return {}
         return {"loss": total.value} | ({MICRO_BATCHES: total.count} if total.count > 1 else {})
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether the round is one pass that has ended, whose loss is known, and nothing else."""
+        if self._returned is not None or self._running is not None or self._restarted or len(self._sums) != 1:
+            return False
+        only = self._sums.get(_NOBODY)
+        return only is not None and only.count == 1 and only.value is not None
 
     def _total(self, optimizer: torch.optim.Optimizer | None, *, inside: bool) -> _Sum | None:
         if id(optimizer) in self._stepped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from gradient_flow.table.across_ranks import Share
 from gradient_flow.table.columns import Rows, Thresholds, scale_rows
 from gradient_flow.table.kernels.pending import rows_of_tensor
 from gradient_flow.table.measure import measure_found, reads_in_place, share_of_rank
+
+if TYPE_CHECKING:
+    from gradient_flow.table.kernels.native import InPlace
 
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
 """Types of tensors that lie whole on this rank."""
@@ -113,7 +116,7 @@ class StepMeasure:
     """Measures steps, and remembers gradients from before the user's clip."""
 
     def __init__(self, known: KnownParameters, thresholds: Thresholds, process_group: Any, scaler: Any = None) -> None:
-        self._known, self._thresholds, self._process_group = known, thresholds, process_group
+        self._known, self.thresholds, self._process_group = known, thresholds, process_group
         self._in_place: bool | None = None if process_group is None else False
         self._given = scaler
         self._heard: Callable[[], Any] = _nobody
@@ -159,7 +162,7 @@ class StepMeasure:
 
     def measure(self, optimizer: torch.optim.Optimizer | None, parameters: Named) -> StepTables:
         """The tables of the coming step, alone or together with the ranks that hold other parts of it."""
-        usual = None if self._before_clip else self._usual_table(optimizer, parameters)
+        usual = self._usual_table(optimizer, parameters)
         if usual is not None:
             return StepTables(usual, None, here=True)
         clipped = {name: self._before_clip.pop(name) for name, _ in parameters if name in self._before_clip}
@@ -187,11 +190,6 @@ class StepMeasure:
 
         On a small model the general way, by whatever holds gradients, takes as long as reading them.
         """
-        if self._in_place is None:
-            self._in_place = reads_in_place(self._thresholds)
-        scaled = getattr(optimizer, "grad_scale", None) is not None
-        if not self._in_place or scaled or id(optimizer) in self.rank_steps:
-            return None
         names, gradients, missing = [], [], []
         for name, p in parameters:
             if type(p) not in _PLAIN:
@@ -202,8 +200,17 @@ class StepMeasure:
             else:
                 names.append(name)
                 gradients.append(gradient)
-        rows = kernels.native.rows_in_place(gradients, self._thresholds)
-        return None if rows is None else GradientTable(names, rows, missing=missing, thresholds=self._thresholds)
+        rows = self.in_place(optimizer, gradients)
+        return None if rows is None else GradientTable(names, rows, missing=missing, thresholds=self.thresholds)
+
+    def in_place(self, optimizer: torch.optim.Optimizer | None, gradients: list[Any]) -> InPlace | None:
+        """Their rows, if they all lie in host memory as backward left them; else None."""
+        if self._in_place is None:
+            self._in_place = reads_in_place(self.thresholds)
+        scaled = getattr(optimizer, "grad_scale", None) is not None
+        if not self._in_place or scaled or self._before_clip or id(optimizer) in self.rank_steps:
+            return None
+        return kernels.native.rows_in_place(gradients, self.thresholds)
 
     def owed_here(self) -> list[LookRecord]:
         """Looks that are still incomplete, from this rank's part alone: at the end no further exchange takes place."""
@@ -222,7 +229,7 @@ class StepMeasure:
             self.rank_steps[key] = RankSteps(self._process_group, clip_seen=self._clip_seen)
         if key in self.rank_steps:
             steps = self.rank_steps[key]
-            return steps.measure(parameters, before_clip, self._thresholds, float(scale), self.talk)
+            return steps.measure(parameters, before_clip, self.thresholds, float(scale), self.talk)
         gradients = {name: parameter.grad for name, parameter in parameters}
         return self._unscaled_table(gradients, scale), None, None
 
@@ -230,10 +237,10 @@ class StepMeasure:
         """The table of gradients without a scale that is in them, by thresholds that are meant without it."""
         present = [gradient for gradient in gradients.values() if gradient is not None]
         if isinstance(scale, LateNumber) and present and all(map(on_device, present)):
-            return measure_found(named_gradients(gradients), **self._thresholds._asdict(), scale=scale)
+            return measure_found(named_gradients(gradients), **self.thresholds._asdict(), scale=scale)
         factor = float(scale)
-        limits = {name: limit * factor for name, limit in self._thresholds._asdict().items()}
-        return measure(gradients, **limits).unscaled(factor, self._thresholds)
+        limits = {name: limit * factor for name, limit in self.thresholds._asdict().items()}
+        return measure(gradients, **limits).unscaled(factor, self.thresholds)
 
     def _table_here(self, parameters: Named, noted: ScaleAtClip | None) -> GradientTable:
         """Of what lies on this rank only: ranks put their parts together once, when the step comes."""
@@ -241,7 +248,7 @@ class StepMeasure:
         scale = noted.scale if noted is not None and not noted.unscaled else 1.0
         if not any_sharded(parameter for _, parameter in parameters):
             return self._measured_by(dict(parameters), scale)
-        limits = Thresholds(*(limit * float(scale) for limit in self._thresholds))
+        limits = Thresholds(*(limit * float(scale) for limit in self.thresholds))
         share = share_of_rank(gradients_of(parameters), limits)
         if share.problem is not None:
             raise share.problem
@@ -252,8 +259,8 @@ class StepMeasure:
         gradients = {name: parameter.grad for name, parameter in parameters.items()}
         found = named_gradients(gradients)
         if isinstance(scale, LateNumber) and found.gradients and all(map(on_device, found.gradients)):
-            return measure_found(found, **self._thresholds._asdict(), scale=scale, keep_scale=True)
-        limits = {name: limit * float(scale) for name, limit in self._thresholds._asdict().items()}
+            return measure_found(found, **self.thresholds._asdict(), scale=scale, keep_scale=True)
+        limits = {name: limit * float(scale) for name, limit in self.thresholds._asdict().items()}
         return measure(gradients, **limits)
 
 

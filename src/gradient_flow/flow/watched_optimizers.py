@@ -62,6 +62,10 @@ class WatchedOptimizers:
         taken = self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
         return taken
 
+    def of(self, optimizer: torch.optim.Optimizer) -> int:
+        """Steps that this one has taken."""
+        return self._steps.get(id(optimizer), 0)
+
     def resume(self, steps: Sequence[int]) -> None:
         """Go on from the counts of a checkpoint, in the order of appearance."""
         self._steps |= dict(zip(list(self._steps) or [id(None)], steps, strict=False))

@@ -151,6 +151,11 @@ class Looks:
         """Whether a look was taken that `after_update` has not given yet."""
         return self._heard
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether something asks for a look at the next step; ranks are asked about each."""
+        return self.agreement.ranks or bool(self.agreement.asked(self._last_planned))
+
     # ---- between steps --------------------------------------------------------------------------------------------
 
     def note(self, step: int, norm: float, loss: float | None, rate: float | None) -> None:

@@ -46,7 +46,8 @@ class OptimizerWatch:
         self._steps: dict[int, int] = {}
         self._norms: dict[int, deque[float]] = {}
         self._jumped, self._last_jump = 0, -_APART
-        self._backwards = self._usual_backwards = 0
+        self.backwards = self._usual_backwards = 0
+        """Backward passes since the last step, and before it."""
         self._small: float | None = None
         self._reader: StateReader | None = None
         self._owner = 0
@@ -80,6 +81,25 @@ class OptimizerWatch:
             self._fail(problem)
         self.seconds += time.perf_counter() - began
 
+    def next_due(self, optimizer: torch.optim.Optimizer) -> float:
+        """Steps of this optimizer until the next that is looked at; 0 where each has to be told of as it is taken."""
+        if self.failed:
+            return math.inf
+        own = self._steps.get(id(optimizer), 0)
+        # Of micro-batches the first is remembered, in the step before.
+        several = self._usual_backwards > 1
+        return 0 if several else self._schedule.after(own) - own
+
+    def step_begins(self) -> None:
+        """A step that nothing is due in and that does not jump begins; `passed` is told of it later."""
+        self.backwards, self._usual_backwards = 0, 1
+
+    def passed(self, optimizer: int, norm: float) -> None:
+        """A step of the optimizer with this id was of no interest."""
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+        if not self.failed:
+            self._norms.setdefault(optimizer, deque(maxlen=_WINDOW)).append(norm)
+
     def after_update(self, optimizer: torch.optim.Optimizer | None, step: int) -> OptimizerFacts | None:
         """The step is over: all that was seen so far, if this step was looked at."""
         reader, self._reader = self._reader, None
@@ -99,8 +119,8 @@ class OptimizerWatch:
 
     def backward_ended(self, parameters: Callable[[], Sequence[tuple[str, torch.Tensor]]]) -> None:
         """A micro-batch is done: the gradient of the first is remembered, if the step is to be looked at."""
-        self._backwards += 1
-        if self._backwards > 1 or self._usual_backwards < 2 or self.failed or len(self._steps) != 1:
+        self.backwards += 1
+        if self.backwards > 1 or self._usual_backwards < 2 or self.failed or len(self._steps) != 1:
             return
         (own,) = self._steps.values()
         if not self._schedule.is_due(own, own + 1) or not self._may():
@@ -117,7 +137,7 @@ class OptimizerWatch:
         self, parameters: Sequence[tuple[str, torch.Tensor]], step: int, of_part: Callable[[], int]
     ) -> None:
         """Before the step: the gradient of the whole batch beside that of its first part."""
-        count, self._backwards = self._backwards, 0
+        count, self.backwards = self.backwards, 0
         small, self._small = self._small, None
         self._usual_backwards = count
         if small is None or count < 2 or (samples := of_part()) < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any, Final
@@ -56,6 +57,20 @@ class Schedule:
         due = bisect_right(self._steps, step)
         last = self._steps[-1] if self._steps else 0
         return due + (max(0, step - last) // self._every if self._every else 0)
+
+    def after(self, step: int) -> float:
+        """The next step that a look falls to; infinite where none does.
+
+        >>> Schedule().after(13), Schedule().after(1000), Schedule(False).after(1)
+        (26, 1501, inf)
+        """
+        early = self._steps
+        if self.off:
+            return math.inf
+        if early and step < early[-1]:
+            return early[bisect_right(early, step)]
+        last = early[-1] if early else 0
+        return last + ((step - last) // self._every + 1) * self._every if self._every else math.inf
 
     def is_due(self, before: int, step: int) -> bool:
         """Whether a look falls to this step, or to one that was passed over since the step `before`.

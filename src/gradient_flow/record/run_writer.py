@@ -72,11 +72,11 @@ class RunWriter:
             self._guarded(self._check, self._file)
         return self._file is not None
 
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Append one record as one line."""
+    def write(self, *records: Mapping[str, Any]) -> None:
+        """Append records, a line each, handed to the system together."""
         if self._file is None or os.getpid() != self._pid:  # a forked child must not write into its parent's run
             return
-        line = encode(record) + b"\n"
+        line = b"\n".join([*map(encode, records), b""])
         if self._behind is not None:
             self._behind.put(line)
             return

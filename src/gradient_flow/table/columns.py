@@ -48,7 +48,7 @@ _ADDED: Final = [INDEX[name] for name in COLUMNS if name not in ("min", "max", "
 _SUMS, _EXTREMES, _COUNTS = slice(0, _MIN), slice(_MAX, _MAX_ABS + 1), slice(_MAX_ABS + 1, len(COLUMNS))
 """The columns that are added, before and behind those that are not, and the two of which the largest counts."""
 
-_LARGEST: Final = 1e300
+LARGEST_SUM: Final = 1e300
 """Sums of squares below it neither are infinite nor become so."""
 
 EMPTY: Final[Rows] = np.zeros(len(COLUMNS))
@@ -251,7 +251,7 @@ def usual_statistics(row: Sequence[float]) -> dict[str, float] | None:
     NumPy takes microseconds to get going on one row, and every recorded step wants ten statistics of it.
     """
     count, parts, total, sum_sq, sum_abs, low, high, largest, zeros, _, _, nan, inf, _ = row
-    if nan or inf or not count or not parts or not sum_sq < _LARGEST:
+    if nan or inf or not count or not parts or not sum_sq < LARGEST_SUM:
         return None
     average = total / parts
     return {

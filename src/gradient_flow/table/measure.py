@@ -138,6 +138,13 @@ def reads_in_place(thresholds: Thresholds) -> bool:
     return settled and kernels.NATIVE and kernels.forced() is None
 
 
+def measure_parts(names: Sequence[str], array: np.ndarray, sizes: list[int]) -> GradientTable:
+    """The table of the parts of a flat array of floating point numbers that lie one after the other in it."""
+    if not reads_in_place(Thresholds()):
+        return measure(dict(zip(names, np.split(array, np.cumsum(sizes)[:-1]), strict=True)))
+    return GradientTable(names, kernels.native.rows_of_parts(array, sizes, Thresholds()))
+
+
 def reader_for_hooks(*, sizes_only: bool = False) -> Callable[[list[torch.Tensor]], PendingRows]:
     """A function that measures tensors inside a hook, where each microsecond counts: what can be settled before is.
 

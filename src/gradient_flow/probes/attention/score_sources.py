@@ -6,6 +6,7 @@ into one projection, shared, grouped, normalised or rotated afterwards, learned,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -135,4 +136,4 @@ def _within(path: str, around: str) -> bool:
 
 def gain(weight: torch.Tensor) -> torch.Tensor:
     """The size of a weight's singular values, as their root mean square: whichever way it is multiplied."""
-    return torch.linalg.vector_norm(weight.detach().float()) / float(min(weight.shape[-2:])) ** 0.5
+    return torch.linalg.vector_norm(weight.detach().float()) / math.sqrt(min(weight.shape[-2:]))

@@ -146,6 +146,14 @@ def rows(where: Addresses, thresholds: Thresholds, *, sizes_only: bool = False) 
     return np.frombuffer(filled).reshape(-1, len(COLUMNS))
 
 
+def rows_of_parts(array: np.ndarray, sizes: list[int], thresholds: Thresholds) -> Rows:
+    """The rows of the parts of a flat array, fp32 or fp64, that lie one after the other in it."""
+    counts = np.array(sizes, dtype=np.int64)
+    addresses = array.__array_interface__["data"][0] + (np.cumsum(counts) - counts) * array.itemsize
+    kinds = bytes([_NUMPY_KINDS[array.dtype]]) * len(sizes)
+    return rows(Addresses(addresses.tobytes(), counts.tobytes(), kinds), thresholds)
+
+
 class InPlace:
     """Rows of tensors in host memory as the kernel left them; a call gives them as an array."""
 

@@ -1,0 +1,220 @@
+"""Steps at which nothing happens but the step: noted as they are taken, recorded many at a time.
+
+Between two steps of a small model torch evicts everything of ours from the caches, so each line of Python that runs
+costs several times what it costs when it runs again. An ordinary step therefore only has its gradients measured, and
+leaves a note. The notes become records together: when there are `MOST_NOTED`, after `LONGEST` seconds, and before
+anything else is recorded or anybody asks. Whatever is unusual about a step makes it take the general way.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from gradient_flow.capture.optimizer_steps import running_backward
+from gradient_flow.flow.inside import Inside
+from gradient_flow.flow.known_parameters import Named
+from gradient_flow.flow.recorder import Recorder, arriving
+from gradient_flow.flow.step_losses import StepLosses
+from gradient_flow.flow.step_tables import StepMeasure
+from gradient_flow.record.step import StepRecord
+from gradient_flow.table import GradientStats, GradientTable
+from gradient_flow.table.columns import INDEX, LARGEST_SUM
+
+if TYPE_CHECKING:
+    from gradient_flow.table.kernels.native import InPlace
+
+MOST_NOTED: Final = 32
+"""Steps that may be noted and not recorded yet: a process that is killed loses no more."""
+LONGEST: Final = 1.0
+"""Seconds after which the next step has them recorded, so that a growing file is at most that old."""
+FIRST: Final = 16
+"""Steps before this one are recorded one by one: the file of a run that has just begun is looked into most."""
+_WINDOW: Final = 32
+_HALF: Final = 16
+_HIGH: Final = 1.8
+"""Times the median norm: up to here nothing calls a step a spike, nor asks for its batch."""
+_JUMP: Final = 3.0
+"""The same for the half of the window that the state of an optimizer is watched by."""
+_QUIET: Final = 1e-3
+"""Times the largest norm: above it gradients have not gone quiet."""
+_RATE: Final = 3.0
+"""Times the learning rate before, up or down: within it nobody asks for a look."""
+_COUNT, _SUM_SQ, _NAN, _INF = (INDEX[name] for name in ("count", "sum_sq", "nan", "inf"))
+
+
+class _Plan(NamedTuple):
+    """What an optimizer was at its last step that took the general way; valid while all of it holds."""
+
+    optimizer: int
+    number: int
+    """The optimizer by its id, and as records name it."""
+    until: float
+    """Before this step nothing is due."""
+    lists: list[list[int]]
+    """Ids of the parameters of each group."""
+    order: list[int]
+    """Where those with a gradient are among all of them, in the order of the table."""
+    missing: list[int]
+    names: list[str]
+    absent: list[str]
+    step: Any
+    """The optimizer's own `step`, which a scheduler leaves its trace in."""
+
+
+class _Note(NamedTuple):
+    """What is kept of a step until its record is made."""
+
+    plan: _Plan
+    step: int
+    time: float
+    total: tuple[float, ...]
+    rates: list[Any]
+    logged: dict[str, Any]
+
+
+class OrdinarySteps:
+    """Takes ordinary steps of a flow with one optimizer, in host memory, and hands their records to the recorder."""
+
+    def __init__(
+        self, recorder: Recorder, measure: StepMeasure, losses: StepLosses, *, layers_every: int, start: float
+    ) -> None:
+        self._recorder, self._measure, self._losses = recorder, measure, losses
+        self._layers_every, self._start = layers_every, start
+        self.inside: Inside | None = None
+        self._plan: _Plan | None = None
+        self._last: _Plan | None = None
+        """By which the last ordinary step was measured."""
+        self._notes: deque[_Note] = deque()
+        self._norms: deque[float] = deque(maxlen=_WINDOW)
+        self._rate = math.nan
+        recorder.before_anything = self.catch_up
+
+    def plan(
+        self, optimizer: torch.optim.Optimizer, number: int, own: int, step: int, parameters: Named, usual: bool
+    ) -> None:
+        """A step took the general way and is over, the `own`th of its optimizer; whether it was `usual` in its way.
+
+        From it is seen how far the coming ones may be ordinary.
+        """
+        self._plan = None
+        # A table of all tensors is due in every Nth step.
+        until = step + self._layers_every - own % self._layers_every if usual and step >= FIRST else 0.0
+        if self.inside is not None:
+            until = min(until, self.inside.free_until(step, optimizer))
+        if until <= step + 1 or len(self._norms) < _WINDOW // 2:
+            return
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        at = {id(p): position for position, p in enumerate(held)}
+        with_gradient = [(name, at[id(p)]) for name, p in parameters if p.grad is not None]
+        without = [(name, at[id(p)]) for name, p in parameters if p.grad is None]
+        self._plan = _Plan(
+            optimizer=id(optimizer),
+            number=number,
+            until=until,
+            lists=[[*map(id, group["params"])] for group in optimizer.param_groups],
+            order=[position for _, position in with_gradient],
+            missing=[position for _, position in without],
+            names=[name for name, _ in with_gradient],
+            absent=[name for name, _ in without],
+            step=vars(optimizer).get("step"),
+        )
+
+    def forget(self) -> None:
+        """What was planned no longer holds."""
+        self._plan = None
+
+    def note_general(self, record: StepRecord) -> None:
+        """The numbers of a step that took the general way."""
+        if math.isfinite(record.norm):
+            self._norms.append(record.norm)
+        else:
+            self._norms.clear()  # who watches norms goes on in a way of its own now: none is ordinary for a while
+        rates = [rate for rate in record.lr or () if type(rate) is float] if isinstance(record.lr, list) else []
+        self._rate = max(rates, default=math.nan)
+
+    def take(self, optimizer: torch.optim.Optimizer, step: int, logged: dict[str, Any]) -> InPlace | None:
+        """Note a step that begins, if it is ordinary: its rows. None, and nothing has changed, if it is not."""
+        # Nearly all of a step of ours runs in this one function: each call would cost more than what it does.
+        plan = self._plan
+        if plan is None or step >= plan.until or plan.optimizer != id(optimizer) or running_backward() is not None:
+            return None
+        inside, groups = self.inside, optimizer.param_groups
+        if len(groups) == 1:
+            held = groups[0]["params"]
+            rates: list[Any] = [groups[0].get("lr")]
+        else:
+            held = [p for group in groups for p in group["params"]]
+            rates = [group.get("lr") for group in groups]
+        if [[*map(id, group["params"])] for group in groups] != plan.lists or vars(optimizer).get("step") != plan.step:
+            return None
+        rate: float = max(rates) if set(map(type, rates)) == {float} else 0.0
+        if not self._rate / _RATE < rate < self._rate * _RATE or (inside is not None and not inside.may_pass()):
+            return None
+        if plan.missing and any(held[at].grad is not None for at in plan.missing):
+            return None
+        rows = self._measure.in_place(optimizer, [held[at].grad for at in plan.order])
+        if rows is None:
+            return None
+        total = rows.total()
+        norm = math.sqrt(total[_SUM_SQ])
+        finite = not total[_NAN] and not total[_INF] and total[_COUNT] and total[_SUM_SQ] < LARGEST_SUM
+        if not finite or self._stands_out(norm):
+            return None
+        told = self._losses.of_step(optimizer)
+        if logged:
+            told = told | logged
+        for name, value in told.items():
+            if type(value) is not float:
+                told[name] = arriving(value)
+        if inside is not None:
+            inside.step_begins()
+        self._norms.append(norm)
+        self._rate, self._last = rate, plan
+        self._notes.append(_Note(plan, step, round(time.time() - self._start, 4), total, rates, told))
+        return rows
+
+    def step_is_over(self) -> None:
+        """The step that was noted last is over: record them all, if it is time."""
+        notes = self._notes
+        late = notes and notes[-1].time - notes[0].time > LONGEST
+        if late or len(notes) >= MOST_NOTED or self._recorder.sinks:
+            self.catch_up()
+
+    def table(self, rows: InPlace) -> GradientTable | None:
+        """The table of the step that was noted last."""
+        plan = self._last
+        if plan is None:
+            return None
+        return GradientTable(plan.names, rows, missing=plan.absent, thresholds=self._measure.thresholds)
+
+    def catch_up(self) -> None:
+        """Make records of what was noted, and hand them on in order."""
+        done: list[tuple[StepRecord, None]] = []
+        while self._notes:
+            note = self._notes.popleft()
+            record = StepRecord.of(note.step, note.time, GradientStats("total", note.total))
+            for name, value in note.logged.items():
+                record.put(name, value)
+            record.lr, record.optimizer = note.rates, note.plan.number
+            for name, late in record.pending():  # of a user who logs what a device computes
+                record.put(name, late.value())
+            done.append((record, None))
+            if self.inside is not None:
+                self.inside.passed(record, note.plan.optimizer)
+        if done:
+            self._recorder.hand_on(done)
+
+    def _stands_out(self, norm: float) -> bool:
+        """Whether somebody may want to know of this norm at once."""
+        norms = self._norms
+        if norm < _QUIET * max(norms):
+            return True
+        if norm <= _HIGH * min(norms):  # nearly always that settles it
+            return False
+        return norm > _HIGH * median(norms) or norm > _JUMP * median(list(norms)[-_HALF:])
