@@ -34,6 +34,8 @@ class BlockOutputs:
         self._tensor_handles: list[Any] = []
         self._most_handles = 8 * len(blocks)
         self._in_pass = False
+        # Made once: a forward pass through hundreds of blocks only hangs them on.
+        self._gradient_hooks = [self._gradient_hook(index) for index in range(len(blocks))]
         self.forget()
 
     def forget(self) -> None:
@@ -52,7 +54,7 @@ class BlockOutputs:
         """Put a forward hook on every block."""
         if not self._forward_handles:
             self._forward_handles = [
-                block.register_forward_hook(self._forward_hook(index)) for index, block in enumerate(self._blocks)
+                block.register_forward_hook(_ForwardHook(self, block, at)) for at, block in enumerate(self._blocks)
             ]
 
     def detach(self) -> None:
@@ -62,38 +64,36 @@ class BlockOutputs:
         self._forward_handles, self._tensor_handles = [], []
         self._in_pass = False
 
-    def _forward_hook(self, index: int) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
-            if module is not self._blocks[index] or not self._forward_handles:
-                return  # a deep copy of the block, which took our hook along
-            if torch._C._current_graph_task_id() == -1:
-                self._in_pass = False  # a pass that ended in an exception never said so
-            else:
-                self._open_pass()  # a recomputation inside a backward
-            tensor = main_tensor(output)
-            self.ran.add(index)
-            if isinstance(tensor, str):
-                self.unreadable[index] = tensor
-            elif not tensor.requires_grad:
-                self.without_grad.add(index)
-            else:
-                self.without_grad.discard(index)
+    def forward_ran(self, index: int, output: Any) -> None:
+        """Watch what a block returned."""
+        if torch._C._current_graph_task_id() == -1:
+            self._in_pass = False  # a pass that ended in an exception never said so
+        elif not self._in_pass:
+            self._open_pass()  # a recomputation inside a backward
+        tensor = output if isinstance(output, torch.Tensor) else main_tensor(output)
+        self.ran.add(index)
+        if isinstance(tensor, str):
+            self.unreadable[index] = tensor
+        elif not tensor.requires_grad:
+            self.without_grad.add(index)
+        else:
+            self.without_grad.discard(index)
+            if len(self._tensor_handles) > self._most_handles:
                 self._drop_dead_handles()
-                handle = tensor.register_hook(self._gradient_hook(index))  # type: ignore[no-untyped-call]
-                self._tensor_handles.append(handle)
-
-        return _ForwardHook(hook)
+            handle = tensor.register_hook(self._gradient_hooks[index])  # type: ignore[no-untyped-call]
+            self._tensor_handles.append(handle)
 
     def _gradient_hook(self, index: int) -> Callable[[torch.Tensor], None]:
+        receive = self._receive
+
         def hook(gradient: torch.Tensor) -> None:
-            self._open_pass()
-            self._receive(index, gradient)
+            if not self._in_pass:
+                self._open_pass()
+            receive(index, gradient)
 
         return hook
 
     def _open_pass(self) -> None:
-        if self._in_pass:
-            return
         self._begin()
         self._in_pass = True
         # The engine calls this at the end of the outermost pass we are in: nested ones come after it has opened.
@@ -104,30 +104,33 @@ class BlockOutputs:
 
     def _drop_dead_handles(self) -> None:
         """Outputs that are gone took their hooks with them; forget our ends of those."""
-        if len(self._tensor_handles) > self._most_handles:
-            self._tensor_handles = [handle for handle in self._tensor_handles if handle.hooks_dict_ref() is not None]
-            self._most_handles = 2 * len(self._tensor_handles) + 8 * len(self._blocks)
+        self._tensor_handles = [handle for handle in self._tensor_handles if handle.hooks_dict_ref() is not None]
+        self._most_handles = 2 * len(self._tensor_handles) + 8 * len(self._blocks)
 
 
 class _ForwardHook:
-    """A hook that can be pickled along with its block, and then does nothing."""
+    """A hook that can be copied and pickled along with its block, and then does nothing."""
 
-    def __init__(self, call: Callable[[nn.Module, Any, Any], None]) -> None:
-        self._call = call
+    def __init__(self, outputs: BlockOutputs | None = None, block: nn.Module | None = None, index: int = 0) -> None:
+        self._outputs = outputs
+        self._block = block
+        self._index = index
 
     @breaks_graph
-    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        self._call(module, inputs, output)
+    def __call__(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        # Another module: a copy of the block that took our hook along.
+        if self._outputs is not None and module is self._block and self._outputs.attached:
+            self._outputs.forward_ran(self._index, output)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _ForwardHook:
-        return _ForwardHook(_ignore)
+        return _ForwardHook()
 
-    def __reduce__(self) -> tuple[type[_ForwardHook], tuple[Callable[..., None]]]:
-        return _ForwardHook, (_ignore,)
+    def __reduce__(self) -> tuple[type[_ForwardHook], tuple[()]]:
+        return _ForwardHook, ()
 
 
 def _ignore(_module: nn.Module, _inputs: Any, _output: Any) -> None:
-    """What a copied hook does."""
+    """What a hook in a block that an earlier version pickled was made of."""
 
 
 def main_tensor(output: Any) -> torch.Tensor | str:

@@ -219,8 +219,8 @@ class GradientGainMonitor:
         self._scale = 1.0 if scale is None else scale if isinstance(scale, float) else float(scale.get_scale())
 
     def _record(self, block: int, gradient: torch.Tensor) -> None:
-        pieces = list(gradient.flatten(1)) if self.per_sample and gradient.dim() > 1 else [gradient]
-        self._rows[block].append(self._read(pieces))
+        pieces = [gradient] if not self.per_sample or gradient.dim() < 2 else list(gradient.flatten(1))
+        self._rows[block].append(self._read(pieces))  # no number is looked at before somebody asks
         self._recorded = True
 
     def _forget_records(self) -> None:

@@ -1,26 +1,26 @@
-"""The NumPy kernel: blocks that stay in the cache. What orders and counts is read as it is, sums are in fp64."""
+"""The NumPy kernel: blocks that stay in the cache, in few passes. Extremes are read as they are, all else in fp64."""
 
 from __future__ import annotations
 
-import threading
+import math
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
+from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_by_owner
 from gradient_flow.table.exponents import BINS, FIELDS, Counts, bins_of_fields
 
-BLOCK: Final = 1 << 17
-"""Elements measured at once. Each operation on them takes long enough for threads not to queue for the interpreter."""
+BLOCK: Final = 1 << 18
+"""Elements measured at once. Each operation on them takes long enough for threads not to queue for the interpreter,
+and its temporaries (2 MiB) stay in the cache that cores share."""
 _RUN: Final = 1 << 10
 """Elements that BLAS multiplies at once: below its limit for threads of its own, which would get in the way of ours."""
 _SHARE: Final = 1 << 19
 """Elements that a thread takes at once; fewer are not worth a thread."""
 _ONES: Final = np.ones((_RUN, 1))
-_IN_FLOAT32: Final = (np.dtype(np.float32), np.dtype(np.float16))
-"""What is compared with thresholds in fp32."""
 
 
 class _Scratch:
@@ -29,13 +29,6 @@ class _Scratch:
     def __init__(self, elements: int) -> None:
         self.wide = np.empty(-(-min(elements, BLOCK) // _RUN) * _RUN)
         self.flags = np.empty(len(self.wide), bool)
-        self._sizes: dict[Any, NDArray[np.floating[Any]]] = {}
-
-    def sizes(self, dtype: Any) -> NDArray[np.floating[Any]]:
-        """Magnitudes in their own dtype."""
-        if dtype not in self._sizes:
-            self._sizes[dtype] = np.empty(len(self.wide), dtype)
-        return self._sizes[dtype]
 
 
 def rows(arrays: list[np.ndarray], thresholds: Thresholds, threads: int = 1) -> Rows:
@@ -43,23 +36,29 @@ def rows(arrays: list[np.ndarray], thresholds: Thresholds, threads: int = 1) -> 
     flat = [array.reshape(-1) for array in arrays]
     shares = [(at, start) for at, array in enumerate(flat) for start in range(0, array.size, _SHARE)]
     largest = max((array.size for array in flat), default=0)
-    in_float32 = limits_in_float32(thresholds)
-    here = threading.local()
+    blocks: list[list[Rows]] = [[]] * len(shares)
+    waiting = deque(range(len(shares)))
 
-    def measure(share: tuple[int, int]) -> list[Rows]:
-        if not hasattr(here, "scratch"):
-            here.scratch = _Scratch(largest)
-        at, start = share
-        part = flat[at][start : start + _SHARE]
-        limits = in_float32 if part.dtype in _IN_FLOAT32 else thresholds
+    def work() -> None:
+        scratch = _Scratch(largest)
         with np.errstate(over="ignore", invalid="ignore"):
-            return [_block(part[i : i + BLOCK], limits, here.scratch) for i in range(0, part.size, BLOCK)]
+            while waiting:
+                try:
+                    share = waiting.popleft()
+                except IndexError:  # another thread took the last
+                    return
+                at, start = shares[share]
+                part = flat[at][start : start + _SHARE]
+                blocks[share] = [_block(part[i : i + BLOCK], thresholds, scratch) for i in range(0, part.size, BLOCK)]
 
     if threads > 1 and sum(array.size for array in flat) > 2 * _SHARE:
-        with ThreadPoolExecutor(threads) as pool:  # NumPy gives the interpreter's lock back while it computes
-            blocks = list(pool.map(measure, shares))
+        with ThreadPoolExecutor(threads - 1) as pool:  # NumPy gives the interpreter's lock back while it computes
+            others = [pool.submit(work) for _ in range(threads - 1)]
+            work()
+            for other in others:
+                other.result()
     else:
-        blocks = [measure(share) for share in shares]
+        work()
     owners = [at for (at, _), made in zip(shares, blocks, strict=True) for _ in made]
     measured = np.array([row for made in blocks for row in made]).reshape(-1, len(COLUMNS))
     return merge_by_owner(measured, np.array(owners, dtype=np.int64), len(arrays))
@@ -78,23 +77,24 @@ def _block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows
 def _finite_block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows | None:
     """Counts that are mostly 0 are taken only where others say that they are not; None with NaN or Inf."""
     count = block.size
-    wide, flags = scratch.wide[: -(-count // _RUN) * _RUN], scratch.flags[:count]
+    wide = scratch.wide[: -(-count // _RUN) * _RUN]
     wide[:count] = block
-    wide[count:] = 0.0  # adds nothing
+    if count < len(wide):
+        wide[count:] = 0.0  # adds nothing
     runs = wide.reshape(-1, 1, _RUN)
-    total = np.add.reduce(np.matmul(runs, _ONES), axis=None)
-    if not np.isfinite(total):
+    total = float(np.add.reduce(np.matmul(runs, _ONES), axis=None))
+    if not math.isfinite(total):
         return None
-    square = np.add.reduce(np.matmul(runs, runs.reshape(-1, _RUN, 1)), axis=None)
+    square = float(np.add.reduce(np.matmul(runs, runs.reshape(-1, _RUN, 1)), axis=None))
     np.absolute(wide, out=wide)
-    magnitude = np.add.reduce(np.matmul(runs, _ONES), axis=None)
+    magnitude = float(np.add.reduce(np.matmul(runs, _ONES), axis=None))
 
-    sizes = np.absolute(block, out=scratch.sizes(block.dtype)[:count])
-    low, high = np.minimum.reduce(block), np.maximum.reduce(block)
+    sizes, flags = wide[:count], scratch.flags[:count]
+    low, high = float(np.minimum.reduce(block)), float(np.maximum.reduce(block))
     largest = max(0.0, -low, high)  # not -0
     near = np.count_nonzero(np.less(sizes, thresholds.near_zero, out=flags))
-    some_zeros = (near > 0 or thresholds.near_zero <= 0) and np.minimum.reduce(sizes) == 0
-    zeros = np.count_nonzero(np.equal(sizes, 0, out=flags)) if some_zeros else 0
+    may_be_zero = near > 0 or thresholds.near_zero <= 0
+    zeros = np.count_nonzero(np.equal(block, 0, out=flags)) if may_be_zero else 0
     is_large = largest > thresholds.very_large
     large = np.count_nonzero(np.greater(sizes, thresholds.very_large, out=flags)) if is_large else 0
     return np.array([count, count, total, square, magnitude, low, high, largest, zeros, near, large, 0, 0, 0])
