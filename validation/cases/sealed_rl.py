@@ -88,9 +88,9 @@ def orthogonal(seed: int, gain: float, **more) -> Setup:
 
 recipe = zoo.healthy("kiosks-last-gain-0.01", lambda s: orthogonal(s, 0.01))
 zoo.sick(
-    "kiosks-last-gain-3000",
-    lambda s: orthogonal(s, 3000.0, lr=2e-4),
-    both(lasting(explores(0, 0.05)), lags(0.1)),
+    "kiosks-last-gain-600",
+    lambda s: orthogonal(s, 600.0, lr=1e-4),
+    both(lasting(explores(0, 0.12)), lags(0.1)),
     *STUCK,
     layer="pi",
     also=SURE,
