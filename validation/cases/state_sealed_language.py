@@ -446,7 +446,7 @@ zoo.sick(
 zoo.sick(
     "sealed-ppo-twenty-passes-at-0.1",
     ppo(rate=0.1, passes=20, batches=6),
-    broken(logged("clip_fraction", above=0.3)),
+    broken(logged("clip_fraction", above=0.2)),
     "clip_fraction_high",
     "kl_runaway",
     "rate_too_high",
@@ -541,7 +541,7 @@ zoo.sick(
 zoo.sick(
     "sealed-grpo-fifteen-epochs-per-batch",
     grpo(rate=0.08, epochs=15, beta=0.0),
-    broken(logged("clip_ratio/region_mean", above=0.3)),
+    broken(logged("clip_ratio/region_mean", above=0.2)),
     "clip_fraction_high",
     "kl_runaway",
     "rate_too_high",
