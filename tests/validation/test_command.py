@@ -28,6 +28,7 @@ def test_a_half_holds_only_its_own_cases():
     assert {case.half for case in command.chosen("fresh", None)} == {"fresh"}
     assert {case.half for case in command.chosen("drill", None)} == {"drill"}
     assert {case.half for case in command.chosen("blind", None)} == {"blind"}
+    assert {case.half for case in command.chosen("sealed", None)} == {"sealed"}
     both = command.chosen("both", None)
     assert len(both) == sum(len(command.chosen(half, None)) for half in ("tune", "holdout"))
 
