@@ -136,4 +136,5 @@ def _within(path: str, around: str) -> bool:
 
 def gain(weight: torch.Tensor) -> torch.Tensor:
     """The size of a weight's singular values, as their root mean square: whichever way it is multiplied."""
-    return torch.linalg.vector_norm(weight.detach().float()) / math.sqrt(min(weight.shape[-2:]))
+    size: torch.Tensor = torch.linalg.vector_norm(weight.detach().float()) / math.sqrt(min(weight.shape[-2:]))
+    return size
