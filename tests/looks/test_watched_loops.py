@@ -161,6 +161,22 @@ def test_a_branch_that_weighs_nothing_only_decays_and_is_not_called_dead(weight,
     assert codes(model, optimizer, F.cross_entropy) == ({"only_decay"} if sick else set())
 
 
+def test_a_bias_that_cancels_in_a_difference_of_scores_is_no_more_than_a_remark():
+    """Its gradient is exactly zero, and there is nothing for it to learn."""
+
+    def pairs():
+        x = torch.randn(32, 12)
+        return x, x[:, 0]
+
+    def ranked(z, y):
+        ahead = (y[:16] > y[16:]).float() * 2 - 1
+        return (1 - ahead * (z[:16, 0] - z[16:, 0])).clamp_min(0).mean()
+
+    model = net(12, 32, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.05)
+    assert codes(model, optimizer, ranked, pairs) == set()
+
+
 # ---- the loss and the data ----------------------------------------------------------------------------------------
 
 
@@ -203,6 +219,15 @@ def test_a_likelihood_without_its_minus_falls_for_ever(sign, sick):
 
     model = net(12, 32, 4)
     found = codes(model, torch.optim.Adam(model.parameters(), lr=1e-2), loss, batch, steps=70)
+    assert ("loss_grows" in found) is sick
+
+
+@pytest.mark.parametrize(("start", "sick"), [(0.05, True), (1e-9, False)])
+def test_a_loss_that_starts_at_next_to_nothing_does_not_grow(start, sick):
+    """As that of a policy, which begins as the mean of its advantages."""
+    offsets = iter([start * 1.1**k if sick else start + 5e-4 * k for k in range(60)])
+    model = net(12, 32, 5)
+    found = codes(model, torch.optim.Adam(model.parameters(), lr=1e-3), lambda z, _: 0 * z.sum() + next(offsets))
     assert ("loss_grows" in found) is sick
 
 

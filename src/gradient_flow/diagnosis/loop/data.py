@@ -40,6 +40,8 @@ _BETTER, _CLEARLY = 0.03, 4.0
 _BEYOND_CHANCE: Final = 4.0
 """Standard errors by which predictions agree with their targets where something of the input is known."""
 _GROWN: Final = 3.0
+_NEXT_TO_NOTHING: Final = 1e-5
+"""Of the last loss."""
 _LEAST_THIRD, _FASTER, _AWAY = 15, 1.3, 5.0
 """Losses in a third of a run that falls below zero, by how much each third outdoes the one before, and how many times
 the first level the last one is."""
@@ -371,9 +373,11 @@ def grows(loop: Loop) -> Iterator[Issue]:
             "gradients grow with it: there is no end to that.",
         )
         return
-    upwards = losses[0] > 0 and change > _GROWN and losses[0] < half < median(losses[-5:])
+    last = median(losses[-5:])
+    # The loss of a policy starts at next to nothing, the mean of advantages, and from there it can only rise.
+    upwards = losses[0] > _NEXT_TO_NOTHING * last and change > _GROWN and 0 < losses[0] < half < last
     if upwards and (loop.facts.maximize or supervised or change > 10 * _GROWN):
-        yield _climbs(loop, f"the loss rises from {plain(losses[0])} to {plain(median(losses[-5:]))}, step by step.")
+        yield _climbs(loop, f"the loss rises from {plain(losses[0])} to {plain(last)}, step by step.")
 
 
 def _climbs(loop: Loop, message: str) -> Issue:

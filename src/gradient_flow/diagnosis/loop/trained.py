@@ -196,9 +196,11 @@ def decaying(loop: Loop) -> Iterator[Issue]:
     """Parameters that only shrink."""
     names = [name for name in loop.facts.decaying if not _is_dead(loop, name)]
     if names and loop.looks and loop.facts.moving > len(names) and _any_gradient(loop):
+        # A bias that cancels, as in a difference of scores, or a vector for words that no batch hides is no harm.
+        matrices = {layer.name for layer in loop.run.layers if layer.is_weight}
         yield issue(
             "only_decay",
-            IssueSeverity.HIGH,
+            IssueSeverity.LOW if matrices.isdisjoint(names) else IssueSeverity.HIGH,
             f"{some(names)} get a gradient of exactly zero in every step, and weight decay alone moves them, towards "
             "zero.",
             "what they make has no weight in the loss: a factor of 0, a mask, or an output that is not used.",

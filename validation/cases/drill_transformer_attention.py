@@ -422,7 +422,7 @@ zoo.sick(
     lambda s: turned(s, [Mix(Windows(90.0)) for _ in range(2)], lr=2e-3),
     lasting(attends_sharply()),
     "ENTROPY_COLLAPSE",
-    layer=tuple(f"layers.{i}.attend{part}" for i in (0, 1) for part in ("", ".qkv", ".table")),
+    layer=tuple(f"layers.{i}.attend{part}" for i in (0, 1) for part in ("", ".qkv")),
     also={*SHARP, "VANISHING"},
     control=table,
 )
