@@ -93,3 +93,8 @@ def test_ranks_of_many_matrices_are_those_of_each():
                 continue
             shares = torch.linalg.svdvals(flat / flat.abs().amax()).square()
             assert rank == pytest.approx(float(torch.special.entr(shares / shares.sum()).sum().exp()), rel=1e-6)
+
+
+def test_the_cosine_of_what_is_not_finite_is_unknown_and_warns_of_nothing():
+    finite, bad = np.ones(4), np.array([1.0, np.inf, -np.inf, np.nan])
+    assert math.isnan(samples.cosine([finite, bad], [finite, finite]))

@@ -284,7 +284,7 @@ def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:
 def _estimated_square(flat: NDArray[np.float64]) -> float:
     """For a few numbers NumPy answers in a tenth of the time that torch takes to get going."""
     few = _chunks(flat).astype(np.float64).reshape(-1)
-    return float(few @ few) * len(flat) / len(few)
+    return float(np.vdot(few, few)) * len(flat) / len(few)
 
 
 def _chunks(flat: Any) -> Any:
@@ -297,10 +297,10 @@ def _chunks(flat: Any) -> Any:
 
 def cosine(left: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> float:
     """The cosine between two gradients, each given as a list of samples; NaN where one is zero."""
-    product = sum(float(a @ b) for a, b in zip(left, right, strict=True))
+    product = sum(float(np.vdot(a, b)) for a, b in zip(left, right, strict=True))  # `@` warns of Inf
     size = math.sqrt(_square(left)) * math.sqrt(_square(right))
     return product / size if size > 0 and math.isfinite(size) else math.nan
 
 
 def _square(parts: Sequence[NDArray[np.float64]]) -> float:
-    return sum(float(part @ part) for part in parts)
+    return sum(float(np.vdot(part, part)) for part in parts)
