@@ -12,6 +12,7 @@ from torch import nn
 
 import gradient_flow as gf
 from gradient_flow.capture.parameters import parameter_roles
+from gradient_flow.table.measure import measure_parts
 from wandb_file import wandb_history
 
 
@@ -116,9 +117,9 @@ def test_no_hook_survives():
 
 def test_every_n_steps_and_nothing_on_the_others(monkeypatch):
     calls = []
-    for module in ("flow.step_tables", "table.updates"):
-        counted = lambda *a, **k: calls.append(1) or gf.measure(*a, **k)  # noqa: E731
-        monkeypatch.setattr(f"gradient_flow.{module}.measure", counted)
+    for name, true in (("flow.step_tables.measure", gf.measure), ("table.updates.measure_parts", measure_parts)):
+        counted = lambda *a, true=true, **k: calls.append(1) or true(*a, **k)  # noqa: E731
+        monkeypatch.setattr(f"gradient_flow.{name}", counted)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with gf.watch(model, optimizer, every=10, layers_every=1000, looks=False) as flow:
