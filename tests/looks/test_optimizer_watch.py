@@ -138,13 +138,34 @@ def test_a_large_tensor_is_sampled_across_its_columns():
     assert state.elements == 4096 * 64
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.Adagrad, torch.optim.SGD, torch.optim.Adamax])
+@pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.Adadelta, torch.optim.Rprop, torch.optim.Adamax])
 def test_other_optimizers_are_left_alone(kind):
     w = weight()
     optimizer = kind([w], lr=1e-3)
     w.grad = torch.ones_like(w)
     optimizer.step()
     assert kind_of(optimizer) == ""
+
+
+def test_reading_plain_sgd_leaves_no_entry_in_its_state():
+    w = weight()
+    optimizer = torch.optim.SGD([w], lr=1e-3)
+    look, (state,) = step_with(optimizer, w, [1e-3] * 3)
+    assert kind_of(optimizer) == "momentum"
+    assert look.update == pytest.approx(1e-3)
+    assert state.stale is None
+    assert look.cosine is None
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize(("kind", "square"), [(torch.optim.RMSprop, 0.01 * 1e-6), (torch.optim.Adagrad, 1e-6)])
+def test_squares_alone_are_read_after_one_step(kind, square):
+    w = weight()
+    look, _ = step_with(kind([w], lr=1e-3, eps=1e-3), w, [1e-3])
+    assert look.kind == "squares"
+    assert look.root_second == pytest.approx(square**0.5, rel=1e-4)
+    assert look.eps_share == pytest.approx(1e-3 / (square**0.5 + 1e-3), rel=1e-4)
+    assert look.stale is None
 
 
 @pytest.mark.parametrize("kind", [torch.optim.NAdam, torch.optim.RAdam])

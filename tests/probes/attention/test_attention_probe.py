@@ -10,7 +10,7 @@ from torch import nn
 from attention_models import Attention, Gpt, eager, tiny_hugging_face
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.errors import ConfigError
-from gradient_flow.probes.attention.probe import RECENT, STEPS, AttentionProbe, AttentionWindow
+from gradient_flow.probes.attention.probe import MOST_CALLS, RECENT, STEPS, AttentionProbe, AttentionWindow
 from gradient_flow.probes.attention.row import AttentionRow
 from gradient_flow.probes.attention.rules import attention_issues
 
@@ -282,10 +282,12 @@ def test_a_probe_that_saw_no_step_says_so():
 def test_memory_is_bounded_by_layers_and_not_by_calls_or_steps():
     model = encoder(2)
     with AttentionProbe(model) as probe, torch.no_grad():
-        for _ in range(5):
+        for _ in range(3 * MOST_CALLS):
             model(torch.randn(2, 4, 32))
-        assert len(probe._sums) == 2
+        assert len(probe._calls) == 2
         assert len(probe._tokens) == 4
+        kept = [calls for _, calls in probe._calls.values()] + list(probe._tokens.values())
+        assert max(map(len, kept)) <= MOST_CALLS
     window = AttentionWindow("layers.0")
     for _ in range(STEPS + 10):
         window.add(AttentionRow([(1.0, 0.5, 0.7, 0.0, 0.1, 0.0, 0.0)], (1.0,), (0.0,) * 7))

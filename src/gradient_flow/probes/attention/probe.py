@@ -29,6 +29,8 @@ from gradient_flow.probes.attention.tap import AttentionInputs, AttentionLayer, 
 from gradient_flow.probes.attention.together import Later, Together
 from gradient_flow.probes.attention.token_spread import some_tokens, sums_of_tokens
 
+MOST_CALLS: Final = 8
+"""Calls of a layer within a step whose sums are kept apart; more of them are merged at once."""
 _UNSEEN = (
     "Seen are nn.MultiheadAttention, F.scaled_dot_product_attention and attention written out with products and a "
     "softmax; not flash-attn or flex attention. For a Hugging Face model load it with "
@@ -105,7 +107,11 @@ class AttentionProbe:
         self._padding[layer.block] = sample.padding
         self._sources[layer.name] = layer.sources
         _, calls = self._calls.get(layer.name, ("", []))
-        self._calls[layer.name] = layer.block, [*calls, self._logits.add(sample)]
+        calls = [*calls, self._logits.add(sample)]
+        if len(calls) > MOST_CALLS:
+            self._logits.finish()
+            calls = [Later.of(_merged(calls))]
+        self._calls[layer.name] = layer.block, calls
 
     def _receive_tokens(self, state: TokenState) -> None:
         sums = self._last_output
@@ -113,7 +119,11 @@ class AttentionProbe:
             tokens = state.tokens if state.tokens_at == 1 else state.tokens.transpose(0, 1)
             sums = self._some_tokens.add(some_tokens(tokens, self._padding.get(state.block)))
         self._last_output = sums if state.after else None
-        self._tokens.setdefault((state.block, state.after), []).append(sums)
+        found = self._tokens.setdefault((state.block, state.after), [])
+        found.append(sums)
+        if len(found) > MOST_CALLS:
+            self._some_tokens.finish()
+            found[:] = [Later.of(_added(found))]
         if state.chained:
             self._chained.add(state.block)
 
@@ -129,7 +139,7 @@ class AttentionProbe:
         self._logits.finish()
         self._some_tokens.finish()
         layers = {name: (block, _merged(calls)) for name, (block, calls) in self._calls.items()}
-        tokens = [reduce(torch.add, [each.value for each in found]) for found in self._tokens.values()]
+        tokens = [_added(found) for found in self._tokens.values()]
         numbers = iter(_on_host([*(sums.flat() for _, sums in layers.values()), *tokens]))
         for name, (block, sums) in layers.items():
             window = self._windows.setdefault(name, AttentionWindow(block))
@@ -191,6 +201,10 @@ def _merged(calls: Sequence[Later[AttentionSums]]) -> AttentionSums:
     for call in calls[1:]:
         merged = merged.merge(call.value) if merged.peaks.shape == call.value.peaks.shape else call.value
     return merged
+
+
+def _added(calls: Sequence[Later[torch.Tensor]]) -> torch.Tensor:
+    return reduce(torch.add, [call.value for call in calls])
 
 
 Tokens = tuple[float, float]

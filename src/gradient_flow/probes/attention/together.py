@@ -19,6 +19,13 @@ class Later(Generic[Sums]):
 
     value: Sums
 
+    @classmethod
+    def of(cls, value: Sums) -> Later[Sums]:
+        """Sums that are there already."""
+        later = cls()
+        later.value = value
+        return later
+
 
 class Together(Generic[Sample, Sums]):
     """Holds samples and reduces them as soon as they are many. `elements` tells the size of one."""
