@@ -235,7 +235,6 @@ for kind, good, bad in (("adamw", 1e-3, 1e-12), ("sgd", 0.05, 1e-11)):
         also=IDLE,
         control=fair,
     )
-zoo.healthy("eye-body-at-a-twentieth-adamw", lambda s: grouped(s, 2.5e-4, "adamw"))
 
 
 def decayed_only(seed: int, used: bool) -> Program:
