@@ -90,7 +90,7 @@ def verify_labels(jobs: list[Job], workers: int) -> bool:
     "--half",
     type=click.Choice([*HALVES, "both"]),
     default="both",
-    help="Tune on one, report both; live, fresh, drill, blind, sealed: training loops.",
+    help="Tune on one, report both; live, fresh, drill, blind, sealed, veiled: training loops.",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=5, help="Seeds per case.")
 @click.option("--only", metavar="PATTERN", help="Cases whose name or class fits: 'cnn/*', lstm, bottleneck.")

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop", "state")
-HALVES = ("tune", "holdout", "live", "fresh", "drill", "blind", "sealed")
+HALVES = ("tune", "holdout", "live", "fresh", "drill", "blind", "sealed", "veiled")
 """For tuning, set aside, two with programs that train for real, such for tuning, and two that are scored once."""
-TRAINING = ("live", "fresh", "drill", "blind", "sealed")
+TRAINING = ("live", "fresh", "drill", "blind", "sealed", "veiled")
 """Halves whose set-ups train for real: each has an optimizer of its own."""
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
 HEALTHY = "HEALTHY"
