@@ -20,6 +20,8 @@ _RUN: Final = 1 << 10
 """Elements that BLAS multiplies at once: below its limit for threads of its own, which would get in the way of ours."""
 _SHARE: Final = 1 << 19
 """Elements that a thread takes at once; fewer are not worth a thread."""
+_FEW: Final = 64
+"""One element in so many is few enough to be picked out, which is cheaper than another look at all."""
 _ONES: Final = np.ones((_RUN, 1))
 
 
@@ -93,8 +95,12 @@ def _finite_block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) 
     low, high = float(np.minimum.reduce(block)), float(np.maximum.reduce(block))
     largest = max(0.0, -low, high)  # not -0
     near = np.count_nonzero(np.less(sizes, thresholds.near_zero, out=flags))
-    may_be_zero = near > 0 or thresholds.near_zero <= 0
-    zeros = np.count_nonzero(np.equal(block, 0, out=flags)) if may_be_zero else 0
+    if 0 < near < count // _FEW and thresholds.near_zero > 0:
+        zeros = near - np.count_nonzero(sizes[flags])
+    elif near or thresholds.near_zero <= 0:
+        zeros = np.count_nonzero(np.equal(block, 0, out=flags))
+    else:
+        zeros = 0
     is_large = largest > thresholds.very_large
     large = np.count_nonzero(np.greater(sizes, thresholds.very_large, out=flags)) if is_large else 0
     return np.array([count, count, total, square, magnitude, low, high, largest, zeros, near, large, 0, 0, 0])
