@@ -11,6 +11,7 @@ from torch import nn
 
 from gradient_flow.capture.compiled import breaks_graph
 
+_current_graph_task_id = torch._C._current_graph_task_id
 MAIN_OUTPUTS: Final = ("last_hidden_state", "hidden_states")
 
 
@@ -66,7 +67,7 @@ class BlockOutputs:
 
     def forward_ran(self, index: int, output: Any) -> None:
         """Watch what a block returned."""
-        if torch._C._current_graph_task_id() == -1:
+        if _current_graph_task_id() == -1:
             self._in_pass = False  # a pass that ended in an exception never said so
         elif not self._in_pass:
             self._open_pass()  # a recomputation inside a backward
@@ -78,10 +79,10 @@ class BlockOutputs:
             self.without_grad.add(index)
         else:
             self.without_grad.discard(index)
-            if len(self._tensor_handles) > self._most_handles:
+            handles = self._tensor_handles
+            handles.append(tensor.register_hook(self._gradient_hooks[index]))  # type: ignore[no-untyped-call]
+            if len(handles) > self._most_handles:
                 self._drop_dead_handles()
-            handle = tensor.register_hook(self._gradient_hooks[index])  # type: ignore[no-untyped-call]
-            self._tensor_handles.append(handle)
 
     def _gradient_hook(self, index: int) -> Callable[[torch.Tensor], None]:
         receive = self._receive
@@ -119,8 +120,9 @@ class _ForwardHook:
     @breaks_graph
     def __call__(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         # Another module: a copy of the block that took our hook along.
-        if self._outputs is not None and module is self._block and self._outputs.attached:
-            self._outputs.forward_ran(self._index, output)
+        outputs = self._outputs
+        if outputs is not None and module is self._block and outputs._forward_handles:
+            outputs.forward_ran(self._index, output)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _ForwardHook:
         return _ForwardHook()

@@ -128,9 +128,16 @@ def reader(thresholds: Thresholds, *, sizes_only: bool = False) -> Callable[[lis
 
     What does not depend on the arrays is settled here: in a hook, microseconds count.
     """
+    near, large = thresholds
+    types, exchange_api = _torch_types() if "torch" in sys.modules else ((), None)
 
     def read(arrays: list[Any]) -> Rows | None:
-        filled = _filled(arrays, thresholds, sizes_only=sizes_only)
+        if exchange_api is None or not arrays or type(arrays[0]) not in types:
+            filled = _filled(arrays, thresholds, sizes_only=sizes_only)
+        else:
+            filled = measure_tensors(arrays, types, exchange_api, near, large, _threads(), sizes_only)
+            if filled is None or _any_negated(arrays):
+                return None
         return None if filled is None else np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
 
     return read

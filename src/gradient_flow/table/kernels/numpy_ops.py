@@ -94,13 +94,11 @@ def _finite_block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) 
     sizes, flags = wide[:count], scratch.flags[:count]
     low, high = float(np.minimum.reduce(block)), float(np.maximum.reduce(block))
     largest = max(0.0, -low, high)  # not -0
-    near = np.count_nonzero(np.less(sizes, thresholds.near_zero, out=flags))
-    if 0 < near < count // _FEW and thresholds.near_zero > 0:
-        zeros = near - np.count_nonzero(sizes[flags])
+    near, zeros = int(np.count_nonzero(np.less(sizes, thresholds.near_zero, out=flags))), 0
+    if 0 < near < count // _FEW:
+        zeros = near - int(np.count_nonzero(sizes[flags]))
     elif near or thresholds.near_zero <= 0:
-        zeros = np.count_nonzero(np.equal(block, 0, out=flags))
-    else:
-        zeros = 0
+        zeros = int(np.count_nonzero(np.equal(block, 0, out=flags)))
     is_large = largest > thresholds.very_large
     large = np.count_nonzero(np.greater(sizes, thresholds.very_large, out=flags)) if is_large else 0
     return np.array([count, count, total, square, magnitude, low, high, largest, zeros, near, large, 0, 0, 0])
