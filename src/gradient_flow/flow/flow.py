@@ -193,7 +193,12 @@ class Flow:
         together = (scaler, attachment, check, trace, process_group)  # each has something to do in every step
         if every == 1 and not self._off and all(each is None for each in together):
             self._ordinary = OrdinarySteps(
-                self._recorder, self._measure, self._losses, layers_every=layers_every, start=self._start
+                self._recorder,
+                self._measure,
+                self._losses,
+                self._histograms,
+                layers_every=layers_every,
+                start=self._start,
             )
             self._ordinary.inside = self._inside
         self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
@@ -455,6 +460,7 @@ class Flow:
                 if self._logged:
                     self._logged = {}
                 return
+            self._ordinary.forget()  # until this one is over, which it may never be
         if self._closed or is_capturing():
             return  # what is launched into a CUDA graph would run with each of its replays
         if loss is not None:

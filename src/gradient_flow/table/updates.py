@@ -7,7 +7,8 @@ larger ones, with a relative error of about 1 / sqrt(2 * SAMPLE): up to 2.4 % wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ from gradient_flow.table.table import GradientTable
 SAMPLE: Final = 1024
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
 _OF_NUMPY: Final = frozenset((torch.float32, torch.float64))
+_MOST_LEFT: Final = 1 << 16
+"""Elements that are kept for later; of a model with more tensors they would take megabytes."""
 
 
 def sample_weights(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -59,15 +62,26 @@ class WeightSample:
 
     def moved(self) -> Moved:
         """How far they are from there now; on a device that is on its way then."""
-        if self._in_place is not None:
+        return self.moved_later()()
+
+    def moved_later(self) -> Callable[[], Moved]:
+        """The same with all that can wait left to a call: to read a few elements takes a fraction of measuring them."""
+        before, names, sizes = self._in_place, self.names, self._sizes
+        if before is not None:
             now = _spaced_in_place(self._parameters)
-            if now is not None and now[0].dtype == self._in_place.dtype:
-                changes = measure_parts(self.names, np.concatenate(now) - self._in_place, self._sizes)
-                return Moved(self.names, changes, measure_parts(self.names, self._in_place, self._sizes))
+            if now is not None and now[0].dtype == before.dtype:
+                after = np.concatenate(now)
+
+                def made() -> Moved:
+                    return Moved(
+                        names, measure_parts(names, after - before, sizes), measure_parts(names, before, sizes)
+                    )
+
+                return made if len(after) <= _MOST_LEFT else partial(_given, made())
             # Within the step the weights have become of another kind.
-            self._before = list(torch.split(torch.from_numpy(self._in_place), self._sizes))
+            self._before = list(torch.split(torch.from_numpy(before), sizes))
         changes = measure(weight_changes(self._parameters, self._before))
-        return Moved(self.names, changes, measure(self._before))
+        return partial(_given, Moved(names, changes, measure(self._before)))
 
     def rows(self) -> tuple[Rows, Rows]:
         """Of the changes, and of the weights before."""
@@ -93,6 +107,10 @@ class Moved(NamedTuple):
     def ratios(self) -> dict[str, float]:
         """Name → how far the step moved the weight, relative to its size."""
         return dict(zip(self.names, update_ratio(self.changes.rows, self.before.rows).tolist(), strict=True))
+
+
+def _given(moved: Moved) -> Moved:
+    return moved
 
 
 def _spaced_in_place(parameters: Sequence[torch.Tensor]) -> list[NDArray[Any]] | None:
