@@ -318,6 +318,16 @@ def test_a_table_of_a_step_that_fails_has_no_update_ratios(tmp_path, noted):
     assert [line["step"] for line in lines_of(file) if line["kind"] == "step"] == list(range(1, 61))
 
 
+def test_a_backward_pass_of_another_model_changes_nothing(noted):
+    loop, other = Loop(run=None, looks=[1000]), nn.Linear(8, 4)
+    for _ in range(28):
+        plain(loop)
+        other(loop.x).square().mean().backward()
+    assert noted[-9:] == list(range(20, 29))
+    assert "micro_batches" not in loop.flow.run.steps[-1]
+    loop.flow.close()
+
+
 def test_a_checkpoint_has_every_step(noted):
     loop = Loop(run=None)
     for _ in range(28):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from torch._C import _current_graph_task_id
 
-from gradient_flow.capture.optimizer_steps import running_backward
 from gradient_flow.flow.histograms import Histograms
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import Named
@@ -188,7 +188,7 @@ class OrdinarySteps:
         """Note a step that begins, if it is ordinary: its rows. None, and nothing has changed, if it is not."""
         # Nearly all of a step of ours runs in this one function: each call would cost more than what it does.
         plan = self._plan
-        if plan is None or step >= plan.until or plan.optimizer != id(optimizer) or running_backward() is not None:
+        if plan is None or step >= plan.until or plan.optimizer != id(optimizer) or _current_graph_task_id() >= 0:
             return None
         inside, groups = self.inside, optimizer.param_groups
         if len(groups) == 1:
