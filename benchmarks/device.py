@@ -1,4 +1,6 @@
-"""What measuring costs on the accelerator of this machine, in two minutes. `python benchmarks/device.py [--save]`.
+"""What measuring costs on the accelerator of this machine, in two minutes.
+
+`python benchmarks/device.py [--save | --small]`.
 
 Table against a sum pass and `clip_grad_norm_`, launches and waits per recorded step, share of a training step. It runs
 on the CPU too, and says which device it measured. With `--save` the lines are kept in `results/device_*.txt`.

@@ -20,6 +20,8 @@ import torch
 import gradient_flow as gf
 from gradient_flow.looks.observer import MOST_HELD
 from gradient_flow.looks.schedule import Schedule
+from gradient_flow.table import kernels
+from gradient_flow.table.columns import Thresholds
 from models import GPT, gpt_loss
 from timing import Clock, Report, interleaved_medians, median_interval, timed
 
@@ -194,6 +196,43 @@ def dense_pair(batch: int, steps: int, folder: Path) -> list[Block]:
     return blocks
 
 
+def say_blocks(which: str, blocks: list[Block], name: str) -> None:
+    """What a step costs in these blocks. Looks are few and dear: with them it is the sum that tells, no median."""
+    step = statistics.median(getattr(block.plain, name) for block in blocks) / BLOCK
+    ratios = [100 * (getattr(block.watched, name) / getattr(block.plain, name) - 1) for block in blocks]
+    usual = median_interval(ratios)
+    sums = [sum(getattr(block[side], name) for block in blocks) for side in (0, 1)]
+    report.say(
+        f"  a step, by blocks {which}, {name} time: {1e3 * step:.2f} ms, median {usual.median:+.2f} % (95 %: "
+        f"{usual.low:+.2f} to {usual.high:+.2f} %), so {1e4 * usual.median * step:.0f} µs; in all "
+        f"{100 * (sums[0] / sums[1] - 1):+.2f} %"
+    )
+
+
+def read_once(batch: int, name: str) -> float:
+    """Seconds of the floor: every gradient is read once by the kernel, in its place between two steps."""
+    training, thresholds = DenseTraining(batch), Thresholds()
+    gradients = [parameter.grad for parameter in training.model.parameters()]
+
+    def read() -> None:
+        measure_gradients(gradients, thresholds)
+
+    taken = []
+    for _ in range(4 if SMALL else 200):
+        training.steps(1)  # evicts what is in the caches
+        gradients[:] = [parameter.grad for parameter in training.model.parameters()]
+        taken.append(getattr(timed(read), name))
+    return statistics.median(taken)
+
+
+def measure_gradients(gradients: list[torch.Tensor], thresholds: Thresholds) -> None:
+    """By the kernel that serves the watch."""
+    if kernels.NATIVE:
+        kernels.native.rows_in_place(gradients, thresholds)
+    else:
+        gf.measure(gradients)
+
+
 def dense() -> None:
     """A net whose steps take milliseconds: what a newcomer meets first."""
     batch = 32 if SMALL else batch_for(0.005)
@@ -206,14 +245,14 @@ def dense() -> None:
             report.say(f"\ndense net of ten tensors, batch of {batch}, {steps} steps, in turn by blocks of {BLOCK}")
             trainings[steps] = [dense_pair(batch, steps, Path(folder) / f"{steps}-{index}") for index in range(count)]
     everything = [block for found in trainings.values() for blocks in found for block in blocks[1:]]
-    blocks = [block for block in everything if not block.looked] or everything
+    quiet = [block for block in everything if not block.looked] or everything
     for name in ("wall", "cpu"):
-        step = statistics.median(getattr(block.plain, name) for block in blocks) / BLOCK
-        ratio = [100 * (getattr(block.watched, name) / getattr(block.plain, name) - 1) for block in blocks]
-        usual = median_interval(ratio)
+        say_blocks("without looks", quiet, name)
+        say_blocks("with looks", everything, name)
+        step = statistics.median(getattr(block.plain, name) for block in quiet) / BLOCK
+        read = read_once(batch, name)
         report.say(
-            f"  a step, by blocks without looks, {name} time: {1e3 * step:.2f} ms {usual.median:+.2f} % "
-            f"(95 %: {usual.low:+.2f} to {usual.high:+.2f} %), so {1e4 * usual.median * step:.0f} µs"
+            f"  one read of all gradients and nothing else, {name} time: {1e6 * read:.0f} µs, {100 * read / step:.2f} %"
         )
     for steps, found in trainings.items():
         for name in ("wall", "cpu"):

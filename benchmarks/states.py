@@ -14,6 +14,7 @@ import torch
 from gradient_flow.capture.batch_identity import hash_of, sample_of
 from gradient_flow.looks.optimizer_state import StateReader
 from models import GPT, gpt_loss
+from timing import show_help
 
 SMALL = "--small" in sys.argv
 
@@ -30,6 +31,7 @@ def timed(action, repeats: int) -> float:
 
 def main() -> None:
     """Print each cost, and its share of a step."""
+    show_help()
     torch.manual_seed(0)
     model = GPT(1, 32, 2, 64, 16) if SMALL else GPT()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

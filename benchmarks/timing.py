@@ -76,10 +76,26 @@ def timed(run: Callable[[], object]) -> Clock:
     return Clock(time.perf_counter() - wall, time.process_time() - cpu)
 
 
+def show_help() -> None:
+    """With `--help`: what the script that runs says of itself, no more. Each begins with this or with a `Report`."""
+    script = sys.modules["__main__"]
+    ours = Path(getattr(script, "__file__", "")).resolve().parent == Path(__file__).resolve().parent
+    if not ours or not {"--help", "-h"} & {*sys.argv[1:]}:
+        return
+    about = (script.__doc__ or "").strip()
+    print(about)
+    if "--save" in about:
+        print(f"\n--save keeps what is printed in {RESULTS.name}/, beside the script.")
+    if "--small" in about:
+        print("--small shows in a moment that everything runs; its figures mean nothing.")
+    raise SystemExit
+
+
 class Report:
     """Lines printed as they come and, with `--save`, kept beside the benchmark."""
 
     def __init__(self, name: str) -> None:
+        show_help()
         import torch
 
         self.name = name

@@ -20,6 +20,8 @@ LINES = {
         "wandb.watch(log_freq=1), offline",
         "unwatched run: True",
         "by blocks without looks, wall time: ",
+        "by blocks with looks, wall time: ",
+        "one read of all gradients and nothing else, wall time: ",
         "whole trainings of ",
         "less the stated 32 MiB of samples / unwatched",
     ),
@@ -48,3 +50,13 @@ def test_a_benchmark_runs_in_small(name, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     for line in LINES[name]:
         assert line in done.stdout
+
+
+@pytest.mark.parametrize("name", ["overhead", "states"])
+def test_help_measures_nothing(name, tmp_path):
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("What ")
+    assert f"python benchmarks/{name}.py [" in done.stdout
+    assert len(done.stdout.splitlines()) < 12

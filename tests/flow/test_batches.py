@@ -12,7 +12,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import gradient_flow as gf
 from gradient_flow.capture import batch_identity, data_loaders
-from gradient_flow.capture.batch_identity import hash_of, sample_of
+from gradient_flow.capture.batch_identity import ELEMENTS, STEP, Lying, hash_of, sample_of
+from gradient_flow.table import kernels
 
 
 def net():
@@ -208,3 +209,18 @@ def test_a_batch_is_the_same_however_it_lies_in_memory(shape, dtype):
         assert all(
             elements.untyped_storage().data_ptr() != plain.untyped_storage().data_ptr() for _, elements in sample
         )
+
+
+@pytest.mark.skipif(not kernels.NATIVE, reason="the C kernel was not built")
+@pytest.mark.parametrize(
+    "batch",
+    [torch.randn(33, 77), torch.arange(100_001), torch.randint(0, 9, (4, 9)), torch.ones(700, dtype=torch.uint8)],
+    ids=["floats", "many", "few", "bytes"],
+)
+def test_the_kernel_takes_the_same_elements_of_a_batch(batch):
+    quick = kernels.native.spreader(ELEMENTS, STEP)
+    lying = [(tuple(batch.shape), Lying(quick(batch), batch.dtype))]
+    assert hash_of(lying, b"salt") == hash_of(sample_of([batch]), b"salt")
+    assert quick(torch.ones(3, 4).t()) is None
+    assert quick(torch.ones(3, dtype=torch.complex64)) is None
+    assert quick(torch._neg_view(torch.ones(3))) is None

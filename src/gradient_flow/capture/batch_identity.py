@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -18,15 +18,23 @@ from numpy.typing import NDArray
 
 from gradient_flow.capture.sharding import local_part
 
-_ELEMENTS: Final = 64
+ELEMENTS: Final = 64
 """Of each tensor."""
 _MOST_TENSORS: Final = 4
-_STEP: Final = 0.6180339887498949
+STEP: Final = 0.6180339887498949
 """Multiples of the golden ratio are spread evenly, and along no row or column."""
 
 _OF_NUMPY: Final = frozenset((torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8))
 
-Sample = tuple[tuple[int, ...], torch.Tensor]
+
+class Lying(NamedTuple):
+    """Elements as they lay in memory: `ELEMENTS` of a flat tensor, where multiples of `STEP` fall in it."""
+
+    elements: bytes
+    dtype: torch.dtype
+
+
+Sample = tuple[tuple[int, ...], torch.Tensor | Lying]
 """Shape of a tensor, and some of its elements."""
 
 
@@ -76,9 +84,9 @@ def _places(shape: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor,
 @lru_cache(maxsize=64)
 def _flat_places(elements: int) -> NDArray[np.int64]:
     """The same in a tensor that is laid out flat."""
-    count = min(_ELEMENTS, elements)
+    count = min(ELEMENTS, elements)
     first = np.arange(count)
-    return first if count == elements else (first * _STEP % 1 * elements).astype(np.int64)
+    return first if count == elements else (first * STEP % 1 * elements).astype(np.int64)
 
 
 def same_tensor(one: Sample, other: Sample) -> bool:
@@ -95,6 +103,8 @@ def hash_of(samples: Iterable[Sample], salt: bytes) -> str:
     return digest.hexdigest()
 
 
-def _numbers(elements: torch.Tensor) -> torch.Tensor:
+def _numbers(elements: torch.Tensor | Lying) -> torch.Tensor:
+    if isinstance(elements, Lying):
+        elements = torch.frombuffer(bytearray(elements.elements), dtype=elements.dtype)
     plain: Any = torch.view_as_real(elements) if elements.is_complex() else elements
     return torch.nan_to_num(plain.detach().cpu().double(), nan=-1.5e300)

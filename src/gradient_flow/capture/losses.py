@@ -31,8 +31,8 @@ _listeners: list[tuple[Listener, UnclearListener | None]] = []
 _restore: list[Callable[[], None]] = []
 scaled: dict[int, _Scaled] = {}
 """By id, what scalers made of losses whose backward passes may still come."""
-_wrapped = [0]
-"""How many classes of scalers there were when they were last looked through."""
+_known_scalers: list[Any] = []
+"""`GradScaler` and the classes derived from it, as of when they were last looked through."""
 _here = threading.local()
 _ONCE: Final = -1
 """No id: stands for what an unknown scaler may have done."""
@@ -126,18 +126,21 @@ class NearestParameter:
 
     def of(self, loss: torch.Tensor) -> torch.Tensor | None:
         """The parameter, if there is one so near."""
-        node: Any = loss.grad_fn
+        again = self.again(loss)
+        return self._search(loss) if again is None else again
+
+    def again(self, loss: torch.Tensor) -> torch.Tensor | None:
+        """The parameter that was found last, if it is there again."""
         last = self._last()
-        if last is not None:
-            try:
-                for at in self._path:
-                    node = node.next_functions[at][0]
-                again: bool = node.variable is last
-                if again:
-                    return last
-            except (AttributeError, IndexError):  # this loss is computed in another way
-                pass
-        return self._search(loss)
+        if last is None:
+            return None
+        node: Any = loss.grad_fn
+        try:
+            for at in self._path:
+                node = node.next_functions[at][0]
+            return last if node.variable is last else None
+        except (AttributeError, IndexError):  # this loss is computed in another way
+            return None
 
     def _search(self, loss: torch.Tensor) -> torch.Tensor | None:
         nodes: list[tuple[Any, int, int]] = [(loss.grad_fn, -1, 0)]
@@ -198,7 +201,8 @@ def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
         afterwards: list[Callable[[], None]] = []
         if running_backward() is None and not torch.compiler.is_compiling() and not getattr(_here, "unheard", False):
             loss, is_loss = _root(tensors, grad_tensors if grad_variables is None else grad_variables)
-            afterwards = _tell(loss, clear=is_loss and not create_graph and inputs is None) if is_loss else []
+            if is_loss:
+                afterwards = _tell(loss, clear=not create_graph and inputs is None)
         result = backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **further)
         for after in afterwards:
             after()
@@ -223,7 +227,7 @@ def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
 
 def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]:
     afterwards = []
-    if len(_scalers()) != _wrapped[0]:
+    if sum([len(each.__subclasses__()) for each in _known_scalers]) != len(_known_scalers) - 1:
         for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
             _wrap_scale(scaler)
             scaled[_ONCE] = _Scaled(None, None)
@@ -269,9 +273,8 @@ def _close_scaled(loss: torch.Tensor | None) -> None:
 
 def _unwrapped_scalers() -> list[Any]:
     """`GradScaler` and the classes derived from it, as far as they scale by a function that is not wrapped yet."""
-    classes = _scalers()
-    _wrapped[0] = len(classes)
-    return [each for each in classes if "scale" in vars(each) and not hasattr(vars(each)["scale"], _MARK)]
+    _known_scalers[:] = _scalers()
+    return [each for each in _known_scalers if "scale" in vars(each) and not hasattr(vars(each)["scale"], _MARK)]
 
 
 def _scalers() -> list[Any]:

@@ -193,7 +193,12 @@ class Flow:
         together = (scaler, attachment, check, trace, process_group)  # each has something to do in every step
         if every == 1 and not self._off and all(each is None for each in together):
             self._ordinary = OrdinarySteps(
-                self._recorder, self._measure, self._losses, layers_every=layers_every, start=self._start
+                self._recorder,
+                self._measure,
+                self._losses,
+                self._histograms,
+                layers_every=layers_every,
+                start=self._start,
             )
             self._ordinary.inside = self._inside
         self._loggers = make_loggers(log, None if writer is None else writer.folder) if first else []
@@ -445,7 +450,7 @@ class Flow:
 
     def _on_step_begins(self, optimizer: torch.optim.Optimizer, loss: Any) -> None:
         if self._ordinary is not None and loss is None and not self._closed and self._backward is None:
-            rows = self._guarded(partial(self._ordinary.take, optimizer, self.steps + 1, self._logged))
+            rows = self._guarded(self._ordinary.take, optimizer, self.steps + 1, self._logged)
             if rows is not None:
                 # It was noted, and all that is left is to count it.
                 self.steps += 1
@@ -455,6 +460,7 @@ class Flow:
                 if self._logged:
                     self._logged = {}
                 return
+            self._ordinary.forget()  # until this one is over, which it may never be
         if self._closed or is_capturing():
             return  # what is launched into a CUDA graph would run with each of its replays
         if loss is not None:
@@ -581,11 +587,17 @@ class Flow:
             return _nothing
         if self._thread != threading.get_ident() and not self._losses.is_ours(loss):
             return _nothing  # another model's loss: reading our gradients while their thread writes them would crash
-        self._guarded(partial(self._backward_begins, loss, clear))
-        return self._backward_ended
+        self._guarded(self._backward_begins, loss, clear)
+        return partial(self._guarded, self._backward_ended)
 
     def _backward_begins(self, loss: torch.Tensor | None, clear: bool) -> None:
         value = None
+        if clear and loss is not None and not has_modes():
+            value = self._losses.begin_usual(loss)
+            if value is not None:
+                if self._inside is not None and (batches := self._inside.batches) is not None:
+                    batches.backward_begins(value)
+                return
         if loss is not None:
             scaler = losses.scaler_of(loss) if losses.scaled else None
             if has_modes():  # those of the user see what the user does
@@ -607,11 +619,7 @@ class Flow:
         return value
 
     def _backward_ended(self) -> None:
-        self._guarded(self._take_in_backward)
-
-    def _take_in_backward(self) -> None:
-        self._losses.end()
-        if self._inside is not None:
+        if self._losses.end() and self._inside is not None:
             self._inside.backward_ended(self._known.live)
 
     def _on_unclear_loss(self, loss: torch.Tensor | None) -> Callable[[], None]:
@@ -943,7 +951,7 @@ class Flow:
             "groups": {name: self._roles.get(name, name) for name in names},
         }
 
-    def _guarded(self, action: Callable[[], Made], *, together: bool = False) -> Made | None:
+    def _guarded(self, action: Callable[..., Made], *given: Any, together: bool = False) -> Made | None:
         """Run `action`; if it fails, stop recording with one warning. Training must never notice.
 
         What ranks do `together` goes on after a failure on one of them, which the others do not know of.
@@ -954,7 +962,7 @@ class Flow:
         if self._failed and not (together and self._measure.rank_steps):
             return None
         try:
-            return action()
+            return action(*given)
         except Exception as problem:
             self._failed = True
             warn(

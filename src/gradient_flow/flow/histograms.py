@@ -23,6 +23,10 @@ class Histograms:
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
 
+    def is_due(self, optimizer: int, step: int) -> bool:
+        """Whether a look at this step of the optimizer with this id would take one."""
+        return step >= self._next.get(optimizer, 0)
+
     def start(
         self, look: LookRecord, optimizer: torch.optim.Optimizer | None, parameters: Named
     ) -> tuple[Callable[[], bool], Callable[[Any], None]] | None:
@@ -32,7 +36,7 @@ class Histograms:
         """
         key = id(optimizer)
         gradients = {name: p.grad for name, p in parameters if p.grad is not None}
-        if look.step < self._next.get(key, 0) or look.table is None or any_sharded(gradients.values()):
+        if not self.is_due(key, look.step) or look.table is None or any_sharded(gradients.values()):
             return None
         self._next[key] = math.ceil(look.step * LATER)
         scale = late_scale(optimizer)

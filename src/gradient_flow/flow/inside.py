@@ -99,6 +99,11 @@ class Inside:
         return self._looks is not None and self._looks.is_looking
 
     @property
+    def is_asked(self) -> bool:
+        """Whether a look was asked for, out of turn."""
+        return self._looks is not None and self._looks.is_asked
+
+    @property
     def has_news(self) -> bool:
         """Whether something of the step that is over was looked at: asked after each, so in one go."""
         looks, loop, state = self._looks, self._loop, self._state
@@ -140,7 +145,7 @@ class Inside:
     def free_until(self, step: int, optimizer: torch.optim.Optimizer) -> float:
         """The step `step` is over and the next one planned: before which step is no look due, and none begun?"""
         looks, state = self._looks, self._state
-        if looks is None or state is None or looks.is_looking or looks.is_asked or self._bad or self.has_news:
+        if looks is None or state is None or looks.is_looking or self.is_asked or self._bad or self.has_news:
             return 0
         # A look begins when the step before it is over, so that one too is to be told of.
         return min(self._schedule.after(step + 1) - 1, step + state.next_due(optimizer))

@@ -2,8 +2,9 @@
 
 Between two steps of a small model torch evicts everything of ours from the caches, so each line of Python that runs
 costs several times what it costs when it runs again. An ordinary step therefore only has its gradients measured, and
-leaves a note. The notes become records together: when there are `MOST_NOTED`, after `LONGEST` seconds, and before
-anything else is recorded or anybody asks. Whatever is unusual about a step makes it take the general way.
+leaves a note; in every Nth step with the rows of all tensors, and a sample of the weights before and after it. The
+notes become records together: when there are `MOST_NOTED`, after `LONGEST` seconds, and before anything else is
+recorded or anybody asks. Whatever is unusual about a step makes it take the general way.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import torch
+from torch._C import _current_graph_task_id
 
-from gradient_flow.capture.optimizer_steps import running_backward
+from gradient_flow.flow.histograms import Histograms
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import Named
 from gradient_flow.flow.recorder import Recorder, arriving
 from gradient_flow.flow.step_losses import StepLosses
 from gradient_flow.flow.step_tables import StepMeasure
+from gradient_flow.record.look import LookRecord
 from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientStats, GradientTable
 from gradient_flow.table.columns import INDEX, LARGEST_SUM
+from gradient_flow.table.updates import Moved, WeightSample
 
 if TYPE_CHECKING:
     from gradient_flow.table.kernels.native import InPlace
@@ -35,6 +41,8 @@ LONGEST: Final = 1.0
 """Seconds after which the next step has them recorded, so that a growing file is at most that old."""
 FIRST: Final = 16
 """Steps before this one are recorded one by one: the file of a run that has just begun is looked into most."""
+_FURTHEST: Final = 250
+"""Steps after which one takes the general way at any rate: it sees what is looked for in no ordinary one."""
 _WINDOW: Final = 32
 _HALF: Final = 16
 _HIGH: Final = 1.8
@@ -55,7 +63,9 @@ class _Plan(NamedTuple):
     number: int
     """The optimizer by its id, and as records name it."""
     until: float
-    """Before this step nothing is due."""
+    """Before this step nothing is due but tables."""
+    own: int
+    """By how much the optimizer's own count of steps is ahead of the flow's."""
     lists: list[list[int]]
     """Ids of the parameters of each group."""
     order: list[int]
@@ -67,6 +77,33 @@ class _Plan(NamedTuple):
     """The optimizer's own `step`, which a scheduler leaves its trace in."""
 
 
+class _NotedTable:
+    """What is kept of the tensors of a step that a table is due in."""
+
+    __slots__ = ("moved", "rows", "sample")
+
+    def __init__(self, rows: InPlace, sample: WeightSample) -> None:
+        self.rows = rows
+        self.sample: WeightSample | None = sample
+        """Of the weights before the step, until it is over."""
+        self.moved: Callable[[], Moved] | None = None
+        """How far it moved them; None where it was never seen to end."""
+
+    def step_is_over(self) -> None:
+        """Read the weights again."""
+        sample, self.sample = self.sample, None
+        if sample is not None:
+            self.moved = sample.moved_later()
+
+    def look(self, step: int, table: GradientTable) -> LookRecord:
+        """The record."""
+        look = LookRecord(step=step, table=table)
+        if self.moved is not None:
+            ratios = self.moved().ratios()
+            look.update_ratio = np.array([ratios.get(name, np.nan) for name in table.names])
+        return look
+
+
 class _Note(NamedTuple):
     """What is kept of a step until its record is made."""
 
@@ -76,15 +113,24 @@ class _Note(NamedTuple):
     total: tuple[float, ...]
     rates: list[Any]
     logged: dict[str, Any]
+    table: _NotedTable | None
 
 
 class OrdinarySteps:
     """Takes ordinary steps of a flow with one optimizer, in host memory, and hands their records to the recorder."""
 
     def __init__(
-        self, recorder: Recorder, measure: StepMeasure, losses: StepLosses, *, layers_every: int, start: float
+        self,
+        recorder: Recorder,
+        measure: StepMeasure,
+        losses: StepLosses,
+        histograms: Histograms,
+        *,
+        layers_every: int,
+        start: float,
     ) -> None:
         self._recorder, self._measure, self._losses = recorder, measure, losses
+        self._histograms = histograms
         self._layers_every, self._start = layers_every, start
         self.inside: Inside | None = None
         self._plan: _Plan | None = None
@@ -103,8 +149,7 @@ class OrdinarySteps:
         From it is seen how far the coming ones may be ordinary.
         """
         self._plan = None
-        # A table of all tensors is due in every Nth step.
-        until = step + self._layers_every - own % self._layers_every if usual and step >= FIRST else 0.0
+        until = float(step + _FURTHEST) if usual and step >= FIRST else 0.0
         if self.inside is not None:
             until = min(until, self.inside.free_until(step, optimizer))
         if until <= step + 1 or len(self._norms) < _WINDOW // 2:
@@ -117,6 +162,7 @@ class OrdinarySteps:
             optimizer=id(optimizer),
             number=number,
             until=until,
+            own=own - step,
             lists=[[*map(id, group["params"])] for group in optimizer.param_groups],
             order=[position for _, position in with_gradient],
             missing=[position for _, position in without],
@@ -142,7 +188,7 @@ class OrdinarySteps:
         """Note a step that begins, if it is ordinary: its rows. None, and nothing has changed, if it is not."""
         # Nearly all of a step of ours runs in this one function: each call would cost more than what it does.
         plan = self._plan
-        if plan is None or step >= plan.until or plan.optimizer != id(optimizer) or running_backward() is not None:
+        if plan is None or step >= plan.until or plan.optimizer != id(optimizer) or _current_graph_task_id() >= 0:
             return None
         inside, groups = self.inside, optimizer.param_groups
         if len(groups) == 1:
@@ -157,6 +203,9 @@ class OrdinarySteps:
         if not self._rate / _RATE < rate < self._rate * _RATE or (inside is not None and not inside.may_pass()):
             return None
         if plan.missing and any(held[at].grad is not None for at in plan.missing):
+            return None
+        looks = (step + plan.own) % self._layers_every == 0
+        if looks and self._histograms.is_due(plan.optimizer, step):
             return None
         rows = self._measure.in_place(optimizer, [held[at].grad for at in plan.order])
         if rows is None:
@@ -176,26 +225,32 @@ class OrdinarySteps:
             inside.step_begins()
         self._norms.append(norm)
         self._rate, self._last = rate, plan
-        self._notes.append(_Note(plan, step, round(time.time() - self._start, 4), total, rates, told))
+        table = _NotedTable(rows, WeightSample(self._named(plan, held))) if looks else None
+        self._notes.append(_Note(plan, step, round(time.time() - self._start, 4), total, rates, told, table))
         return rows
 
     def step_is_over(self) -> None:
         """The step that was noted last is over: record them all, if it is time."""
         notes = self._notes
+        if notes and notes[-1].table is not None:
+            notes[-1].table.step_is_over()
         late = notes and notes[-1].time - notes[0].time > LONGEST
         if late or len(notes) >= MOST_NOTED or self._recorder.sinks:
             self.catch_up()
 
     def table(self, rows: InPlace) -> GradientTable | None:
         """The table of the step that was noted last."""
-        plan = self._last
-        if plan is None:
-            return None
+        return None if self._last is None else self._table(self._last, rows)
+
+    def _table(self, plan: _Plan, rows: InPlace) -> GradientTable:
         return GradientTable(plan.names, rows, missing=plan.absent, thresholds=self._measure.thresholds)
+
+    def _named(self, plan: _Plan, held: list[Any]) -> Named:
+        return [(name, held[at]) for name, at in zip(plan.names, plan.order, strict=True)]
 
     def catch_up(self) -> None:
         """Make records of what was noted, and hand them on in order."""
-        done: list[tuple[StepRecord, None]] = []
+        done: list[tuple[StepRecord, LookRecord | None]] = []
         while self._notes:
             note = self._notes.popleft()
             record = StepRecord.of(note.step, note.time, GradientStats("total", note.total))
@@ -204,11 +259,15 @@ class OrdinarySteps:
             record.lr, record.optimizer = note.rates, note.plan.number
             for name, late in record.pending():  # of a user who logs what a device computes
                 record.put(name, late.value())
-            done.append((record, None))
+            table = note.table
+            done.append((record, None if table is None else table.look(note.step, self._table(note.plan, table.rows))))
             if self.inside is not None:
                 self.inside.passed(record, note.plan.optimizer)
-        if done:
-            self._recorder.hand_on(done)
+        if not done:
+            return
+        self._recorder.hand_on(done)
+        if self.inside is not None and self.inside.is_asked:
+            self.forget()  # they ask for a look at one of the coming steps
 
     def _stands_out(self, norm: float) -> bool:
         """Whether somebody may want to know of this norm at once."""

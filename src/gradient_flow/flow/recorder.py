@@ -217,16 +217,17 @@ class Recorder:
             self.writer.close()
 
     def hand_on(self, complete: Sequence[tuple[StepRecord, LookRecord | None]]) -> None:
-        """Pass on records that are complete, in order: written in one go as far as no look comes between."""
-        lines = []
+        """Pass on records that are complete, in order, written in one go."""
+        lines: list[Mapping[str, Any]] = []
         for record, look in complete:
             line = record.to_line()
             self.history.append(line)
             lines.append(line)
             if look is not None:
-                self._write(*lines)
-                self._write(*self._lines_of(look))
-                lines = []
+                if look.table is not None and self.known.unknown(look.table.names):
+                    self._write(*lines)  # names that are new come after what was before them
+                    lines = []
+                lines += self._lines_of(look)
         self._write(*lines)
         for record, look in complete if self.sinks else ():
             for sink in self.sinks:

@@ -8,6 +8,7 @@ Whatever is not certain is not recorded.
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any, Final
 
@@ -37,10 +38,17 @@ class _Mark:
         self._parameter = weakref.ref(parameter)
         self.renew()
 
+    def is_of(self, parameter: torch.Tensor) -> bool:
+        """Whether it is this very parameter."""
+        return self._parameter() is parameter
+
     def renew(self) -> None:
         """Take the gradient as it is now."""
         parameter = self._parameter()
-        gradient = None if parameter is None else parameter.grad
+        self.take(None if parameter is None else parameter.grad)
+
+    def take(self, gradient: torch.Tensor | None) -> None:
+        """The gradient that it has now."""
         self._gradient = None if gradient is None else weakref.ref(gradient)
         self._version = -1 if gradient is None else gradient._version
 
@@ -100,6 +108,15 @@ class _Pass:
 class StepLosses:
     """Follows each backward pass and gives a step its loss."""
 
+    _sums: dict[frozenset[int], _Sum]
+    """Losses of the round, by whose they are."""
+    _stepped: set[int]
+    """Optimizers that have taken a step since."""
+    _asked: set[int]
+    _marks: dict[int, _Mark]
+    """By the id of a parameter, its gradient after the last pass."""
+    _restarted: bool
+
     def __init__(self, known: KnownParameters) -> None:
         self._known = known
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
@@ -107,6 +124,8 @@ class StepLosses:
         self._running: _Pass | None = None
         self._whole_shapes: tuple[int, set[torch.Size]] = (0, set())
         self._nearest = NearestParameter(self._is_known)
+        self._usual = _Pass(None, clear=True, ours=True)
+        """The pass of a round that is like nearly every one."""
         self._begin_round()
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -127,6 +146,29 @@ class StepLosses:
             return root.item()  # as in nearly every step of a small model
         value = value_of(root)
         return None if value is None else _kept(value)
+
+    def begin_usual(self, root: torch.Tensor) -> float | None:
+        """The same as `value_of` and `begin`, in few steps: for the first pass after a step that took one optimizer.
+
+        None, and nothing has changed, where this pass is not as usual.
+        """
+        if scaled or not self._stepped or self._running is not None or self._returned is not None:
+            return None
+        if len(self._optimizers) != 1 or type(root) is not torch.Tensor or not root.is_cpu:
+            return None
+        hit = self._nearest.again(root)
+        value = None if hit is None else root.item()
+        if hit is None or type(value) is not float or not math.isfinite(value):
+            return None
+        mark = self._marks.get(id(hit))
+        if mark is not None and len(self._marks) == 1 and mark.is_of(hit):
+            mark.take(hit.grad)
+        else:
+            self._marks = {id(hit): _Mark(hit)}
+        self._sums, self._stepped, self._asked, self._restarted = {}, set(), set(), False
+        this = self._running = self._usual
+        this.value = value
+        return value
 
     def begin(self, root: torch.Tensor | None, value: Any, *, clear: bool = True) -> None:
         """A pass begins, from one scalar of this value or from something else; `end` is called when it has ended."""
@@ -206,10 +248,8 @@ class StepLosses:
         return total if total.certain else None
 
     def _begin_round(self) -> None:
-        self._sums: dict[frozenset[int], _Sum] = {}
-        self._stepped: set[int] = set()
-        self._asked: set[int] = set()
-        self._marks: dict[int, _Mark] = {}
+        self._sums, self._marks = {}, {}
+        self._stepped, self._asked = set(), set()
         self._restarted = False
 
     def _join(self, this: _Pass) -> None:
@@ -225,15 +265,22 @@ class StepLosses:
             # Set to zero, or only clipped? One would begin anew, the other not.
             self._sums.setdefault(frozenset(), _Sum()).add(None, clear=False)
 
-    def end(self) -> None:
-        """The pass that began has ended."""
+    def end(self) -> bool:
+        """The pass that began has ended; whether it may be one of ours."""
         this, self._running = self._running, None
         if this is None:
-            return
+            return True
+        if this is self._usual:
+            only = _Sum()
+            only.value, only.count = this.value, 1
+            self._sums[_NOBODY] = only
+            for mark in self._marks.values():
+                mark.renew()
+            return True
         moved = next((mark for mark in this.others if mark.has_changed), None) if this.others else None
         if not this.ours:
             if moved is None:
-                return  # of another model
+                return False  # of another model
             self._join(this)
         if moved is not None and not self._marks:
             self._marks[id(moved)] = moved
@@ -244,6 +291,7 @@ class StepLosses:
             self._asked |= this.asked.keys()
             whose = frozenset(key for key, marks in this.asked.items() if any(mark.has_changed for mark in marks))
         self._sums.setdefault(whose, _Sum()).add(this.value, clear=this.clear)
+        return True
 
     def _is_known(self, parameter: torch.Tensor) -> bool:
         if self._known.name_of(parameter) is not None:

@@ -7,23 +7,23 @@ larger ones, with a relative error of about 1 / sqrt(2 * SAMPLE): up to 2.4 % wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradient_flow.capture.arrivals import on_device
 from gradient_flow.capture.sharding import local_part
-from gradient_flow.table import columns
+from gradient_flow.table import columns, kernels
 from gradient_flow.table.columns import Rows
 from gradient_flow.table.measure import measure, measure_parts
 from gradient_flow.table.table import GradientTable
 
 SAMPLE: Final = 1024
-_PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
-_OF_NUMPY: Final = frozenset((torch.float32, torch.float64))
+_MOST_LEFT: Final = 1 << 16
+"""Elements that are kept for later; of a model with more tensors they would take megabytes."""
 
 
 def sample_weights(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -51,23 +51,32 @@ class WeightSample:
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.names = tuple(name for name, _ in parameters)
         self._parameters: list[torch.Tensor] = [parameter for _, parameter in parameters]
-        in_place = _spaced_in_place(self._parameters)
-        self._in_place = None if in_place is None else np.concatenate(in_place)
-        """All of them one after the other, where NumPy reads them as they lie; else they are in `_before`."""
-        self._sizes = [len(part) for part in in_place or ()]
-        self._before = sample_weights(self._parameters) if in_place is None else []
+        self._in_place, self._sizes = _spaced_in_place(self._parameters) or (None, [])
+        """All of them one after the other, where they are read as they lie; else they are in `_before`."""
+        self._before = sample_weights(self._parameters) if self._in_place is None else []
 
     def moved(self) -> Moved:
         """How far they are from there now; on a device that is on its way then."""
-        if self._in_place is not None:
+        return self.moved_later()()
+
+    def moved_later(self) -> Callable[[], Moved]:
+        """The same with all that can wait left to a call: to read a few elements takes a fraction of measuring them."""
+        before, names, sizes = self._in_place, self.names, self._sizes
+        if before is not None:
             now = _spaced_in_place(self._parameters)
-            if now is not None and now[0].dtype == self._in_place.dtype:
-                changes = measure_parts(self.names, np.concatenate(now) - self._in_place, self._sizes)
-                return Moved(self.names, changes, measure_parts(self.names, self._in_place, self._sizes))
+            if now is not None and now[0].dtype == before.dtype and now[1] == sizes:
+                after = now[0]
+
+                def made() -> Moved:
+                    return Moved(
+                        names, measure_parts(names, after - before, sizes), measure_parts(names, before, sizes)
+                    )
+
+                return made if len(after) <= _MOST_LEFT else partial(_given, made())
             # Within the step the weights have become of another kind.
-            self._before = list(torch.split(torch.from_numpy(self._in_place), self._sizes))
+            self._before = list(torch.split(torch.from_numpy(before), sizes))
         changes = measure(weight_changes(self._parameters, self._before))
-        return Moved(self.names, changes, measure(self._before))
+        return partial(_given, Moved(names, changes, measure(self._before)))
 
     def rows(self) -> tuple[Rows, Rows]:
         """Of the changes, and of the weights before."""
@@ -95,22 +104,16 @@ class Moved(NamedTuple):
         return dict(zip(self.names, update_ratio(self.changes.rows, self.before.rows).tolist(), strict=True))
 
 
-def _spaced_in_place(parameters: Sequence[torch.Tensor]) -> list[NDArray[Any]] | None:
-    """The same elements without a copy, if all weights are of one type that NumPy reads in host memory; else None.
+def _given(moved: Moved) -> Moved:
+    return moved
+
+
+def _spaced_in_place(parameters: list[torch.Tensor]) -> tuple[NDArray[Any], list[int]] | None:
+    """The same elements, one tensor after the other, and how many of each; None unless all are fp32, or fp64, here.
 
     A few elements of a small model are there sooner than torch gets going with each of its tensors.
     """
-    if not parameters or parameters[0].dtype not in _OF_NUMPY or len({p.dtype for p in parameters}) > 1:
-        return None
-    if on_device(parameters[0]):
-        return None
-    found = []
-    for parameter in parameters:
-        if type(parameter) not in _PLAIN or not parameter.is_cpu or not parameter.is_contiguous() or parameter.is_neg():
-            return None
-        flat = parameter.detach().numpy().reshape(-1)
-        found.append(flat[:: max(1, len(flat) // SAMPLE)][:SAMPLE])
-    return found
+    return kernels.native.spaced_elements(parameters, SAMPLE) if kernels.NATIVE else None
 
 
 def _spaced(parameter: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gradient_flow.table.columns import COLUMNS, Rows, Thresholds
 from gradient_flow.table.exponents import BINS, Counts
 from gradient_flow.table.kernels._native import exponents as exponents_at
-from gradient_flow.table.kernels._native import locate, measure_tensors, sample_tensors
+from gradient_flow.table.kernels._native import locate, measure_tensors, sample_tensors, spaced, spread
 from gradient_flow.table.kernels._native import measure as measure_at
 from gradient_flow.table.kernels._native import total as total_of
 
@@ -205,6 +205,31 @@ def some_elements(tensors: list[Any], most: int, run: int) -> tuple[NDArray[np.f
     if found is None or _any_negated(tensors):
         return None
     return np.frombuffer(found[0]), found[1]
+
+
+def spaced_elements(tensors: list[Any], most: int) -> tuple[NDArray[Any], list[int]] | None:
+    """Evenly spaced elements of tensors in host memory, all fp32 or all fp64, and how many of each; else None."""
+    types, exchange_api = _torch_types() if "torch" in sys.modules else ((), None)
+    found = spaced(tensors, types, exchange_api, most) if exchange_api is not None and tensors else None
+    if found is None or _any_negated(tensors):
+        return None
+    return np.frombuffer(found[0], np.float64 if tensors[0].element_size() == 8 else np.float32), found[1]
+
+
+def spreader(most: int, step: float) -> Callable[[Any], bytes | None] | None:
+    """A function that gives elements of a tensor as they lie, or None where it is not a dense block in host memory.
+
+    They are spread over it by multiples of `step`. None where torch does not tell where tensors lie.
+    """
+    types, exchange_api = _torch_types()
+    if exchange_api is None:
+        return None
+
+    def elements(tensor: Any) -> bytes | None:
+        found = spread(tensor, types, exchange_api, most, step)
+        return None if found is None or tensor.is_neg() else found
+
+    return elements
 
 
 def exponents(where: Addresses, shift: int) -> Counts:

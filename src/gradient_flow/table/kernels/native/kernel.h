@@ -49,6 +49,12 @@ int64_t gf_sampled(int64_t count, int64_t most);
    stretches, at another place in each, so that no column of a matrix stands for all of them. */
 void gf_sample(const gf_tensor *tensors, int64_t tensor_count, int64_t most, int64_t run, double *values);
 
+/* Copies `taken` of `count` elements of `size` bytes: the k-th is from where the fraction of k * step falls, or all of them. */
+void gf_spread(const char *elements, int64_t count, int64_t size, int64_t taken, double step, char *values);
+
+/* Copies `taken` of `count` elements of `size` bytes at equal distances. */
+void gf_spaced(const char *elements, int64_t count, int64_t size, int64_t taken, char *values);
+
 /* The widest instruction set that this processor and this build share. */
 const char *gf_instruction_set(void);
 

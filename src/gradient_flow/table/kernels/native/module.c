@@ -119,11 +119,15 @@ static int64_t dense_count(const dlpack_tensor *tensor) {
     return in_order || count == 0 ? count : -1;
 }
 
-/* 1 where the tensor can be read by its address, 0 where it cannot. */
-static int locate(PyObject *object, PyObject *types, const dlpack_functions *library, gf_tensor *found) {
+static int is_of(PyObject *object, PyObject *types) {
     int known = 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(types); i++) known |= (PyObject *)Py_TYPE(object) == PyTuple_GetItem(types, i);
-    if (!known) return 0;
+    return known;
+}
+
+/* 1 where the tensor can be read by its address, 0 where it cannot. */
+static int locate(PyObject *object, PyObject *types, const dlpack_functions *library, gf_tensor *found) {
+    if (!is_of(object, types)) return 0;
     dlpack_tensor tensor;
     if (library->describe(object, &tensor)) {
         PyErr_Clear(); /* a tensor without memory of its own */
@@ -213,6 +217,70 @@ static PyObject *native_total(PyObject *self, PyObject *args) {
     return made;
 }
 
+/* Evenly spaced elements of tensors of one kind, float or double, as they lie, and how many of each. */
+static PyObject *native_spaced(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *list, *types, *capsule;
+    long long most;
+    if (!PyArg_ParseTuple(args, "O!O!OL", &PyList_Type, &list, &PyTuple_Type, &types, &capsule, &most)) return NULL;
+    gf_tensor *tensors = most > 0 ? located(list, types, capsule) : NULL;
+    if (!tensors) return none_unless_wrong();
+    const Py_ssize_t n = PyList_Size(list);
+    Py_ssize_t total = 0;
+    int one_kind = n > 0 && (tensors[0].kind == GF_FLOAT32 || tensors[0].kind == GF_FLOAT64);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        one_kind &= tensors[i].kind == tensors[0].kind;
+        total += (Py_ssize_t)gf_sampled(tensors[i].count, most);
+    }
+    if (!one_kind) {
+        PyMem_Free(tensors);
+        Py_RETURN_NONE;
+    }
+    const int64_t size = tensors[0].kind == GF_FLOAT64 ? 8 : 4;
+    PyObject *counts = PyList_New(n), *values = PyByteArray_FromStringAndSize(NULL, total * (Py_ssize_t)size);
+    PyObject *result = NULL;
+    char *here = values ? PyByteArray_AsString(values) : NULL;
+    for (Py_ssize_t i = 0; here && counts && i < n; i++) {
+        const int64_t taken = gf_sampled(tensors[i].count, most);
+        gf_spaced(tensors[i].data, tensors[i].count, size, taken, here);
+        here += taken * size;
+        PyObject *number = PyLong_FromLongLong(taken);
+        if (!number || PyList_SetItem(counts, i, number)) Py_CLEAR(counts);
+    }
+    if (counts && values) result = PyTuple_Pack(2, values, counts);
+    Py_XDECREF(values);
+    Py_XDECREF(counts);
+    PyMem_Free(tensors);
+    return result;
+}
+
+/* Elements of one tensor as they lie, spread over it by multiples of `step`, which is below 1; all of a small one. */
+static PyObject *native_spread(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *object, *types, *capsule;
+    long long most;
+    double step;
+    if (!PyArg_ParseTuple(args, "OO!OLd", &object, &PyTuple_Type, &types, &capsule, &most, &step)) return NULL;
+    const dlpack_functions *library = PyCapsule_GetPointer(capsule, DLPACK_CAPSULE);
+    if (!library || library->major != DLPACK_VERSION || !library->describe) return none_unless_wrong();
+    dlpack_tensor tensor;
+    if (!is_of(object, types)) Py_RETURN_NONE;
+    if (library->describe(object, &tensor)) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    const int64_t count = dense_count(&tensor);
+    /* Whole numbers and floats; complex ones may be conjugated as they are read. */
+    if (tensor.device_type != DLPACK_CPU || tensor.lanes != 1 || tensor.code > DLPACK_FLOAT || tensor.bits % 8 ||
+        count < 1 || !tensor.data)
+        Py_RETURN_NONE;
+    const int64_t taken = gf_sampled(count, most), size = tensor.bits / 8;
+    const char *first = (const char *)tensor.data + tensor.byte_offset;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(taken * size));
+    if (made) gf_spread(first, count, size, taken, step, PyBytes_AsString(made));
+    return made;
+}
+
 /* Some elements of each tensor in fp64, and how many of each. */
 static PyObject *native_sample_tensors(PyObject *self, PyObject *args) {
     (void)self;
@@ -267,6 +335,12 @@ static PyMethodDef methods[] = {
     {"sample_tensors", native_sample_tensors, METH_VARARGS,
      "sample_tensors(tensors, types, exchange_api, most, run) -> (bytearray, list of int) or None\n"
      "Some elements of each tensor in fp64, one tensor after the other, and how many of each."},
+    {"spaced", native_spaced, METH_VARARGS,
+     "spaced(tensors, types, exchange_api, most) -> (bytearray, list of int) or None\n"
+     "Evenly spaced elements of tensors that are all fp32 or all fp64, as they lie, and how many of each."},
+    {"spread", native_spread, METH_VARARGS,
+     "spread(tensor, types, exchange_api, most, step) -> bytes or None\n"
+     "Elements of a tensor as they lie, spread over it by multiples of `step`."},
     {"total", native_total, METH_VARARGS, "total(rows) -> tuple\nThe row of all elements together, from rows of fp64."},
     {"describe", native_describe, METH_NOARGS, "describe() -> (instruction set, thread pool)"},
     {NULL, NULL, 0, NULL},

@@ -59,3 +59,16 @@ void gf_sample(const gf_tensor *tensors, int64_t tensor_count, int64_t most, int
         }
     }
 }
+
+void gf_spread(const char *elements, int64_t count, int64_t size, int64_t taken, double step, char *values) {
+    for (int64_t k = 0; k < taken; k++) {
+        const double part = (double)k * step;
+        const int64_t at = taken == count ? k : (int64_t)((part - floor(part)) * (double)count);
+        memcpy(values + k * size, elements + at * size, (size_t)size);
+    }
+}
+
+void gf_spaced(const char *elements, int64_t count, int64_t size, int64_t taken, char *values) {
+    const int64_t stride = taken > 0 ? count / taken : 1; /* 1 where all are taken */
+    for (int64_t k = 0; k < taken; k++) memcpy(values + k * size, elements + k * stride * size, (size_t)size);
+}
