@@ -23,6 +23,26 @@ def test_samples_are_bounded_and_copies(shape, second):
     assert torch.equal(rows, kept)
 
 
+@pytest.mark.parametrize("shape", [(5,), (300, 7), (9, 11, 700), (4, 3, 8, 8), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("change", [lambda t: t, torch.Tensor.bfloat16, lambda t: t.mT if t.dim() > 1 else t])
+@pytest.mark.parametrize("most", [4, samples.ROWS])
+def test_rows_on_the_host_are_those_of_the_sample(shape, second, change, most):
+    tensor = change(torch.randn(shape))
+    second = second and len(shape) > 2
+    found, expected = samples.rows_on_host(tensor, second, most), samples.sample(tensor, second, most)
+    assert torch.equal(torch.from_numpy(found.copy()), expected)
+    assert samples.never_positive(found).tolist() == samples.never_positive(expected).tolist()
+    assert samples.any_nonzero(found).tolist() == samples.any_nonzero(expected).tolist()
+
+
+def test_what_is_no_number_is_neither_silent_nor_zero():
+    rows = torch.full((2, 2, 1), math.nan)
+    for each in (rows, rows.numpy()):
+        assert not samples.never_positive(each).any()
+        assert samples.any_nonzero(each).all()
+
+
 def test_units_of_convolutions_come_second():
     assert samples.units_come_second(nn.Conv2d(3, 4, 3), (2, 4, 8, 8))
     assert not samples.units_come_second(nn.Linear(3, 4), (2, 5, 4))
@@ -33,7 +53,7 @@ def test_a_unit_that_never_fires_is_seen():
     rows = torch.rand(16, 2, 3)
     rows[..., 1] = 0.0
     assert samples.any_nonzero(rows).tolist() == [True, False, True]
-    assert (samples.highest(rows) > 0).tolist() == [True, False, True]
+    assert samples.never_positive(rows).tolist() == [False, True, False]
 
 
 def test_samples_without_gradient():

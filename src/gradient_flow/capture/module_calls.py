@@ -8,7 +8,7 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, is_dataclass
 from threading import get_ident
 from typing import Any, Final
@@ -22,6 +22,7 @@ from gradient_flow.capture.compiled import breaks_graph
 from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.capture.sharding import is_sharded, local_part
 
+_PLAIN: Final = (torch.Tensor, nn.Parameter)
 _MOST_CALLS: Final = 4096
 """Module calls that are watched in one step; a loop over time may make more."""
 
@@ -259,7 +260,7 @@ class _Watching:
 
 def aside() -> AbstractContextManager[None]:
     """Hide what is done in here from modes of the user: counters, tracers, default devices."""
-    return _hidden_from_modes() if has_modes() else _NOTHING_TO_HIDE_FROM
+    return _HiddenFromModes() if has_modes() else _NOTHING_TO_HIDE_FROM
 
 
 def has_modes() -> bool:
@@ -270,23 +271,36 @@ def has_modes() -> bool:
 _NOTHING_TO_HIDE_FROM: Final = nullcontext()
 
 
-@contextmanager
-def _hidden_from_modes() -> Iterator[None]:
-    with ExitStack() as stack:
-        if torch._C._len_torch_function_stack():
-            stack.enter_context(torch._C.DisableTorchFunction())
-        if torch._C._len_torch_dispatch_stack():
-            stack.enter_context(_disable_current_modes())
-        yield
+class _HiddenFromModes:
+    """By hand: a look inside a mode enters this hundreds of times."""
+
+    __slots__ = ("_functions", "_operations")
+
+    def __enter__(self) -> None:
+        self._functions = torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else None
+        self._operations = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else None
+        if self._functions is not None:
+            self._functions.__enter__()
+        if self._operations is not None:
+            self._operations.__enter__()
+
+    def __exit__(self, *problem: Any) -> None:
+        try:
+            if self._operations is not None:
+                self._operations.__exit__(*problem)
+        finally:
+            if self._functions is not None:
+                self._functions.__exit__(*problem)
 
 
 def part_here(tensor: torch.Tensor) -> torch.Tensor | None:
     """What can be read of a tensor on this rank without communication; None where it has no numbers of its own."""
-    if is_sharded(tensor):
-        tensor = local_part(tensor)
-    elif type(tensor).__name__ == "AsyncCollectiveTensor":  # what ranks have added up, and may still be on its way
-        tensor = tensor.wait()  # type: ignore[attr-defined]
-    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_nested or tensor.is_meta:
+    if type(tensor) not in _PLAIN:
+        if is_sharded(tensor):
+            tensor = local_part(tensor)
+        elif type(tensor).__name__ == "AsyncCollectiveTensor":  # what ranks have added up, and may still be on its way
+            tensor = tensor.wait()  # type: ignore[attr-defined]
+    if type(tensor) not in _PLAIN or tensor.is_nested or tensor.is_meta:
         return None
     # Inside of torch.func a tensor stands for a whole batch of them.
     return None if torch._C._functorch.is_functorch_wrapped_tensor(tensor) else tensor.detach()
@@ -294,7 +308,7 @@ def part_here(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def storage_of(tensor: torch.Tensor) -> int:
     """Where a tensor's memory begins, the same for all its views; 0 where it has none."""
-    if tensor.layout is not torch.strided or type(tensor) not in (torch.Tensor, nn.Parameter):
+    if tensor.layout is not torch.strided or type(tensor) not in _PLAIN:
         return 0
     return tensor.untyped_storage().data_ptr()
 

@@ -37,7 +37,8 @@ def layer_records(
     """One record per module with parameters of its own, in the order of the forward pass."""
     order = {place.name: place.order for place in reversed(places) if place.role == "output"}
     kinds = {path: type(module).__name__ for path, module in model.named_modules()}
-    graded = {name for table in gradients for name in table.names} | had_gradient
+    graded = set().union(had_gradient, *(table.names for table in gradients))
+    zeros = dict(zip(weights.names, weights.zero_fraction.tolist(), strict=True))
     layers = []
     for path, module, own in _owners(model, weights, graded):
         matrix = max((name for name, p in own.items() if p.dim() > 1), key=lambda name: own[name].numel(), default=None)
@@ -61,7 +62,7 @@ def layer_records(
             is_embedding="Embedding" in kinds[path],
             update_ratio=update_ratios.get(matrix or "", []),
             idle_units=_of_largest(own, idle_units or {}),
-            masked=_is_masked(module, matrix, weights),
+            masked=_is_masked(module, zeros.get(matrix or "", 0.0)),
         )
         layers.append(layer)
     _fill(layers, weights, gradients, zero)
@@ -73,6 +74,8 @@ def _owners(
 ) -> Iterator[tuple[str, nn.Module, dict[str, nn.Parameter]]]:
     """Modules with parameters of their own; matrices of the model itself one by one, where some of them are trained."""
     for path, module in model.named_modules():
+        if not module._parameters:
+            continue
         own = {f"{path}.{name}".lstrip("."): p for name, p in module.named_parameters(recurse=False)}
         own = {name: p for name, p in own.items() if name in weights}
         if not path and any(name in graded for name in own):
@@ -94,9 +97,10 @@ def _is_one_layer(model: nn.Module) -> bool:
 def _fill(layers: Sequence[Layer], weights: GradientTable, gradients: Sequence[GradientTable], zero: Set[str]) -> None:
     owner = {name: index for index, layer in enumerate(layers) for name in layer.parameters}
     ((at_start, _),) = sums_by_group([weights], owner, len(layers))
+    nothing = {name for name, largest in zip(weights.names, weights.linf.tolist(), strict=True) if largest == 0} | zero
     for index, layer in enumerate(layers):
         layer.bad_weights, layer.weight_norm = at_start.bad[index], at_start.norm[index]
-        layer.zero_weights = layer.matrix is not None and (layer.matrix in zero or weights[layer.matrix].linf == 0)
+        layer.zero_weights = layer.matrix in nothing
     for sums, seen in sums_by_group(gradients, owner, len(layers)):
         for index, layer in enumerate(layers):
             layer.gradient.append(sums.norm[index] if index in seen else None)
@@ -109,11 +113,9 @@ def _of_largest(own: Mapping[str, torch.Tensor], shares: Mapping[str, float]) ->
     return shares.get(max(own, key=lambda name: own[name].numel()))
 
 
-def _is_masked(module: nn.Module, matrix: str | None, weights: GradientTable) -> bool:
+def _is_masked(module: nn.Module, zeros: float) -> bool:
     """Whether it keeps a mask beside its weights, as `torch.nn.utils.prune` does, or most of them are zero."""
-    if any("mask" in name for name, _ in module.named_buffers(recurse=False)):
-        return True
-    return matrix is not None and 0.5 < weights[matrix].zero_fraction < 1
+    return any("mask" in name for name in module._buffers) or 0.5 < zeros < 1
 
 
 def _is_idle_member(path: str, called: Set[str], kinds: Mapping[str, str]) -> bool:

@@ -15,6 +15,8 @@ from gradient_flow.diagnosis.loop.record import MOST_NAMES
 _MOST_SIBLINGS: Final = 16
 _DEPTH: Final = 3
 """Lists in lists that are searched for weights."""
+_NO_WEIGHTS: Final = frozenset({bool, int, float, str, type(None)})
+"""What most attributes of modules are."""
 _LEAST_DRAWN, _MOST_DRAWN = 64, 1 << 16
 """Elements of a matrix from which on its distribution tells something, and of which it is taken."""
 _ERRORS: Final = 4.0
@@ -23,11 +25,13 @@ _ERRORS: Final = 4.0
 
 def hidden_weights(model: nn.Module) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """Weights that a model keeps where `parameters()` does not find them, by the name of what has them."""
-    known = {id(module) for module in model.modules()} | {id(tensor) for tensor in model.parameters()}
-    known |= {id(tensor) for tensor in model.buffers()}
-    for path, module in model.named_modules():
+    modules = list(model.named_modules())
+    known = {id(module) for _, module in modules}
+    for _, module in modules:
+        known.update(map(id, module._parameters.values()), map(id, module._buffers.values()))
+    for path, module in modules:
         for name, value in vars(module).items():
-            if not name.startswith("_"):
+            if type(value) not in _NO_WEIGHTS and not name.startswith("_"):
                 yield from _weights_in(value, f"{path}.{name}".removeprefix("."), known, _DEPTH)
 
 

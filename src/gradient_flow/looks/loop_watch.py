@@ -347,18 +347,19 @@ class LoopWatch:
                 self._first[name] = (weakref.ref(references[name]), self._after.get(name, values))
                 known = self._first[name]
                 self._moved.discard(name)  # that was another tensor of this name
-            if not np.array_equal(known[1], values):
+            if name not in self._moved and (known[1] != values).any():
                 self._moved.add(name)
             before, gradient = self._before.get(name), self._gradients.get(name)
             if before is None or before.shape != values.shape:
                 continue
+            other = values != before
             if gradient is not None and gradient.shape == values.shape:
                 graded = gradient != 0
-                same = values == before
+                changed = int(np.count_nonzero(graded & other))
                 counts = self._changed.setdefault(name, [0, 0])
-                counts[0] += int((graded & ~same).sum())
-                counts[1] += int((graded & same).sum())
-            if not np.array_equal(values, before) and bool((np.abs(values) <= np.abs(before)).all()):
+                counts[0] += changed
+                counts[1] += int(np.count_nonzero(graded)) - changed
+            if other.any() and (np.abs(values) <= np.abs(before)).all():
                 self._decays[name] = self._decays.get(name, 0) + 1
 
     def _note_trained(self, optimizer: torch.optim.Optimizer, held: Mapping[int, str]) -> None:

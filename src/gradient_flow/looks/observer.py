@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from gradient_flow.capture.main_path import main_path
@@ -18,7 +20,7 @@ from gradient_flow.capture.parameters import module_parameters
 from gradient_flow.capture.sharding import is_sharded, local_part
 from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
 from gradient_flow.looks.layers import layer_records
-from gradient_flow.looks.places import Key, PlaceRecords, Seen
+from gradient_flow.looks.places import QUIET, Key, PlaceRecords, Seen
 from gradient_flow.table import GradientTable, measure, samples
 from gradient_flow.table.elements import Floats, some_elements
 from gradient_flow.table.measure import reader_for_hooks
@@ -309,15 +311,22 @@ class Observer:
 
     def _on_forward(self, passage: Passage, tensor: torch.Tensor) -> Seen:
         started = time.perf_counter()
-        weighted = passage.module in self._weighted
+        asked = passage.role == "output" and passage.module in self._weighted
         tanh = getattr(passage.module, "nonlinearity", None) == "tanh"
         keep = self._close and (tanh or self._places.wants_values(passage.key))
-        rows = self._rows_of(passage, tensor) if weighted or keep else None
-        silent, any_silent = None, True
-        if rows is not None and weighted:
-            silent = samples.highest(rows) <= 0
-            any_silent = silent.device.type != "cpu" or bool(silent.any())
-        kept = self._kept(rows) if keep or (self._close and weighted and any_silent) else None
+        few = self._on_host(passage, tensor) if asked else None
+        rows = self._rows_of(passage, tensor) if keep or (asked and few is None) else None
+        silent: Any = None
+        any_silent = True
+        if few is not None:
+            silent = samples.never_positive(few)
+            any_silent = bool(silent.any())
+            # Whether the others vary is asked where many are silent.
+            if rows is None and self._close and any_silent and (samples.share_in_all([silent]) or 0.0) >= QUIET:
+                rows = self._rows_of(passage, tensor)
+        elif asked and rows is not None:
+            silent = samples.never_positive(rows)
+        kept = self._kept(rows) if self._close else None
         seen = Seen(self._read([tensor]), kept, silent, any_unit=any_silent)
         self.seconds += time.perf_counter() - started
         return seen
@@ -325,11 +334,11 @@ class Observer:
     def _on_gradient(self, passage: Passage, gradient: torch.Tensor) -> Seen:
         started = time.perf_counter()
         # A unit that had a positive value is alive, whatever its gradient.
-        asked = passage.module in self._weighted and passage.forward.any_unit
+        asked = passage.forward.units is not None and passage.forward.any_unit
         keep = self._close and self._places.wants_gradients(passage.key)
-        active = self._active(passage, gradient) if asked and not keep else None
+        active = self._active(passage, gradient) if asked else None
         rows = self._rows_of(passage, gradient) if keep or (asked and active is None) else None
-        if rows is not None and asked:
+        if rows is not None and asked and active is None:
             active = samples.any_nonzero(rows)
         entry = self._close and passage.feeds_from_data and gradient.dim() == 3 and gradient.shape[1] >= _LEAST_SEQUENCE
         in_order = entry and _is_readable(gradient) and not samples.units_come_second(passage.module, passage.shape)
@@ -338,14 +347,24 @@ class Observer:
         self.seconds += time.perf_counter() - started
         return seen
 
-    def _active(self, passage: Passage, gradient: torch.Tensor) -> torch.Tensor | None:
-        """Units with a gradient in a few rows, if those settle it for every unit in question: they do as a rule."""
+    def _active(self, passage: Passage, gradient: torch.Tensor) -> NDArray[np.bool_] | None:
+        """Units with a gradient: in a few rows, if those settle it for every unit in question, as they do as a rule."""
         silent = passage.forward.units
-        if silent is None or silent.device.type != "cpu" or not _is_readable(gradient):
+        if isinstance(silent, torch.Tensor):
             return None
-        few = samples.sample(gradient, samples.units_come_second(passage.module, passage.shape), _FEW_ROWS)
-        active = samples.any_nonzero(few)
-        return active if active.shape == silent.shape and not bool((silent > active).any()) else None
+        active: NDArray[np.bool_] | None = None
+        for most in (_FEW_ROWS, samples.ROWS):
+            rows = self._on_host(passage, gradient, most)
+            active = None if rows is None else samples.any_nonzero(rows)
+            if active is None or (active.shape == silent.shape and not (silent > active).any()):
+                break
+        return active
+
+    def _on_host(self, passage: Passage, tensor: torch.Tensor, most: int = samples.ROWS) -> NDArray[np.float32] | None:
+        """The rows of a tensor in host memory."""
+        if not _is_readable(tensor) or not tensor.is_cpu:
+            return None
+        return samples.rows_on_host(tensor, samples.units_come_second(passage.module, passage.shape), most)
 
     def _kept(self, rows: torch.Tensor | None) -> torch.Tensor | None:
         if rows is None or self._held + rows.nbytes > MOST_HELD:

@@ -6,10 +6,10 @@ All tensors lie one after the other: a hundred of them take as many operations o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -17,8 +17,10 @@ import torch
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.table.elements import Floats
 
+Found = TypeVar("Found")
 _LOW: Final = {torch.bfloat16: 7, torch.float16: 10}
 """Types of 16 bits → bits of the fraction."""
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 _LEAST_EXPONENT: Final = {torch.bfloat16: -126, torch.float16: -14}
 _MOVED_ANYWAY: Final = 0.01
 """Of steps too small for the spacing of numbers, the share that has an effect where rounding is random."""
@@ -62,14 +64,14 @@ class Rows:
         self.names = [each.name for each in held]
         self.dtypes = [each.parameter.dtype for each in held]
         self.low = [dtype in _LOW for dtype in self.dtypes]
-        self.elements = [int(local_part(each.parameter).numel()) for each in held]
+        self.elements = [size_here(each.parameter) for each in held]
         self._counts = np.array([len(own) for own in before])
         self._starts = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
         self.weight = np.array(self.elements) / self._counts
         """How many elements each sampled one stands for, by tensor."""
         self.rates = list(rates)
         self.ages = [_age(each.state.get("step")) for each in held]
-        self.weight_decay = [number(group.get("weight_decay")) or 0.0 for group in groups]
+        self.weight_decay = _of_groups(groups, lambda group: number(group.get("weight_decay")) or 0.0)
         self.before = np.concatenate(before)
         self.after, self.gradient, self.first = columns[0], columns[1], columns[2]
         self.second: Floats | None = columns[3] if len(columns) > 3 else None
@@ -93,7 +95,7 @@ class Rows:
         return values[0] if values.count(values[0]) == len(values) else np.repeat(values, self._counts)
 
     def _momentum(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        kept = [number(group.get("momentum")) or 0.0 for group in groups]
+        kept = _of_groups(groups, lambda group: number(group.get("momentum")) or 0.0)
         self.beta1 = [*kept]
         momentum = self._spread(kept)
         fresh = self._spread([1.0 - (number(group.get("dampening")) or 0.0) for group in groups])
@@ -105,10 +107,10 @@ class Rows:
         self.moving = self.gradient
 
     def _adam(self, groups: Sequence[Mapping[str, Any]], second: Floats, decoupled: bool) -> None:
-        betas = [[number(beta) or 0.0 for beta in group["betas"]] for group in groups]
+        betas = _of_groups(groups, lambda group: [number(beta) or 0.0 for beta in group["betas"]])
         ages = [age or 1 for age in self.ages]
         earlier, later = [beta for beta, _ in betas], [beta for _, beta in betas]
-        eps = [number(group["eps"]) or 0.0 for group in groups]
+        eps = _of_groups(groups, lambda group: number(group["eps"]) or 0.0)
         self.beta1, self.beta2, self.eps = [*earlier], [*later], [*eps]
         self.decoupled = [bool(group.get("decoupled_weight_decay", decoupled)) for group in groups]
         self._eps = self._spread(eps)
@@ -124,7 +126,7 @@ class Rows:
         self.moving = np.where(apart, self.direction, self.gradient)
 
     def _squares(self, groups: Sequence[Mapping[str, Any]], second: Floats) -> None:
-        eps = [number(group["eps"]) or 0.0 for group in groups]
+        eps = _of_groups(groups, lambda group: number(group["eps"]) or 0.0)
         self.beta2, self.eps = [number(group.get("alpha")) for group in groups], [*eps]
         self._eps = self._spread(eps)
         self.root = np.sqrt(second)
@@ -246,6 +248,12 @@ class Rows:
         return np.split(values, self._starts[1:])
 
 
+def _of_groups(groups: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], Found]) -> list[Found]:
+    """Something of the group of each tensor: groups are few."""
+    known = {key: read(group) for key, group in {id(group): group for group in groups}.items()}
+    return [known[id(group)] for group in groups]
+
+
 def _means(sums: Floats, numbers: Floats, weight: Floats) -> Means:
     def mean(total: float, count: float) -> float | None:
         return total / count if count and math.isfinite(total) else None
@@ -268,6 +276,11 @@ def _middle(values: Floats) -> float | None:
         return float(np.partition(values, count // 2)[count // 2])
     ordered = np.partition(values, (count // 2 - 1, count // 2))
     return 0.5 * float(ordered[count // 2 - 1] + ordered[count // 2])
+
+
+def size_here(tensor: torch.Tensor) -> int:
+    """How many elements of it lie on this rank."""
+    return tensor.numel() if type(tensor) in _PLAIN else int(local_part(tensor).numel())
 
 
 def number(value: Any) -> float | None:

@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from gradient_flow.capture.sharding import local_part
 from gradient_flow.diagnosis.optimizer.record import MOST_TENSORS, StateLook, TensorState
-from gradient_flow.looks.optimizer_rows import Held, Rows, number
+from gradient_flow.looks.optimizer_rows import Held, Rows, number, size_here
 from gradient_flow.table.elements import some_elements
 
 SAMPLE: Final = 512
@@ -70,7 +69,7 @@ def squared_norm(parameters: Sequence[tuple[str, torch.Tensor]]) -> float:
     """Of all gradients, from the sampled elements: each stands for its share of the tensor."""
     gradients = [p.grad for _, p in parameters if p.grad is not None and p.grad.layout is torch.strided]
     samples = some_elements(gradients, SAMPLE).parts()
-    sizes = [local_part(gradient).numel() for gradient in gradients]
+    sizes = [size_here(gradient) for gradient in gradients]
     parts = [float(np.vdot(own, own)) * size / len(own) for own, size in zip(samples, sizes, strict=True) if len(own)]
     return math.fsum(parts)
 
@@ -88,7 +87,8 @@ class StateReader:
         ]
         self._held = held[:: -(-len(held) // _MOST_STATES) or 1]
         self._before = some_elements([parameter for _, parameter, _ in self._held], SAMPLE, _RUN).parts()
-        self._rates = [number(group.get("lr")) for _, _, group in self._held]  # a schedule may step right after
+        rates = {id(group): number(group.get("lr")) for group in optimizer.param_groups}
+        self._rates = [rates[id(group)] for _, _, group in self._held]  # a schedule may step right after
 
     def read(self, optimizer: torch.optim.Optimizer, step: int, number: int) -> tuple[StateLook, list[TensorState]]:
         """The state after the step, of all tensors and by tensor."""
@@ -117,11 +117,14 @@ class StateReader:
 
 
 def _fits(state: Any, parameter: torch.Tensor, moments: Sequence[str]) -> bool:
-    if not isinstance(state, Mapping):
+    if type(state) is not dict and not isinstance(state, Mapping):
         return not moments
-    size = local_part(parameter).numel()
-    kept = [state.get(name) for name in moments]
-    return all(_is_moment(own) and local_part(own).numel() == size for own in kept)
+    size = size_here(parameter)
+    for name in moments:
+        own: Any = state.get(name)
+        if not _is_moment(own) or size_here(own) != size:
+            return False
+    return True
 
 
 def _gradient(held: Held) -> torch.Tensor:

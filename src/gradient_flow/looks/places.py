@@ -26,7 +26,7 @@ _SPREAD: Final = 2.0
 _LEAST_VECTORS: Final = 32
 _MOST_SILENT: Final = 8
 """Looks of which it is remembered which units were silent, where not all are."""
-_QUIET: Final = 0.3
+QUIET: Final = 0.3
 """Share of silent units from which on it matters whether the others vary."""
 
 
@@ -39,7 +39,7 @@ class Seen:
         self,
         row: Any,
         rows: torch.Tensor | None,
-        units: torch.Tensor | None,
+        units: torch.Tensor | NDArray[np.bool_] | None,
         *,
         any_unit: bool = True,
         reach: float | None = None,
@@ -95,12 +95,12 @@ class PlaceRecords:
             if came and passage.backward.reach is not None:
                 place.reach = passage.backward.reach
             if place.own_weights and came and passage.forward.units is not None:
-                units = _silent(passage.forward, passage.backward).cpu().numpy()
+                units = _silent(passage.forward, passage.backward)
                 first = (passage.path, "output", 0)
                 same = first in silent and silent[first].shape == units.shape
                 silent[first] = silent[first] & units if same else units
                 place.rows_seen += min(samples.ROWS, passage.shape[0] * place.positions)
-                if passage.forward.rows is not None and (samples.share_in_all([units]) or 0.0) >= _QUIET:
+                if passage.forward.rows is not None and (samples.share_in_all([units]) or 0.0) >= QUIET:
                     place.variation = samples.variation(passage.forward.rows)
         for key, units in silent.items():
             self._silent.setdefault(key, []).append(units)
@@ -262,10 +262,15 @@ class PlaceRecords:
         return place
 
 
-def _silent(forward: Seen, backward: Seen) -> torch.Tensor:
+def _silent(forward: Seen, backward: Seen) -> NDArray[np.bool_]:
     """Units without a positive value and without a gradient. Where each has a value, gradients were not looked at."""
-    assert forward.units is not None
-    return forward.units if backward.units is None else forward.units & ~backward.units
+    silent, active = _on_host(forward.units), None if backward.units is None else _on_host(backward.units)
+    return silent if active is None else silent & ~active
+
+
+def _on_host(units: Any) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = units.cpu().numpy() if isinstance(units, torch.Tensor) else units
+    return mask
 
 
 def _spreads(rows: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gradient_flow.errors import RunFileError
@@ -21,8 +22,10 @@ _DEEPEST: Final = 24
 """Levels of nesting: what probes find has fewer than ten, and a line of the run file may have 32."""
 _TEXTS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _OURS: Final = "gradient_flow."
-_RECORDS: Final[dict[type, tuple[str, ...]]] = {}
-"""Our own dataclasses that were met → names of their fields."""
+_RECORDS: Final[dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]]] = {}
+"""Our own dataclasses that were met → names of their fields, and what reads all of them at once."""
+_NUMBERS: Final = frozenset({float})
+_LISTS: Final = frozenset({list, tuple})
 _AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
 
 
@@ -44,10 +47,16 @@ def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
         return value
     if kind is float:
         return value if math.isfinite(value) else spell(value)
-    if depth < _DEEPEST and (kind is list or kind in _RECORDS):  # nearly all of the rest
-        if kind is list:
+    if depth < _DEEPEST and (kind in _LISTS or kind in _RECORDS):  # nearly all of the rest
+        if kind in _LISTS:
             return _listed(value, spell, depth + 1)
-        return {name: _plain(getattr(value, name), spell, depth + 1) for name in _RECORDS[kind]}
+        names, fields = _RECORDS[kind]
+        plain = dict(zip(names, fields(value), strict=True))
+        for name, item in plain.items():
+            own = type(item)
+            if own not in _AS_THEY_ARE and (own is not float or not math.isfinite(item)):
+                plain[name] = _plain(item, spell, depth + 1)
+        return plain
     if value is None or (isinstance(value, (bool, str)) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float):
@@ -64,7 +73,7 @@ def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = tuple(field.name for field in dataclasses.fields(value))
         if kind.__module__.startswith(_OURS):
-            _RECORDS[kind] = names
+            _RECORDS[kind] = names, attrgetter(*names) if len(names) > 1 else lambda own: (getattr(own, names[0]),)
         return {name: within(getattr(value, name)) for name in names}
     try:
         if isinstance(value, Mapping):
@@ -80,8 +89,11 @@ def _plain(value: Any, spell: Callable[[float], Any], depth: int) -> Any:
     return text_of(value)
 
 
-def _listed(values: list[Any], spell: Callable[[float], Any], depth: int) -> Any:
+def _listed(values: list[Any] | tuple[Any, ...], spell: Callable[[float], Any], depth: int) -> Any:
     try:
+        kinds = set(map(type, values))
+        if kinds <= _AS_THEY_ARE or (kinds <= _NUMBERS and all(map(math.isfinite, values))):
+            return list(values)  # long lists of numbers are most of a look
         return [item if type(item) in _AS_THEY_ARE else _plain(item, spell, depth) for item in values]
     except Exception:  # code of the user's own
         return _named(values)

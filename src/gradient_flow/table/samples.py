@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradient_flow.table import kernels
-from gradient_flow.table.columns import Thresholds, merge_rows, norm
+from gradient_flow.table.columns import Thresholds, norm
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,13 +57,34 @@ def sample(tensor: torch.Tensor, units_second: bool, most: int = ROWS) -> torch.
         tensor = tensor.flatten(1, -2)
     elif tensor.dim() == 2:
         tensor = tensor[:, None]
-    samples, positions, units = tensor.shape
+    few = tensor[_spacing(tensor.shape, most)]
+    return few.to(torch.float32, copy=True)  # a view would keep all of it alive, and change with it in place
+
+
+def rows_on_host(tensor: torch.Tensor, units_second: bool, most: int = ROWS) -> NDArray[np.float32]:
+    """What `sample` gives, as an array, of a tensor in host memory: without a copy where NumPy reads it as it lies.
+
+    Of a few numbers NumPy has the answer before torch gets going. Good until the tensor changes.
+    """
+    if tensor.dtype is not torch.float32 or not tensor.is_contiguous() or tensor.is_neg():
+        copied: NDArray[np.float32] = sample(tensor, units_second, most).numpy()
+        return copied
+    array, shape = tensor.detach().numpy(), tensor.shape
+    if units_second:
+        array = array.reshape(shape[0], shape[1], -1).swapaxes(1, 2)
+    elif len(shape) != 3:
+        array = array.reshape(shape[0], -1, shape[-1] if len(shape) > 1 else 1)
+    few: NDArray[np.float32] = array[_spacing(array.shape, most)]
+    return few
+
+
+def _spacing(shape: Sequence[int], most: int) -> tuple[slice, slice, slice]:
+    samples, positions, units = shape
     kept = min(positions, max(4, most // max(samples, 1)))
     rows, apart, unit = max(1, -(-samples * kept // most)), max(1, positions // max(1, kept)), max(1, units // UNITS)
     # Up to the last position, which may be the only one that the loss asks about.
     first = max(0, positions - 1 - apart * (kept - 1))
-    few = tensor[::rows, first::apart, : UNITS * unit : unit]
-    return few.to(torch.float32, copy=True)  # a view would keep all of it alive, and change with it in place
+    return slice(None, None, rows), slice(first, None, apart), slice(None, UNITS * unit, unit)
 
 
 def distinct(rows: torch.Tensor) -> int:
@@ -71,14 +92,16 @@ def distinct(rows: torch.Tensor) -> int:
     return len(torch.unique(rows, dim=0))
 
 
-def highest(rows: torch.Tensor) -> torch.Tensor:
-    """The highest value of each unit over all rows; (units,)."""
-    return rows.flatten(0, 1).amax(dim=0)
+def never_positive(rows: Any) -> Any:
+    """Whether a unit has no value above zero in any row of a tensor or an array; (units,). NaN is no such value."""
+    below = rows <= 0
+    return below.all(axis=(0, 1)) if isinstance(rows, np.ndarray) else below.flatten(0, 1).all(dim=0)
 
 
-def any_nonzero(rows: torch.Tensor) -> torch.Tensor:
-    """Whether a unit is other than zero in any row; (units,). NaN is other than zero."""
-    return (rows.flatten(0, 1) != 0).any(dim=0)
+def any_nonzero(rows: Any) -> Any:
+    """Whether a unit is other than zero in any row of a tensor or an array; (units,). NaN is other than zero."""
+    other = rows != 0
+    return other.any(axis=(0, 1)) if isinstance(rows, np.ndarray) else other.flatten(0, 1).any(dim=0)
 
 
 def zero_units(gradient: torch.Tensor) -> torch.Tensor:
@@ -200,7 +223,9 @@ def scale_and_spread(rows: torch.Tensor) -> tuple[float, float]:
 def share_in_all(masks: Sequence[NDArray[np.bool_]]) -> float | None:
     """Share of units for which every mask is true; masks of another shape than the last do not count."""
     same = [mask for mask in masks if mask.shape == masks[-1].shape]
-    return float(np.logical_and.reduce(same).mean()) if same else None
+    if not same or not same[-1].size:
+        return math.nan if same else None
+    return np.count_nonzero(reduce(np.logical_and, same)) / same[-1].size
 
 
 def middle(values: Sequence[float]) -> float | None:
@@ -260,7 +285,7 @@ def quick_norm(tensors: list[torch.Tensor]) -> float:
     """The norm of all tensors together: one read of their magnitudes where the C kernel can, else an estimate."""
     is_native = kernels.NATIVE and kernels.forced() is None
     rows = kernels.native.reader(Thresholds(), sizes_only=True)(tensors) if is_native else None
-    return estimated_norm(tensors) if rows is None else float(norm(merge_rows(rows)))
+    return estimated_norm(tensors) if rows is None else float(norm(rows.sum(axis=0)))  # of sums nothing else is asked
 
 
 def estimated_norm(tensors: Sequence[torch.Tensor]) -> float:

@@ -56,7 +56,8 @@ class AttentionFunctions(TorchFunctionMode):
             finally:
                 self._heads = None
         result = func(*args, **kwargs)
-        self._look(self._eager.saw, func, args, kwargs, result)
+        if isinstance(result, (torch.Tensor, tuple, list)):  # not a shape, a number or a truth value
+            self._look(self._eager.saw, func, args, kwargs, result)
         return result
 
     def _dot_product(self, *args: Any, **kwargs: Any) -> Any:
@@ -157,6 +158,8 @@ def with_heads(inputs: AttentionInputs, heads: int | None) -> AttentionInputs:
     lead = tuple(inputs.rows.shape[:-2])
     samples, heads = _samples_and_heads(lead, heads)
     query, key, mask, logits = inputs.query, inputs.key, inputs.mask, inputs.logits
+    if len(lead) == 2 and (key is None or (key.dim() == 4 and len(key) == samples and heads % key.shape[1] == 0)):
+        return inputs  # as they are given as a rule
     if query is not None and key is not None:
         # Keys may have fewer heads than queries; then each serves a group of them.
         groups = query.shape[-3] // key.shape[-3] if key.dim() > 3 else 1

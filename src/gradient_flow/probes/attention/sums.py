@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -80,7 +81,7 @@ def some_logits(inputs: AttentionInputs, *, max_queries: int = MAX_QUERIES) -> L
     picked, rows = evenly_spaced(samples, sample_count, device), evenly_spaced(queries, row_count, device)
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         sample = (_given_logits if inputs.key is None else _recomputed_logits)(inputs, picked, rows)
-        if sample.allowed is None:
+        if sample.allowed is None or sample.padding is not None:
             return sample
         allowed = sample.allowed[(None,) * (4 - sample.allowed.dim())]
         padding = Padding(picked, allowed.any(1).any(1).expand(sample_count, -1))
@@ -108,11 +109,31 @@ def sums_of(samples: Sequence[LogitSample]) -> list[AttentionSums]:
     return [sums for sums in found if sums is not None]
 
 
+@lru_cache(maxsize=64)
 def evenly_spaced(count: int, most: int, device: torch.device) -> torch.Tensor:
-    """At most `most` of `count` indices, the first and the last among them."""
-    if most >= count:
-        return torch.arange(count, device=device)
-    return torch.linspace(0, count - 1, most, device=device).round().long()
+    """At most `most` of `count` indices, the first and the last among them. Made once: layers share their shapes."""
+    with torch.inference_mode(False):
+        if most >= count:
+            return torch.arange(count, device=device)
+        return torch.linspace(0, count - 1, most, device=device).round().long()
+
+
+class _Causal(NamedTuple):
+    allowed: torch.Tensor
+    """(1, 1, queries, keys): keys that are not later than the query."""
+    later: torch.Tensor
+    """The others."""
+    attended: torch.Tensor
+    """(1, keys): whether any of the queries may attend to the key."""
+
+
+@lru_cache(maxsize=64)
+def _causal(keys: int, queries: int, most: int, device: torch.device) -> _Causal:
+    """Of `most` evenly spaced queries."""
+    with torch.inference_mode(False):
+        rows = evenly_spaced(queries, most, device)
+        allowed = (torch.arange(keys, device=device) <= rows[:, None])[None, None]
+        return _Causal(allowed, ~allowed, allowed.any(1).any(1))
 
 
 class LogitSample(NamedTuple):
@@ -142,19 +163,21 @@ def _recomputed_logits(inputs: AttentionInputs, picked: torch.Tensor, rows: torc
     # Heads that share keys are folded into the rows: no copies of keys.
     folded = (query * scale).reshape(len(picked), key.shape[1], -1, features)
     own = (folded @ key.mT).reshape(len(picked), heads, len(rows), -1)
-    causal = torch.arange(own.shape[-1], device=rows.device) <= rows[:, None] if inputs.is_causal else None
+    causal = _causal(own.shape[-1], queries, len(rows), rows.device) if inputs.is_causal else None
     if inputs.mask is None:
-        return _masked(own, own, causal)
+        if causal is None:
+            return LogitSample(own, own, None)
+        padding = Padding(picked, causal.attended.expand(len(picked), -1))
+        own = own.masked_fill_(causal.later, 0.0)
+        return LogitSample(own, own, causal.allowed, padding)
     mask = _pick(_pick(inputs.mask, -4, picked, samples), -2, rows, queries)
     allowed = mask if mask.dtype is torch.bool else mask > MASKED_BELOW
     logits = own if mask.dtype is torch.bool else own + mask.float().masked_fill(~allowed, 0.0)
     shared = mask.dim() < 3 or mask.shape[-3] == 1
-    return _masked(logits, own if shared else logits, allowed if causal is None else allowed & causal)
+    return _masked(logits, own if shared else logits, allowed if causal is None else allowed & causal.allowed)
 
 
-def _masked(logits: torch.Tensor, own: torch.Tensor, allowed: torch.Tensor | None) -> LogitSample:
-    if allowed is None:
-        return LogitSample(logits, own, None)
+def _masked(logits: torch.Tensor, own: torch.Tensor, allowed: torch.Tensor) -> LogitSample:
     zeroed = logits.masked_fill(~allowed, 0.0)
     return LogitSample(zeroed, zeroed if own is logits else own.masked_fill(~allowed, 0.0), allowed)
 

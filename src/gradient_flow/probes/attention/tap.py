@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from gradient_flow.capture.block_outputs import main_tensor
+from gradient_flow.capture.module_calls import aside
 from gradient_flow.capture.module_stack import ModuleCall, ModuleStack, container_children
 from gradient_flow.errors import GradientFlowWarning, MonitorStateError
 from gradient_flow.probes.attention.functions import (
@@ -201,7 +201,7 @@ class AttentionTap:
     def _guarded(self, function: Callable[..., Any], *args: Any) -> Any:
         """Watching needs no gradients, is seen by no other watcher, and never stops a forward."""
         try:
-            with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
+            with torch._C.DisableTorchFunction(), torch.no_grad(), aside():
                 return function(*args)
         except Exception as error:
             self._warn(error)

@@ -120,9 +120,15 @@ class EagerAttention:
                 self._marks.put(result, reduced)
 
     def _first_marked(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor | None, Any]:
-        marked = [(tensor, self._marks.get(tensor)) for tensor in tensors]
-        known = [pair for pair in marked if pair[1] is not None]
-        return next(iter(sorted(known, key=lambda pair: pair[1] is _FEATURES)), (None, None))
+        """Features count where nothing else is marked."""
+        features: tuple[torch.Tensor | None, Any] = None, None
+        for tensor in tensors:
+            mark = self._marks.get(tensor)
+            if mark is _FEATURES and features[0] is None:
+                features = tensor, mark
+            elif mark is not None and mark is not _FEATURES:
+                return tensor, mark
+        return features
 
 
 class _Marks:
