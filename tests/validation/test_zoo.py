@@ -107,7 +107,9 @@ def test_a_program_that_trains_has_an_optimizer_and_steps_enough_to_watch():
             assert held == {id(p) for p in setup.model.parameters() if p.requires_grad}, case.name
 
 
-@pytest.mark.parametrize(("half", "sick"), [("live", 70), ("fresh", 55), ("drill", 70), ("blind", 75), ("sealed", 80), ("veiled", 60)])
+@pytest.mark.parametrize(
+    ("half", "sick"), [("live", 70), ("fresh", 55), ("drill", 70), ("blind", 75), ("sealed", 80), ("veiled", 60)]
+)
 def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
     faults = Counter(case.fault for case in SICK if case.half == half and case.family not in PROGRAMS)
     assert sum(faults.values()) >= sick
