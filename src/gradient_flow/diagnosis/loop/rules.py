@@ -118,6 +118,7 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 """Causes beside which another is possible: they do not stop a loss from falling."""
 
 
+_MOSTLY: Final = 0.5
 _OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
 _WHOLE_GRADIENT: Final = 0.9
 """Share of an embedding's squared gradient that leaves next to nothing for its other rows."""
@@ -181,7 +182,7 @@ def _weighted_zero(issue: Issue, loop: Loop) -> Issue:
     layer = loop.network.layer(issue.layer)
     if layer is None or not layer.parameters or not set(layer.parameters) <= set(loop.facts.zero):
         return issue
-    if any(place.dead_share for place in loop.network.places if place.layer == layer.name):
+    if any((place.dead_share or 0.0) > _MOSTLY for place in loop.network.places if place.layer == layer.name):
         return issue  # units that never fire are a cause of their own
     return replace(
         issue,
