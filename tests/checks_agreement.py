@@ -11,9 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 import gradient_flow as gf
 from checks_device import made_up_device
 from checks_looks import collectives, plenty_of_time
+from gradient_flow.diagnosis.optimizer.record import OptimizerFacts
 from gradient_flow.flow.recorder import MOST_OPEN
 from gradient_flow.looks.board import Board
 from gradient_flow.looks.triggers import LOSS_STALLED, RATE_CHANGED
+from gradient_flow.record.plain import from_plain
 
 SPIKED, NOT_FINITE = "the norm spiked", "a gradient was not finite"
 
@@ -243,6 +245,20 @@ def a_replica_that_stops_early_is_not_waited_for(_folder: Path) -> None:
 
     flow = train(replicated(), watched(looks=1), 12, stop)
     assert flow.looks.taken >= (10 if not last() else 5)
+
+
+def the_state_of_optimizers_is_looked_at_in_the_same_steps(_folder: Path) -> None:
+    """Whatever the clock of one rank says, and its norm, which is that of its own part."""
+
+    def spend(step: int, _optimizer, flow) -> float:
+        if step == 6 and last():
+            flow._inside._state.seconds += 1e12
+        return 1e3 if step == 42 and last() else 1.0
+
+    for make in (sharded, replicated):
+        flow = train(make(), watched(looks=True), 52, spend)
+        facts = from_plain(OptimizerFacts, flow.run.found("optimizer")[-1][1])
+        assert [look.step for look in facts.looks] == [3, 4, 6, 9, 12, 18, 25, 35, 50]
 
 
 def a_board_never_waits(_folder: Path) -> None:

@@ -170,6 +170,9 @@ def test_adapters_are_pairs_of_small_rank_side_by_side():
     assert set(adapters(lora)) == {("q.down.weight", "q.up.weight"), ("q.up.weight", "q.down.weight")}
     peft = named(q__lora_A__default__weight=(2, 16), q__lora_B__default__weight=(12, 2))
     assert len(list(adapters(peft))) == 2
+    lists = named(down__0=(2, 16), down__1=(2, 16), up__0=(12, 2), up__1=(12, 2))
+    assert set(adapters(lists)) >= {("down.0", "up.0"), ("up.1", "down.1")}
+    assert ("down.0", "up.1") not in set(adapters(lists))
     assert not list(adapters(named(net__0__weight=(32, 16), net__2__weight=(4, 32))))
 
 

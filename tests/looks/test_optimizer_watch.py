@@ -10,6 +10,7 @@ from torch import nn
 import gradient_flow as gf
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts
 from gradient_flow.looks.optimizer_state import SAMPLE, StateReader, kind_of
+from gradient_flow.looks.optimizer_watch import EARLY, OptimizerWatch
 from gradient_flow.record.plain import from_plain
 from gradient_flow.table.elements import some_elements
 
@@ -252,3 +253,24 @@ def test_a_jump_of_the_gradient_is_looked_at_out_of_turn():
     looks = {look.step: look for look in facts_of(flow).looks}
     assert looks[47].stale > 4
     assert looks[35].stale < 2
+
+
+def looked_at(steps, spent=0.0, loud=(), **more):
+    """Steps at whose state a watch looks; `spent` is the time that its looks have cost, `loud` which norms jump."""
+    w = weight()
+    optimizer, watch, seen = torch.optim.SGD([w], lr=1e-3), OptimizerWatch(True, 0.01, **more), []
+    watch.seconds = spent
+    for step in range(1, steps + 1):
+        w.grad = torch.ones_like(w)
+        watch.before_update(optimizer, [("w", w)], 50.0 if step in loud else 1.0)
+        optimizer.step()
+        if watch.after_update(optimizer, step) is not None:
+            seen.append(step)
+    return seen
+
+
+def test_with_ranks_the_step_alone_decides_so_that_none_looks_alone():
+    early = [step for step in EARLY if step <= 100]
+    assert looked_at(110, spent=1e12, loud=(80,), ranks=True) == looked_at(110, ranks=True) == early
+    assert looked_at(110, spent=1e12) == early[:8]  # alone, a rank goes by its clock
+    assert 80 in looked_at(110, loud=(80,))

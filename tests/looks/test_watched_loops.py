@@ -63,16 +63,18 @@ def test_adapters_that_are_all_frozen_are_told(word, sick):
     assert codes(model, optimizer, F.cross_entropy) == ({"lora_frozen"} if sick else set())
 
 
-@pytest.mark.parametrize("how", ["never thawed", "thawed", "trained before", "not given"])
+@pytest.mark.parametrize("how", ["never thawed", "thawed", "trained before", "not given", "at the input"])
 def test_frozen_weights_that_nobody_has_trained_are_told_where_an_optimizer_holds_them(how):
-    model = net(12, 32, 32, 5)
-    body = nn.Sequential(*model[:4])
+    """Behind a layer that learns: random features at the input may be meant."""
+    model = net(12, 32, 32, 32, 5)
+    body = model[:4] if how == "at the input" else model[2:5]
     if how == "trained before":
         with torch.no_grad():
             for parameter in body.parameters():
                 parameter.add_(0.05 * torch.randn(parameter.shape))
     body.requires_grad_(False)
-    optimizer = torch.optim.Adam(model.parameters() if how != "not given" else model[4].parameters(), lr=1e-2)
+    given = [p for p in model.parameters() if p.requires_grad or how != "not given"]
+    optimizer = torch.optim.Adam(given, lr=1e-2)
 
     def thaw(step):
         if step == 5 and how == "thawed":
@@ -159,6 +161,23 @@ def test_a_branch_that_weighs_nothing_only_decays_and_is_not_called_dead(weight,
     model = Gate(weight)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.05)
     assert codes(model, optimizer, F.cross_entropy) == ({"only_decay"} if sick else set())
+
+
+@pytest.mark.parametrize("sick", [True, False])
+def test_a_branch_behind_a_gate_that_stays_zero_never_moves(sick):
+    model = Gate(nn.Parameter(torch.zeros(()), requires_grad=not sick))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    assert codes(model, optimizer, F.cross_entropy) == ({"never_moves"} if sick else set())
+
+
+@pytest.mark.parametrize("sick", [True, False])
+def test_a_weight_whose_gradient_is_masked_never_moves_though_its_bias_is_frozen(sick):
+    model = net(12, 32, 32, 5)
+    keep = torch.zeros(32, 32) if sick else (torch.rand(32, 32) < 0.5).float()
+    model[2].weight.register_hook(lambda gradient: gradient * keep)
+    model[2].bias.requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    assert codes(model, optimizer, F.cross_entropy) == ({"never_moves"} if sick else set())
 
 
 def test_a_bias_that_cancels_in_a_difference_of_scores_is_no_more_than_a_remark():

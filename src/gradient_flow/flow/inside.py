@@ -256,7 +256,7 @@ class Inside:
         if self._state is None and self.is_on:
             from gradient_flow.looks.optimizer_watch import OptimizerWatch
 
-            self._state = OptimizerWatch(self._wanted, self._budget)
+            self._state = OptimizerWatch(self._wanted, self._budget, ranks=several_ranks())
         if self._state is not None:
             norm = table.total.norm if norm is None else norm
             self._state.before_update(optimizer, parameters, norm, self._samples)

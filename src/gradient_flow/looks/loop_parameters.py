@@ -60,9 +60,10 @@ def adapters(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[s
     for name, parameter in parameters:
         if parameter.dim() == 2:
             alike = name.lower().replace("lora_a", "lora").replace("lora_b", "lora")
-            module, _, own = alike.rpartition(".")
-            family = module.rpartition(".")[0] if own == "weight" else module
-            families.setdefault(family, []).append((name, parameter))
+            module, _, own = alike.removesuffix(".weight").rpartition(".")
+            families.setdefault(module, []).append((name, parameter))
+            if own.isdigit():  # lists side by side, one of each factor
+                families.setdefault(f"{module.rpartition('.')[0]} {own}", []).append((name, parameter))
     for members in families.values():
         for (first, a), (second, b) in itertools.combinations(members[:_MOST_SIBLINGS], 2):
             for down, up in ((a, b), (b, a)):

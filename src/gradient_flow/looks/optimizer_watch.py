@@ -21,6 +21,8 @@ EARLY: Final = (3, 4, 6, 9, 12, 18, 25, 35, 50, 70, 100, 140, 200)
 """Steps of an optimizer that are looked at in a usual schedule."""
 LATER: Final = 100
 """After them, every Nth."""
+LATER_WITH_RANKS: Final = 1000
+"""The same where the step alone decides, for no clock drops a look then."""
 _FREE: Final = 8
 """Looks that are taken whatever they cost: a few milliseconds for a hundred tensors."""
 _WINDOW: Final = 16
@@ -35,8 +37,10 @@ _SHARE: Final = 0.1
 class OptimizerWatch:
     """Looks at the state of each optimizer in some of its steps; `facts` is everything that was seen."""
 
-    def __init__(self, looks: Any, budget: float) -> None:
-        self._schedule = Schedule(looks, EARLY, LATER)
+    def __init__(self, looks: Any, budget: float, *, ranks: bool = False) -> None:
+        self._schedule = Schedule(looks, EARLY, LATER_WITH_RANKS if ranks else LATER)
+        self._by_step_alone = ranks
+        """Whether neither the clock nor the norm, which are a rank's own, has a say: no rank looks alone."""
         self._budget = budget * _SHARE
         self.facts = OptimizerFacts()
         self.failed, self.reason = False, ""
@@ -181,11 +185,11 @@ class OptimizerWatch:
             return False
         self._jumped += 1
         self._last_jump = own
-        return not self._schedule.off
+        return not self._schedule.off and not self._by_step_alone
 
     def _may(self) -> bool:
         taken = self.facts.taken
-        if taken < _FREE:
+        if taken < _FREE or self._by_step_alone:
             return True
         return self.seconds * (taken + 1) / taken <= self._budget * (time.perf_counter() - self._started)
 

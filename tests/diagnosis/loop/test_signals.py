@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gradient_flow as gf
-from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
@@ -59,6 +59,33 @@ def test_each_is_found_since_its_step(rule, series, code, step):
 )
 def test_a_healthy_course_is_not(rule, series):
     assert list(rule(loop_with(**series))) == []
+
+
+def by_pass(at):
+    """0 with each batch of samples, and more with each pass: 0.27 in the mean."""
+    return 0.06 * (at % 10)
+
+
+@pytest.mark.parametrize(
+    ("series", "sick"),
+    [
+        ({"entropy": lambda at: 2.0 * math.exp(-at / 30)}, True),  # nearly certain by now
+        ({"reward": lambda at: 1 - at / 100}, True),
+        ({"entropy": lambda at: 2.0 - at / 100, "reward": lambda at: at / 100}, False),
+        ({}, False),  # one kind of evidence
+    ],
+)
+def test_a_quarter_of_clipped_ratios_is_much_for_a_policy_that_is_certain_or_earns_less(series, sick):
+    assert [i.code for i in clip_fraction(loop_with(clip_fraction=by_pass, **series))] == ["clip_fraction_high"] * sick
+
+
+@pytest.mark.parametrize(("reward", "severity"), [(lambda at: at / 100, "LOW"), (lambda at: -at, "MEDIUM")])
+def test_gradients_that_vary_are_a_remark_where_the_reward_rises(reward, severity):
+    unsteady = Issue(
+        issue_type=IssueType.UNSTABLE, severity=IssueSeverity.MEDIUM, layer="model", message="", evidence={"noise": 9.0}
+    )
+    (issue,) = with_loop([unsteady], [], loop_with(reward=reward))
+    assert issue.severity.name == severity
 
 
 def wavers(level):

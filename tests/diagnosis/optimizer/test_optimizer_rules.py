@@ -117,6 +117,18 @@ def test_a_stale_second_moment_is_an_alarm_only_if_the_loss_rose():
     assert "stale_second_moment" not in [issue.code for issue in usual]
 
 
+@pytest.mark.parametrize(
+    ("share", "end", "severity"),
+    [(0.9, 0.6, "MEDIUM"), (0.1, 0.6, "LOW"), (0.9, 0.01, "LOW")],  # the last is done: its gradients may be that small
+)
+def test_adam_without_most_of_its_second_moments_is_an_alarm_though_the_loss_falls(share, end, severity):
+    looks = [StateLook(step=at, name="Adam", eps=1e-4, beta2=0.999, age=at, underflow=share) for at in (5, 20, 40)]
+    half = TensorState(name="0.weight", elements=64, dtype="float16", underflow=share)
+    losses = [end ** (at / 59) for at in range(60)]
+    found = judge(run_with(looks, losses, [half]))
+    assert [i.severity.name for i in found if i.code == "second_moment_underflow"] == [severity]
+
+
 def test_swapped_betas_are_named():
     look = StateLook(step=9, name="Adam", rate=1e-3, beta1=0.999, beta2=0.9, age=9, own=9)
     issue = next(issue for issue in judge(run_with([look] * 3)) if issue.code == "betas_swapped")

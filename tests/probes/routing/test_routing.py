@@ -81,6 +81,10 @@ def router(load, shares, top=1):
         (router((0.99, 0.01, 0, 0), (0.98,) * 4), gf.IssueSeverity.HIGH),
         (router((0.5, 0.5, 0, 0, 0, 0), (0.5,) * 4, top=2), gf.IssueSeverity.HIGH),
         (router((0.3, 0.35, 0.35, 0, 0, 0), (0.35,) * 4), gf.IssueSeverity.MEDIUM),
+        (router((0.7, 0.2, 0.05, 0.05), (0.3, 0.4, 0.7, 1.0)), gf.IssueSeverity.MEDIUM),  # more and more, then all
+        (router((0.35, 0.35, 0.2, 0.1), (0.15, 0.2, 0.35, 0.5), top=2), gf.IssueSeverity.MEDIUM),
+        (router((0.7, 0.2, 0.05, 0.05), (0.4, 0.3, 0.4, 1.0)), None),  # one batch of a kind
+        (router((0.7, 0.2, 0.05, 0.05), (0.3, 0.4, 0.6, 0.8)), None),
         (router((0.99, 0.01, 0, 0), (0.98,) * 3), None),  # too early
         (router((0.9, 0.1, 0, 0), (1.0, 0.95, 0.9, 0.8)), None),  # on its way
         (router((0.4, 0.3, 0.2, 0.1), (0.4,) * 8), None),

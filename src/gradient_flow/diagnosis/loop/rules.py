@@ -118,6 +118,7 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 """Causes beside which another is possible: they do not stop a loss from falling."""
 
 
+_MOSTLY: Final = 0.5
 _OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
 _WHOLE_GRADIENT: Final = 0.9
 """Share of an embedding's squared gradient that leaves next to nothing for its other rows."""
@@ -126,6 +127,7 @@ _WHOLE_GRADIENT: Final = 0.9
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
+    others = [_paid(_weighted_zero(issue, loop), loop) for issue in others]
     others, found = _under_router(others, found)
     others = _with_row(others, found)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
@@ -171,6 +173,29 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         left = [with_consequences(issue, stuck) if issue is cut else issue for issue in left]
     mains, left = _why_stuck([_as_it_shows(main) for main in mains], left)
     return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
+
+
+def _weighted_zero(issue: Issue, loop: Loop) -> Issue:
+    """A layer that fires and gets no gradient in any look, with its cause: what it makes is multiplied by zero."""
+    if issue.issue_type is not _T.DEAD or issue.code or issue.evidence.get("gradient_here") != 0 or not loop.network:
+        return issue
+    layer = loop.network.layer(issue.layer)
+    if layer is None or not layer.parameters or not set(layer.parameters) <= set(loop.facts.zero):
+        return issue
+    if any((place.dead_share or 0.0) > _MOSTLY for place in loop.network.places if place.layer == layer.name):
+        return issue  # units that never fire are a cause of their own
+    return replace(
+        issue,
+        code="never_moves",
+        cause="what it makes has no weight in what comes next: a gate, a scale or a mask of zero that is not trained.",
+        advice=["Train that gate, or start it above 0.", "If the layer is to rest, keep it out of the optimizer."],
+    )
+
+
+def _paid(issue: Issue, loop: Loop) -> Issue:
+    """Gradients that vary under a loss that does not fall are a remark where the reward, which counts, has risen."""
+    rises = issue.issue_type is _T.UNSTABLE and not issue.code and "noise" in issue.evidence and signals.does_well(loop)
+    return replace(issue, severity=min(issue.severity, IssueSeverity.LOW)) if rises else issue
 
 
 def _cuts_off(issue: Issue) -> bool:

@@ -17,7 +17,12 @@ COLLAPSED: Final = 0.05
 NO_VARIANCE: Final = 0.8
 """Share of groups of samples whose rewards are all the same."""
 CLIPPED: Final = 0.4
-"""Share of ratios outside the clip range. 0.1 to 0.2 is usual."""
+CLIPPED_TOO: Final = 0.25
+"""Shares of ratios outside the clip range, in the mean of the later half: it begins at zero with each batch of samples
+and grows from pass to pass. 0.1 to 0.2 is usual; the lower one counts where the policy is nearly certain or earns less.
+"""
+CERTAIN: Final = 0.2
+"""Of the entropy at the start."""
 RUNAWAY: Final = 10.0
 KL_HIGH: Final = 0.5
 KL_FAR: Final = 10.0
@@ -35,8 +40,8 @@ def entropy(loop: Loop) -> Iterator[Issue]:
     steps, values = _signal(loop, "entropy")
     if len(values) < LEAST:
         return
-    start, end = max(values[: max(3, len(values) // 10)]), _last(values)  # a collapse may take a few steps
-    if not start > 0 or end > COLLAPSED * start or (_does_well(loop) and not _always_the_same(loop)):
+    start, end = _start(values), _last(values)
+    if not start > 0 or end > COLLAPSED * start or (does_well(loop) and not _always_the_same(loop)):
         return
     since = next((step for step, value in zip(steps, values, strict=True) if value <= COLLAPSED * start), steps[-1])
     yield issue(
@@ -69,14 +74,14 @@ def kl(loop: Loop) -> Iterator[Issue]:
     if len(values) < LEAST:
         return
     early, end = median(values[len(values) // 5 : 2 * len(values) // 5] or values), _last(values)
-    worse = len(_signal(loop, "reward")[1]) >= LEAST and not _does_well(loop)
+    worse = _earns_less(loop)
     if not (end >= KL_HIGH and end >= RUNAWAY * max(early, 1e-9)) and not (end >= KL_LOST and worse):
         return
     since = next(step for step, value in zip(steps, values, strict=True) if value >= KL_HIGH)
     yield issue(
         "kl_runaway",
         # A policy that learns leaves its reference: what it earns tells whether it runs away.
-        IssueSeverity.LOW if _does_well(loop) and end < KL_FAR else IssueSeverity.MEDIUM,
+        IssueSeverity.LOW if does_well(loop) and end < KL_FAR else IssueSeverity.MEDIUM,
         f"the KL divergence from the reference rose from {plain(min(early, values[0]), 2)} to {plain(end, 2)}: the "
         "policy runs away from it.",
         "a learning rate that is too high, a KL penalty that is too small, or a reward that can be cheated.",
@@ -97,7 +102,7 @@ def zero_variance(loop: Loop) -> Iterator[Issue]:
         return
     share = median(values[len(values) // 2 :])
     since = next(step for step, value in zip(steps, values, strict=True) if value >= NO_VARIANCE)
-    solved = _does_well(loop) and not _always_the_same(loop)
+    solved = does_well(loop) and not _always_the_same(loop)
     yield issue(
         "no_reward_variance",
         IssueSeverity.LOW if solved else IssueSeverity.MEDIUM,
@@ -115,10 +120,13 @@ def zero_variance(loop: Loop) -> Iterator[Issue]:
 def clip_fraction(loop: Loop) -> Iterator[Issue]:
     """Most ratios are outside the clip range: updates go further than the data allows."""
     steps, values = _signal(loop, "clip_fraction")
-    if len(values) < LEAST or median(values[len(values) // 2 :]) < CLIPPED:
+    if len(values) < LEAST:
         return
-    share = median(values[len(values) // 2 :])
-    since = next(step for step, value in zip(steps, values, strict=True) if value >= CLIPPED)
+    share = mean(values[len(values) // 2 :])
+    limit = CLIPPED_TOO if _is_certain(loop) or _earns_less(loop) else CLIPPED
+    if share < limit:
+        return
+    since = next(step for step, value in zip(steps, values, strict=True) if value >= limit)
     yield issue(
         "clip_fraction_high",
         IssueSeverity.MEDIUM,
@@ -133,6 +141,11 @@ def clip_fraction(loop: Loop) -> Iterator[Issue]:
 
 def _signal(loop: Loop, name: str) -> tuple[list[int], list[float]]:
     return loop.run.signals.get(name, ([], []))
+
+
+def _start(values: Sequence[float]) -> float:
+    """The largest of the first ones: a collapse may take a few steps."""
+    return max(values[: max(3, len(values) // 10)])
 
 
 def _last(values: Sequence[float]) -> float:
@@ -164,7 +177,18 @@ def _always_the_same(loop: Loop) -> bool:
     return pstdev(last) > DIFFERS * max(abs(mean(last)), 1e-12)
 
 
-def _does_well(loop: Loop) -> bool:
+def _is_certain(loop: Loop) -> bool:
+    """Whether little is left of the entropy."""
+    values = _signal(loop, "entropy")[1]
+    return len(values) >= LEAST and _start(values) > 0 and _last(values) <= CERTAIN * _start(values)
+
+
+def _earns_less(loop: Loop) -> bool:
+    """Whether a reward is logged, and is not at its best now."""
+    return len(_signal(loop, "reward")[1]) >= LEAST and not does_well(loop)
+
+
+def does_well(loop: Loop) -> bool:
     """Whether the reward has risen, and is at its best now: who has solved a task may be certain. Unknown is no."""
     _, values = _signal(loop, "reward")
     if len(values) < LEAST:

@@ -13,7 +13,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import context
 from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop
 from gradient_flow.diagnosis.loop.record import LoopLook
-from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved
+from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
 from gradient_flow.record.evidence import Series
@@ -32,25 +32,34 @@ _ORDINARY: Final = 0.1
 _RISEN: Final = 1.02
 _NOT_BELOW: Final = 0.8
 """Of the first loss: a run that ends below has learnt something."""
+_WORSE: Final = 1.5
+"""Of the first loss: where it was above, steps had thrown the model back."""
+_USUAL: Final = 1e-3
+"""What a step moves a matrix by, of its size."""
+_HARDLY: Final = 0.95
+"""Of the first loss, at the end of a run that has learnt next to nothing."""
 
 
 def too_large(loop: Loop) -> Iterator[Issue]:
     """Steps that moved the typical matrix by its own size at their peak, after which the loss did not fall."""
     ratio, losses = loop.largest_update, loop.losses
-    limit = _SUSPICIOUS if _summed(loop) or _undivided(loop) else LARGE
-    if ratio <= limit or is_solved(losses) or len(losses) < 10:
+    known = _summed(loop) or _undivided(loop)
+    if ratio <= (_SUSPICIOUS if known else LARGE) or is_solved(losses) or len(losses) < 10:
         return
     # Against the very first loss, before any step: a run that broke was worse since, and falls from there.
-    if losses[0] > 0 and median(losses[-max(3, len(losses) // 5) :]) < _NOT_BELOW * losses[0]:
+    fell = losses[0] > 0 and median(losses[-max(3, len(losses) // 5) :]) < _NOT_BELOW * losses[0]
+    # Steps that are too large by a known factor in general, and had made the loss worse, are so even if it fell since.
+    if fell and not (known and loop.typical_update > _ORDINARY and max(losses) > _WORSE * losses[0]):
         return
     rate = loop.run.learning_rate
     yield with_code(
         Issue(
             issue_type=IssueType.EXPLODING,
-            severity=IssueSeverity.HIGH,
+            severity=IssueSeverity.MEDIUM if fell else IssueSeverity.HIGH,
             layer="model",
             message=f"at its peak, a step moved the typical weight matrix by {plain(ratio, 2)} times its own size "
-            "(0.1% is usual), and the loss has not fallen since.",
+            "(0.1% is usual), and the loss "
+            + (f"rose to {plain(max(losses) / losses[0], 2)} times the first." if fell else "has not fallen since."),
             evidence={"update_ratio": ratio, "learning_rate": rate},
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(rate, ratio)],
@@ -65,9 +74,12 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
     series, losses = loop.alone, loop.losses
     factor = None if series is None else _clip_factor(series)
     slow = loop.updates and loop.typical_update < _SLOW
+    # The length of a gradient sets that of a step, unless an optimizer divides by it.
+    sets = loop.updates and loop.typical_update < _USUAL and not _divides(loop)
     if factor is None and slow and series is not None and (limit := _own_limit(series)) is not None:
         yield from _limited(loop, limit)
-    if factor is not None and slow and len(losses) >= 20 and not fell_beyond_noise(losses):
+    idle = len(losses) >= 20 and ((slow and not fell_beyond_noise(losses)) or (sets and loss_change(losses) > _HARDLY))
+    if factor is not None and idle:
         yield context.issue(
             "clip_sets_step",
             IssueSeverity.HIGH,
@@ -164,7 +176,8 @@ def _goes_uphill(loop: Loop) -> bool:
         return False
     early = losses[: max(8, len(losses) // 4)]
     third = len(early) // 3
-    return median(early[-third:]) > _RISEN * median(early[:third])
+    rises = median(early[-third:]) > _RISEN * median(early[:third])
+    return rises and fell_beyond_noise([-loss for loss in early])  # batches differ by that much, too
 
 
 def _too_small(issue: Issue, loop: Loop) -> Issue:
@@ -183,6 +196,11 @@ def _too_small(issue: Issue, loop: Loop) -> Issue:
             advice=[advice.RAISE_CLIP, *issue.advice],
         )
     return replace(issue, code="rate_too_low")
+
+
+def _divides(loop: Loop) -> bool:
+    """Whether an optimizer divides gradients by their own size, as Adam does, or nothing is known of it."""
+    return not loop.states.looks or any(look.kind != "momentum" for look in loop.states.looks)
 
 
 def _clipped_scaled(loop: Loop) -> bool:

@@ -131,7 +131,9 @@ def frozen(loop: Loop) -> Iterator[Issue]:
         fresh = loop.facts.fresh
         yield issue(
             "frozen",
-            IssueSeverity.HIGH,
+            # Random features at the input, a reservoir, a net to be imitated stay as drawn on purpose, and are handed
+            # to the optimizer by `model.parameters()`. A layer behind one that learns is no such thing.
+            IssueSeverity.HIGH if any(_passes_gradients(loop, name) for name in fresh) else IssueSeverity.LOW,
             f"the optimizer holds {some(fresh)}, which are frozen (`requires_grad` is False) and as an initialisation "
             "drew them: nobody has trained them, and nobody does.",
             "they were to be thawed, and the line that does it is never reached; or trained weights were to be loaded "
@@ -302,11 +304,27 @@ def _is_masked(loop: Loop, parameter: str) -> bool:
     The weight alone has none where what goes into the module is zero, as behind a dead layer; its bias has one then.
     """
     layer = None if loop.network is None else loop.network.layer(module_of(parameter))
-    if loop.network is None or layer is None or not set(layer.parameters) <= set(loop.facts.zero):
+    if loop.network is None or layer is None:
+        return False
+    trained = {each.name for each in loop.run.layers}.intersection(layer.parameters)  # a bias may be frozen
+    if not trained or not trained <= set(loop.facts.zero):
         return False
     mine = [place for place in loop.network.places if place.name == layer.name and place.role == "output"]
+    if len(trained) < len(layer.parameters):
+        first = min((place.order for place in mine), default=0)
+        before = [place for place in loop.network.places if place.role == "output" and place.order < first]
+        into = max(before, key=lambda place: place.order, default=None)
+        if into is not None and not any(value > 0 for value in into.rms):
+            return False
     values = any(value > 0 for place in mine for value in place.rms)
     return values and any(norm for place in mine for norm in place.gradient)
+
+
+def _passes_gradients(loop: Loop, parameter: str) -> bool:
+    """Whether a frozen layer lies behind trained ones: else what it makes needs no gradient."""
+    places = [] if loop.network is None else loop.network.places
+    mine = [place for place in places if place.name == module_of(parameter) and place.role == "output"]
+    return any(norm is not None for place in mine for norm in place.gradient)
 
 
 def _is_dead(loop: Loop, parameter: str) -> bool:

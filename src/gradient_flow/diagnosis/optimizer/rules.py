@@ -31,6 +31,8 @@ LOST_SEEN: Final = 0.5
 """Shares of elements in 16 bits whose step is below half the spacing of numbers."""
 UNDERFLOW: Final = 0.02
 """Share of elements with a first moment and no second one."""
+UNDERFLOWN: Final = 0.5
+"""The same, from which on Adam is no Adam any more: it divides most gradients by eps alone."""
 HALF_EPS: Final = 2.0**-25
 """What is smaller is zero in float16."""
 DECAYS: Final = 1.0
@@ -130,9 +132,12 @@ def underflow(loop: Loop) -> Iterator[Issue]:
         if share < UNDERFLOW and not (no_eps and broke):
             continue
         what = f"{share:.0%} of the second moments are zero where there is a gradient"
+        # Of a run that is done gradients may well be that small.
+        mostly = median(look.underflow or 0.0 for look in looks) >= UNDERFLOWN and not is_solved(loop.losses)
+        lesser = max(_if_idle(loop, idle=IssueSeverity.HIGH), IssueSeverity.MEDIUM if mostly else IssueSeverity.LOW)
         yield _issue(
             "second_moment_underflow",
-            IssueSeverity.CRITICAL if broke else _if_idle(loop, idle=IssueSeverity.HIGH),
+            IssueSeverity.CRITICAL if broke else lesser,
             (what if share >= UNDERFLOW else "second moments are kept in float16")
             + (f", and eps ({eps:g}) is zero in float16 too: steps are divided by zero." if no_eps else ".")
             + (f" The first NaN came at step {loop.run.nonfinite.step}." if broke and loop.run.nonfinite else ""),

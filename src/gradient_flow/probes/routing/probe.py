@@ -20,7 +20,16 @@ MEMORY: Final = 64
 """Latest looks kept."""
 _EXPERTS: Final = re.compile(r"expert", re.IGNORECASE)
 _SCORES: Final = re.compile(r"rout|gat(e|ing)|switch|wg$|scorer", re.IGNORECASE)
-_TOP: Final = ("top_k", "topk", "k", "num_experts_per_tok", "num_selected_experts", "n_activated_experts", "moe_top_k")
+_TOP: Final = (
+    "top_k",
+    "topk",
+    "k",
+    "top",
+    "num_experts_per_tok",
+    "num_selected_experts",
+    "n_activated_experts",
+    "moe_top_k",
+)
 
 
 class _Found(NamedTuple):

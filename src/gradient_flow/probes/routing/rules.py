@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
@@ -18,6 +19,10 @@ LOOKS: Final = 4
 """Before this many a router has hardly been trained."""
 TOKENS: Final = 20
 """Tokens per expert that a verdict rests on at least."""
+ALL: Final = 0.95
+"""Share of the tokens that one expert has, in the last look, at the end of a collapse that is under way."""
+_RISES: Final = 0.3
+"""By how much its share has grown by then, from look to look."""
 _RECOVERS: Final = 0.1
 """Fall of the busiest expert's share that says that the router is on its way."""
 
@@ -85,4 +90,13 @@ def _severity(router: Router) -> IssueSeverity | None:
         return None
     if router.effective <= COLLAPSED * router.top:
         return IssueSeverity.HIGH
+    if _collapses(router):
+        return IssueSeverity.MEDIUM
     return IssueSeverity.MEDIUM if len(router.idle) >= max(2, IDLE * router.experts) else None
+
+
+def _collapses(router: Router) -> bool:
+    """Whether one expert took more and more, and all of it in the end: looks of before say otherwise of the mean."""
+    shares = [share * router.top for share in router.busiest_by_look]
+    steady = all(later >= earlier for earlier, later in pairwise(shares[-LOOKS:]))
+    return steady and shares[-1] >= ALL and shares[-1] - shares[-LOOKS] >= _RISES
