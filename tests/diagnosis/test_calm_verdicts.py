@@ -14,6 +14,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.depth import vanishing_over_depth
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
+from gradient_flow.diagnosis.network.stability import unstable_norm as unstable_inside
 from gradient_flow.diagnosis.robust import fell_beyond_noise
 from gradient_flow.diagnosis.run_layer_rules import lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.run_rules import clipped_share, trends, unstable_norm
@@ -132,6 +133,47 @@ def test_a_spike_is_compared_with_its_own_surroundings():
     falls[40] = 25000.0
     (issue,) = unstable_norm(record(falls))
     assert (issue.step, round(issue.evidence["largest_over_median"])) == (41, 25)
+
+
+def test_norms_that_rise_to_a_restless_level_do_not_spike():
+    restless = [4.0 * (1 + 0.8 * math.sin(2.3 * k * k)) for k in range(60)]
+    assert list(unstable_norm(record([*wobbling(1.0, 20), *restless]))) == []
+    jumps = wobbling(1.0, 80)
+    jumps[20:80:10] = [6.0] * 6
+    (issue,) = unstable_norm(record(jumps))
+    assert (issue.severity, issue.evidence["spikes"]) == (MEDIUM, [21, 31, 41, 51, 61, 71])
+
+
+@pytest.mark.parametrize(
+    ("height", "loss", "fall", "severity"),
+    [
+        (15.0, 1.0, 0.97, LOW),
+        (15.0, 5.0, 0.97, MEDIUM),  # the loss jumps with it
+        (15.0, 1.0, 1.0, MEDIUM),  # nothing is learnt
+        (50.0, 1.0, 0.97, MEDIUM),
+    ],
+)
+def test_a_lone_spike_that_the_loss_does_not_show_is_a_remark(height, loss, fall, severity):
+    norms, losses = wobbling(1.0, 80), [fall**k for k in range(80)]
+    norms[40], losses[40] = height, loss * losses[40]
+    series = Series(name="model", steps=list(range(1, 81)), norms=norms, losses=losses)
+    (issue,) = unstable_norm(RunRecord(totals=[series]))
+    assert issue.severity == severity
+    inside = AnalysisRecord(steps=80, norms=norms, losses=losses, trained=True)
+    (issue,) = unstable_inside(inside)
+    assert issue.severity == severity
+
+
+def test_a_vector_that_no_batch_uses_is_a_remark_while_the_rest_learns():
+    at_work = layers(1e-3)[0]
+    hidden = LayerSeries(name="hidden", steps=list(range(5)), norms=[0.0] * 5, is_weight=False)
+    falling, still = ({"losses": [fall**k for k in range(40)]} for fall in (0.95, 1.0))
+    assert next(quiet_layers(RunRecord(layers=[at_work, hidden], **falling))).severity == LOW
+    assert next(quiet_layers(RunRecord(layers=[at_work, hidden], **still))).severity == IssueSeverity.HIGH
+    died = LayerSeries(name="hidden", steps=list(range(5)), norms=[1.0, 0.0, 0.0, 0.0, 0.0], is_weight=False)
+    matrix = LayerSeries(name="table", steps=list(range(5)), norms=[0.0] * 5)
+    for each in (died, matrix):
+        assert next(quiet_layers(RunRecord(layers=[at_work, each], **falling))).severity == IssueSeverity.HIGH
 
 
 def test_the_bias_of_a_layer_at_work_is_not_dead():

@@ -106,31 +106,80 @@ def test_attention_of_torch_is_named_as_a_whole():
     assert alarms(attending(Attention(), Torch()))[IssueType.ENTROPY_COLLAPSE].layer == "2.inner"
 
 
-class Pieces(nn.Module):
-    """Reads in pieces of three; `cut` hands the state on without its past."""
+class Colder(Attention):
+    """Its queries are given another scale at every call."""
 
-    def __init__(self, cut):
+    def __init__(self, by):
         super().__init__()
-        self.gru, self.head, self.cut = nn.GRU(5, 24, batch_first=True), nn.Linear(24, 4), cut
+        self.by, self.scale = by, 1.0
+
+    def forward(self, x):
+        self.scale *= self.by
+        query, key, value = (self.split(part) for part in (self.scale * self.ask(x), self.offer(x), self.give(x)))
+        made = (query @ key.mT).softmax(-1) @ value
+        return x + self.out(made.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("by", [1.3, 1.0])
+def test_attention_that_freezes_while_others_learn_is_judged_by_the_last_looks(by):
+    found = alarms(attending(Colder(by)))
+    assert (IssueType.ENTROPY_COLLAPSE in found) is (by > 1)
+    if by > 1:
+        issue = found[IssueType.ENTROPY_COLLAPSE]
+        assert (issue.layer, issue.evidence["collapsed_heads"]) == ("1.ask", 1.0)
+        assert issue.evidence["entropy"] < 0.05 < issue.evidence["entropy_at_start"]
+
+
+class Pieces(nn.Module):
+    """Reads in pieces of three; `cut` hands the state on without its past, `anew` does not hand it on."""
+
+    def __init__(self, cut, anew=False):
+        super().__init__()
+        self.gru, self.head, self.cut, self.anew = nn.GRU(5, 24, batch_first=True), nn.Linear(24, 4), cut, anew
         self.gru.bias_ih_l0.data[24:48] = 3.0
 
     def forward(self, x):
         state = None
         for piece in x.split(3, dim=1):
-            _, state = self.gru(piece, state.detach() if self.cut and state is not None else state)
+            before = state.detach() if self.cut and state is not None else state
+            _, state = self.gru(piece, None if self.anew else before)
         return self.head(state[0])
+
+
+def said_first():
+    y = torch.randint(4, (32,))
+    x = 0.3 * torch.randn(32, 15, 5)
+    x[:, 0, :4] += 2 * F.one_hot(y, 4)
+    return x, y
+
+
+def test_a_state_that_starts_anew_in_every_piece_is_too_short_for_what_the_loss_asks():
+    torch.manual_seed(0)
+    issue = alarms(watched(Pieces(False, True), said_first, F.cross_entropy))[IssueType.SHORT_MEMORY]
+    assert (issue.layer, issue.evidence["steps_per_call"], issue.evidence["required_lag"]) == ("gru", 3, 15)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_memory_that_the_loss_does_not_miss_is_long_enough(late):
+    """The net turns the sequence round: what is said first comes last."""
+
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.RNN(5, 24, batch_first=True), nn.Linear(24, 4)
+
+        def forward(self, x):
+            return self.head(self.rnn(x.flip(1) if late else x)[0][:, -1])
+
+    torch.manual_seed(0)
+    found = alarms(watched(Reader(), said_first, F.cross_entropy, lr=1e-2))
+    assert (IssueType.SHORT_MEMORY not in found) is late
 
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_module_called_in_pieces_that_are_cut_is_too_short_for_what_the_loss_asks(cut):
     torch.manual_seed(0)
-
-    def draw():
-        y = torch.randint(4, (32,))
-        x = 0.3 * torch.randn(32, 15, 5)
-        x[:, 0, :4] += 2 * F.one_hot(y, 4)
-        return x, y
-
+    draw = said_first
     found = alarms(watched(Pieces(cut), draw, F.cross_entropy))
     assert (IssueType.SHORT_MEMORY in found) is cut
     if cut:

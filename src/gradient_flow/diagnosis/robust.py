@@ -101,6 +101,11 @@ def _stands_out(value: float, middle: float, spread: float, tall: float) -> bool
 
 _NORMAL_MEDIAN: Final = 0.6745
 """The median magnitude of a normal variable, in standard deviations."""
+_FEW: Final = 3
+_LOUD, _BACK = 2.0, 1.5
+"""Times the losses around it that of a loud batch is, and how far the next ones may be above those before."""
+_LEARNS: Final = 0.7
+"""Share of the first loss."""
 _CLEARLY: Final = 3.0
 """Standard errors beyond which a fall of the loss is none of chance."""
 
@@ -137,6 +142,40 @@ def fell_beyond_noise(losses: Sequence[float]) -> bool:
     few = max(1, len(finite) // 5)
     error = median_error(finite) * math.sqrt(2 * len(finite) / few)
     return median(finite[:few]) - median(finite[-few:]) > _CLEARLY * error
+
+
+def beside(losses: Sequence[float], at: int) -> tuple[float, float] | None:
+    """The median loss of a few steps before one and of a few after it; None where too few are known, or positive.
+
+    >>> beside([4.0, 3.0, 2.0, 90.0, 2.0, 1.0], 3)
+    (3.0, 1.5)
+    """
+    before = [loss for loss in losses[max(0, at - 5) : at] if math.isfinite(loss)]
+    after = [loss for loss in losses[at + 1 : at + 4] if math.isfinite(loss)]
+    if len(before) < _FEW or not after or min(*before, *after) <= 0:
+        return None
+    return median(before), median(after)
+
+
+def is_loud(loss: float, before: float, after: float) -> bool:
+    """Whether a loss is far above those on both sides of it."""
+    return loss > _LOUD * max(before, after)
+
+
+def sets_back(before: float, after: float) -> bool:
+    """Whether losses after a step are well above those before it."""
+    return after >= _BACK * before
+
+
+def goes_unfelt(losses: Sequence[float], at: Iterable[int]) -> bool:
+    """Whether a training learns, and the loss neither jumps at any of these steps nor is set back by it."""
+    if not (loss_change(losses) < _LEARNS and fell_beyond_noise(losses)):
+        return False
+    for k in at:
+        sides = beside(losses, k)
+        if sides is None or is_loud(losses[k], *sides) or sets_back(*sides):
+            return False
+    return True
 
 
 def median_error(values: Sequence[float]) -> float:

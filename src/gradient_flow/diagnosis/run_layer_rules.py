@@ -19,6 +19,8 @@ LOST: Final = -4.0
 """Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""
 LEAST_LOSSES: Final = 5
 _LOW_LOSS: Final = 1e-2
+_WELL: Final = 0.7
+"""Share of the first loss."""
 _EARLY: Final = 10
 """Looks from which on the first half of them is judged by itself."""
 _NAMED: Final = 4
@@ -108,9 +110,11 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
             found.append((layer, since))
     if found and len(found) < len(record.layers):
         layer, since = found[0]
+        # Vectors that no batch has used so far, such as one that stands for a word that is hidden, lack nothing.
+        unused = all(not each.is_weight and first == 0 for each, first in found) and _learns(record, layer)
         yield Issue(
             issue_type=IssueType.DEAD,
-            severity=IssueSeverity.HIGH,
+            severity=IssueSeverity.LOW if unused else IssueSeverity.HIGH,
             layer=layer.name,
             step=layer.steps[since],
             message=f"its gradient is exactly zero in the last {len(layer.norms) - since:,} tables{_others(found)}.",
@@ -122,6 +126,11 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
                 else "Check that it is used."
             ],
         )
+
+
+def _learns(record: RunRecord, layer: LayerSeries) -> bool:
+    losses = record.losses_of(layer.optimizer)
+    return loss_change(losses, LEAST_LOSSES) < _WELL and fell_beyond_noise(losses)
 
 
 def _others(found: Sequence[tuple[LayerSeries, int]]) -> str:

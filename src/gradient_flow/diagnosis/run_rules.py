@@ -11,7 +11,17 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.rate_changes import raised_too_far
 from gradient_flow.diagnosis.registry import Rule
-from gradient_flow.diagnosis.robust import heights, is_solved, loss_change, spikes
+from gradient_flow.diagnosis.robust import (
+    beside,
+    goes_unfelt,
+    heights,
+    is_loud,
+    is_solved,
+    loss_change,
+    middle_and_spread,
+    sets_back,
+    spikes,
+)
 from gradient_flow.diagnosis.run_layer_rules import LEAST_LOSSES, lost_over_depth, quiet_layers, update_ratios
 from gradient_flow.diagnosis.trend import LARGE_CHANGE, NormTrend, norm_trend
 from gradient_flow.diagnosis.words import count, percent, plain
@@ -26,9 +36,10 @@ STRETCH: Final = 256
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the norms around it."""
 _MUCH: Final = 3
-_LOUD, _BACK, _MOSTLY = 2.0, 1.5, 0.7
-"""Times the losses around it that of a loud batch is, how far the next ones may be above those before, and the share of
-spikes that have to be of this kind."""
+_MOSTLY: Final = 0.7
+"""Share of spikes that have to be those of loud batches."""
+_ABOVE_LATER: Final = 3.0
+"""Robust deviations above the norms after it: what they reach as well is a new level, and no spike."""
 LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
@@ -139,7 +150,26 @@ def spikes_in(norms: Sequence[float]) -> tuple[list[int], float]:
     at = spikes(norms, window=WINDOW, least=LEAST)
     # By the norms around it: over a run that converges the median falls far below those of the first steps.
     times = heights(norms, at, WINDOW)
-    return [i for i, height in zip(at, times, strict=True) if height >= LEAST_HEIGHT], max(times, default=0.0)
+    found = [
+        (i, height)
+        for i, height in zip(at, times, strict=True)
+        if height >= TALL or (height >= LEAST_HEIGHT and not _is_new_level(norms, i))
+    ]
+    return [i for i, _ in found], max((height for _, height in found), default=0.0)
+
+
+def _is_new_level(norms: Sequence[float], at: int) -> bool:
+    """Whether the norms that follow are as high, or as restless: a loss that gets steeper where it is low does so.
+
+    Near the end, the last norms stand for those that follow.
+    """
+    first = min(at + 1, max(0, len(norms) - LEAST))
+    others = [norm for k, norm in enumerate(norms[first : at + 1 + WINDOW // 2], first) if k != at]
+    logs = [math.log(norm) for norm in others if 0 < norm < math.inf]
+    if not logs:
+        return False
+    middle, spread = middle_and_spread(logs)
+    return math.log(norms[at]) - middle < _ABOVE_LATER * spread
 
 
 def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
@@ -153,7 +183,9 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out.
     late = not often and is_solved(series.losses) and at[0] > len(norms) // 2 and tall < _MUCH * TALL
     loud = are_batches(series, [steps[i] for i in at])
-    calm = late or (loud and tall < TALL)  # batches that are louder than others, and leave no trace
+    unfelt = not often and tall < _MUCH * TALL and goes_unfelt(*_losses_at(series, [steps[i] for i in at]))
+    # Batches that are louder than others and leave no trace; a step or two that the loss knows nothing of.
+    calm = late or (loud and tall < TALL) or unfelt
     yield Issue(
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.LOW if calm else IssueSeverity.MEDIUM,
@@ -178,19 +210,17 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
 def are_batches(series: Series, at: Sequence[int]) -> bool:
     """Whether spikes are the work of single batches: the loss of a step is taken before its update, so if it is far
     above those before and after, the weights are not at fault."""
-    losses = dict(zip(series.steps, series.losses, strict=False))
+    losses, places = _losses_at(series, at)
+    sides = {k: known for k in places if (known := beside(losses, k)) is not None}
+    alone = sum(is_loud(losses[k], *each) and not sets_back(*each) for k, each in sides.items())
+    return len(sides) > 0 and len(sides) >= len(at) / 2 and alone >= _MOSTLY * len(sides)
+
+
+def _losses_at(series: Series, at: Sequence[int]) -> tuple[list[float], list[int]]:
+    """A loss for every step, NaN where none is known, and the places of the steps asked for among them."""
+    losses = [*series.losses, *[math.nan] * (len(series.steps) - len(series.losses))]
     place = {step: k for k, step in enumerate(series.steps)}
-    alone = known = 0
-    for step in at:
-        around = [losses.get(series.steps[k], math.nan) for k in range(max(0, place[step] - 5), place[step])]
-        later = [losses.get(other, math.nan) for other in series.steps[place[step] + 1 : place[step] + 4]]
-        before, after = ([loss for loss in part if math.isfinite(loss)] for part in (around, later))
-        if len(before) < _FEW or not after or min(*before, *after) <= 0:
-            continue
-        known += 1
-        usual = max(median(before), median(after))
-        alone += losses[step] > _LOUD * usual and median(after) < _BACK * median(before)
-    return known > 0 and known >= len(at) / 2 and alone >= _MOSTLY * known
+    return losses, [place[step] for step in at]
 
 
 def _densest(at: Sequence[int], steps: int) -> float:

@@ -147,6 +147,9 @@ def test_dead_share_must_stand_out():
     record.places[2].variation = 0.9
     (issue,) = judge_analysis(record)
     assert (issue.issue_type, issue.layer) == (IssueType.DEAD, "2")
+    record.places[2].samples = 2  # in three looks six pictures, however many positions each has
+    assert judge_analysis(record) == []
+    record.places[2].samples = 128
     record.layers[2].trainable = False
     assert judge_analysis(record) == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.in_training import as_learnt
-from gradient_flow.diagnosis.network.over_calls import fading_over_calls
+from gradient_flow.diagnosis.network.over_calls import fading_over_calls, growing_over_calls
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
 
 STUCK = [1.6 + 0.01 * (k % 3) for k in range(40)]
@@ -75,3 +75,52 @@ def test_what_came_up_while_the_loss_fell_is_a_remark_and_what_was_there_at_firs
     assert as_learnt([flat], STUCK, 3) == [flat]
     dead = replace(flat, issue_type=IssueType.DEAD)
     assert as_learnt([dead], FALLING, 3) == [dead]
+
+
+def fed(forth, back, calls=20):
+    """A layer that takes in values `forth` times as large with each call; gradients grow `back`-fold on their way."""
+    record = called(1.0, calls)
+    places = [
+        replace(place, role="input", rms=[forth**place.call] * 3, gradient=[back ** (calls - place.call)] * 3)
+        for place in record.places
+    ]
+    return replace(record, places=places)
+
+
+def test_a_recurrence_written_out_that_runs_away_is_told_with_its_growth():
+    (issue,) = growing_over_calls(fed(1.6, 1.6))
+    assert (issue.issue_type, issue.severity, issue.layer) == (IssueType.SPECTRAL_RADIUS, IssueSeverity.MEDIUM, "cell")
+    assert issue.evidence["growth"] == pytest.approx(1.6)
+    assert next(growing_over_calls(fed(2.0, 2.0))).severity == IssueSeverity.HIGH
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        fed(1.6, 0.9),  # values grow, and nothing is amplified on the way back
+        fed(1.0, 1.6),
+        fed(1.1, 1.1),
+        fed(3.0, 3.0, calls=6),  # a stack of blocks, not steps of a sequence
+    ],
+)
+def test_growth_of_one_kind_or_over_few_calls_is_none(record):
+    assert list(growing_over_calls(record)) == []
+
+
+def test_a_memory_measured_by_the_loss_is_weighed_by_the_loss():
+    short = Issue(
+        issue_type=IssueType.SHORT_MEMORY,
+        severity=IssueSeverity.HIGH,
+        layer="rnn",
+        message="",
+        evidence={"required_lag": 15, "measured_lag": 15},
+    )
+    assert as_learnt([short], FALLING, 3)[0].severity == IssueSeverity.LOW
+    assert as_learnt([short], STUCK, 3) == [short]
+    cut = replace(short, evidence={**short.evidence, "cut_share": 0.3})
+    told = replace(short, evidence={"required_lag": 15})
+    assert as_learnt([cut, told], FALLING, 3) == [cut, told]
+    parts = replace(short, severity=IssueSeverity.LOW, evidence={"steps_per_call": 3}, message="in parts.")
+    assert as_learnt([parts], FALLING, 3) == [parts]
+    (grave,) = as_learnt([parts], STUCK, 3)
+    assert (grave.severity, grave.message) == (IssueSeverity.HIGH, "in parts, and the loss does not fall.")

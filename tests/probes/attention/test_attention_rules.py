@@ -263,3 +263,14 @@ def test_queries_that_all_look_at_one_position_are_a_high_risk_of_rank_collapse(
     assert "high rank collapse risk (sparse attention)" in only(sharp).message
     one_head_looks_around = layer(entropy=(0.03, 0.03, 0.03, 0.9), nats=(0.1, 0.1, 0.1, 3.0))
     assert collapse_risk([one_head_looks_around], 0.4) == "LOW"
+
+
+def test_heads_that_froze_in_the_last_looks_are_not_hidden_by_the_first():
+    froze = layer(
+        entropy=(0.6,) * 4, max_logit=(400.0,) * 4, freezing=(9.0,) * 4, entropy_by_step=(0.9, 0.9, 0.01, 0.005)
+    )
+    (issue,) = attention_issues(stats_of(froze))
+    assert (issue.issue_type, issue.severity) == (IssueType.ENTROPY_COLLAPSE, IssueSeverity.HIGH)
+    assert (issue.evidence["entropy"], issue.evidence["entropy_at_start"]) == (0.01, 0.9)
+    once = replace(froze, entropy_by_step=(0.9, 0.9, 0.9, 0.005))
+    assert all(issue.severity == IssueSeverity.LOW for issue in attention_issues(stats_of(once)))

@@ -9,7 +9,7 @@ import pytest
 
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
 from gradient_flow.probes.recurrent.rules import Criticality, ModuleDynamics, RecurrentDynamics, recurrent_issues
-from gradient_flow.probes.recurrent.stats import criticality_of, decay_per_step
+from gradient_flow.probes.recurrent.stats import EarlyInputs, criticality_of, decay_per_step
 
 LOW, MEDIUM, HIGH, CRITICAL = IssueSeverity
 
@@ -242,3 +242,17 @@ def test_issues_are_plain_data_and_need_no_torch():
         assert str(issue)
     code = "import gradient_flow.probes.recurrent.rules, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    "early", [EarlyInputs(lag=20, early=9.0, late=2.0), EarlyInputs(lag=20, early=9.0, late=8.0), None]
+)
+def test_calls_on_parts_of_a_sequence_are_a_remark_where_the_loss_depends_on_more(early):
+    unit = linear(0.95, length=5)
+    found = list(recurrent_issues(RecurrentDynamics(modules={unit.name: unit}, early_inputs=early)))
+    if early is None or not early.needed:
+        assert found == []
+        return
+    (issue,) = found
+    assert (issue.issue_type, issue.severity) == (IssueType.SHORT_MEMORY, LOW)
+    assert (issue.evidence["steps_per_call"], issue.evidence["required_lag"]) == (5, 20)

@@ -32,7 +32,7 @@ CODE_HERE: Final = 0.5
 help out."""
 BLOCKED: Final = 0.1
 """Share of samples to which a narrow layer of ReLUs gives no gradient at all."""
-_COMES_ALONG, _FALLS = 0.35, 0.6
+_COMES_ALONG, _FALLS, _STUCK = 0.35, 0.6, 0.9
 """Shares of the first loss."""
 _LEAST_LOSSES: Final = 20
 TINY: Final = 2
@@ -136,7 +136,8 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
             found.append(_Narrow(place, before, score, place.empty_samples or 0.0, 1.0, beta))
             continue
         limit = NARROW
-        if not index and record.input_size == 0:
+        words = not index and (record.input_size == 0 or _is_all_of_a_kind(record, place))
+        if words:
             # Token inputs have no width; treat it as unbounded. The vocabulary at the output does not count either.
             before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
         after = max([p.units for p in later if p.own_weights], default=0)
@@ -159,10 +160,17 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         # Without an activation behind it nothing is switched on and off: a data space between two nets is none. What is
         # as wide as the data is one too, whatever bounds it.
         data = 0 < record.input_units <= place.units
-        single = not index and record.input_size == 0 and place.units == 1 and after >= _MUCH_WIDER_WORDS
+        single = words and place.units == 1 and after >= _MUCH_WIDER_WORDS
         if _counts(narrow, switched=(not places[index + 1].own_weights and not data) or single):
             found.append(narrow)
     return found
+
+
+def _is_all_of_a_kind(record: AnalysisRecord, place: Place) -> bool:
+    """Whether one number stands for a word beside numbers of the data, and nothing is learnt: a worth may be enough."""
+    if place.kind != "Embedding" or place.units > 1:
+        return False
+    return len(record.losses) >= _LEAST_LOSSES and loss_change(record.losses) > _STUCK
 
 
 def _counts(narrow: _Narrow, *, switched: bool) -> bool:

@@ -22,6 +22,7 @@ sign for all of them, about half of the units are silent by chance, and that is 
 _CHANCE: Final = 4.0
 """Deviations of the share of silent units, if each were silent with probability one half."""
 _LEAST_ROWS: Final = 64
+_LEAST_SAMPLES: Final = 16
 _LEAST_UNITS: Final = 8
 _FEW_ROWS: Final = 16
 """Enough where nearly all units are silent: by chance each is in one of 65,000 cases."""
@@ -40,6 +41,8 @@ def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
             continue
         around = max([shares[j] for j in (index - 1, index + 1) if 0 <= j < len(places)], default=0.0)
         varied = place.variation is None or place.variation > VARIED
+        # Positions of one picture are no samples of their own: a unit that waits for what is rare has to see many.
+        varied = varied and place.samples * (len(record.watched) or record.steps) >= _LEAST_SAMPLES
         stands_out = varied and shares[index] >= PART_DEAD and shares[index] - around >= CONTRAST
         if shares[index] >= _limit(place) or stands_out:
             found.append(place)

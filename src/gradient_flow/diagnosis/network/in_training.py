@@ -32,11 +32,15 @@ _FALLS: Final = 0.9
 """The same, of a training that attention which is sharp, but passes a gradient, does not stop."""
 _FROZEN: Final = 500.0
 """A logit of attention beyond which its softmax has no slope left, whatever was learnt beside it."""
+_HOT, _ONE_KEY = 100.0, 0.03
+"""A logit, and entropy as a share of ln(keys) at the first look: a softmax that picked single keys before anything was
+learnt has not learnt where to look."""
 _SAME: Final = 1e-4
 """Spread of tokens that differ by rounding alone."""
 _THRIVES: Final = 0.35
 """The same, of a training that gradients which grow a little do no harm."""
 _LEAST_LOSSES: Final = 10
+_LEAST_TO_BE_STUCK: Final = 20
 _FROM_THE_START: Final = frozenset({IssueType.DEAD, IssueType.SATURATION})
 """Units that a training ends with in this state have done their work; those that began in it never did any."""
 
@@ -103,14 +107,14 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     """What came up after the first look, at step `first`, in a training whose loss falls is what it learnt: a remark.
 
     A tanh that learns leaves its linear part, a recurrence that has to remember gets a radius above 1, and attention
-    that learns where to look may be sharp.
+    that learns where to look may be sharp. A memory that the loss does not miss is long enough.
     """
     change = loss_change(losses, _LEAST_LOSSES)
     if first is None or not (change < _FALLS and fell_beyond_noise(losses)):
-        return list(issues)
+        return [_out_of_reach(issue, losses) for issue in issues]
     issues = [
         replace(issue, severity=IssueSeverity.LOW)
-        if _looks_sharply(issue) and issue.severity < IssueSeverity.HIGH
+        if (_looks_sharply(issue) and issue.severity < IssueSeverity.HIGH) or _remembers(issue)
         else issue
         for issue in issues
     ]
@@ -123,6 +127,22 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
         else issue
         for issue in issues
     ]
+
+
+def _remembers(issue: Issue) -> bool:
+    """Whether it says that a memory is too short for what the loss depends on: a loss that falls says otherwise.
+
+    A state that is cut from the graph is cut whatever is learnt meanwhile.
+    """
+    return "measured_lag" in issue.evidence and "cut_share" not in issue.evidence
+
+
+def _out_of_reach(issue: Issue, losses: Sequence[float]) -> Issue:
+    """A recurrence that is called on parts of a sequence may hand its state on; if nothing is learnt, it does not."""
+    if "steps_per_call" in issue.evidence and len(losses) >= _LEAST_TO_BE_STUCK and all(map(math.isfinite, losses)):
+        message = f"{issue.message.removesuffix('.')}, and the loss does not fall."
+        return replace(issue, severity=IssueSeverity.HIGH, message=message)
+    return issue
 
 
 def _looks_sharply(issue: Issue) -> bool:
@@ -138,7 +158,9 @@ def _never_worked(issue: Issue) -> bool:
     if issue.issue_type is IssueType.RANK_COLLAPSE:
         return issue.severity >= IssueSeverity.HIGH and issue.evidence.get("token_spread_at_start", 1.0) < _SAME
     if issue.issue_type is IssueType.ENTROPY_COLLAPSE:
-        return issue.severity >= IssueSeverity.HIGH and issue.evidence.get("max_logit", 0.0) > _FROZEN
+        logit, start = issue.evidence.get("max_logit", 0.0), issue.evidence.get("entropy_at_start", 1.0)
+        frozen = logit > _FROZEN or (logit > _HOT and start < _ONE_KEY)
+        return issue.severity >= IssueSeverity.HIGH and frozen
     return issue.issue_type in _FROM_THE_START and issue.severity == IssueSeverity.CRITICAL and issue.step == 1
 
 

@@ -1,7 +1,8 @@
-"""SHORT_MEMORY of a recurrence that is written out in a `forward`: a layer used again and again, for each step once.
+"""SHORT_MEMORY and SPECTRAL_RADIUS of a recurrence written out in a `forward`: a layer used once for each step.
 
 What an `nn.LSTM` does inside is seen by a probe. Of a loop of one's own only the calls are seen, and the gradient that
-comes back to each of them: where it shrinks from call to call, early steps teach nothing. Where no layer is part of the
+comes back to each of them: where it shrinks from call to call, early steps teach nothing; where it grows, and values
+grow too, the state runs away. Where no layer is part of the
 recurrence, as in a state space, what goes into it is a sequence whose gradient tells the same.
 """
 
@@ -20,6 +21,8 @@ from gradient_flow.diagnosis.words import percent, times
 LEAST_CALLS: Final = 8
 LOST: Final = 4.0
 """Decades from the last call to the first."""
+RUNS_AWAY: Final = 2.0
+"""Decades, of values and of gradients. A sum over steps grows no more than their number, at the same pace for none."""
 FAR_ENOUGH: Final = 0.35
 """Share of a sequence that a new GRU reaches back is about half of twenty steps."""
 _STEADY: Final = 0.8
@@ -73,14 +76,53 @@ def fading_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
         yield _issue(places, decades, record)
 
 
+def growing_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
+    """What a layer takes in grows from call to call by the same factor, and so does the gradient on its way back."""
+    layers = {layer.name for layer in record.layers}
+    calls: dict[str, list[Place]] = {}
+    for place in record.places:
+        if place.role == "input" and place.name in layers and place.typical_gradient and place.typical_rms > 0:
+            calls.setdefault(place.name, []).append(place)
+    for name, places in calls.items():
+        places.sort(key=lambda place: place.call)
+        if len(places) < LEAST_CALLS:
+            continue
+        forth = _rise([place.typical_rms for place in places])
+        back = _rise([place.typical_gradient or math.nan for place in reversed(places)])
+        if min(forth, back) >= RUNS_AWAY:
+            yield _runaway(name, len(places), forth, back)
+            return
+
+
 def _fading(places: list[Place]) -> float:
     """Decades by which the gradient shrinks from the last call to the first; 0 where it does not do so steadily."""
     places.sort(key=lambda place: place.call)
-    if len(places) < LEAST_CALLS:
-        return 0.0
-    logs = [(float(place.call), math.log10(place.typical_gradient or math.nan)) for place in places]
-    shrinks = sum(later > earlier for (_, earlier), (_, later) in pairwise(logs))
-    return median_slope(logs) * (len(logs) - 1) if shrinks >= _STEADY * (len(logs) - 1) else 0.0
+    return _rise([place.typical_gradient or math.nan for place in places]) if len(places) >= LEAST_CALLS else 0.0
+
+
+def _rise(values: list[float]) -> float:
+    """Decades by which values rise from the first to the last; 0 where they do not do so steadily."""
+    logs = [(float(k), math.log10(value)) for k, value in enumerate(values)]
+    rises = sum(later > earlier for (_, earlier), (_, later) in pairwise(logs))
+    return median_slope(logs) * (len(logs) - 1) if rises >= _STEADY * (len(logs) - 1) else 0.0
+
+
+def _runaway(layer: str, calls: int, forth: float, back: float) -> Issue:
+    factor = 10 ** (forth / (calls - 1))
+    return Issue(
+        issue_type=IssueType.SPECTRAL_RADIUS,
+        severity=IssueSeverity.HIGH if max(forth, back) >= LOST else IssueSeverity.MEDIUM,
+        layer=layer,
+        message=f"exploding states: what it takes in grows {factor:.2g}-fold with each step, {times(10**forth, 2)} "
+        f"over its {calls:,} calls, and the gradient {times(10**back, 2)} on its way back.",
+        evidence={"growth": factor, "calls": calls, "decades": forth, "decades_back": back},
+        cause="the recurrence amplifies the state at every step.",
+        advice=[
+            f"Scale what the state is multiplied by in each step down by {factor:.2g}, so that it keeps its size.",
+            "Clip the gradient norm, and bound the state: by a tanh, a norm, or gates.",
+        ],
+        step=1,
+    )
 
 
 def _issue(places: list[Place], decades: float, record: AnalysisRecord) -> Issue:

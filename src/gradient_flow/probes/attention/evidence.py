@@ -37,7 +37,8 @@ def entropy_severity(layer: LayerAttention, threshold: float, falling: bool, exp
     entropy, hot = layer.entropy_mean, is_hot(layer)
     if entropy is None:
         return None
-    below, collapsed = entropy < threshold, layer.collapsed_heads > MOST_HEADS
+    collapsed = layer.collapsed_heads > MOST_HEADS
+    below = entropy < threshold or collapsed  # of the last looks, where that of all is still higher
     hot = hot or (layer.collapsed_heads == 1 and entropy < ONE_HOT)  # of whatever: a softmax like that is frozen
     if explicit and not below:
         return None

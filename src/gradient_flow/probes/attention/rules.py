@@ -83,7 +83,8 @@ def _entropy_collapse(
         return
     worst = _begins(found)
     history = histories[worst.name]
-    entropy, collapsed, logit = worst.entropy_mean or 0.0, worst.collapsed_heads, worst.largest_logit
+    known = (value for value in (worst.entropy_mean, worst.entropy_lately) if value is not None)
+    entropy, collapsed, logit = min(known, default=0.0), worst.collapsed_heads, worst.largest_logit
     course = f"; it fell from {history[0]:.2f} to {history[-1]:.2f}" if falls(history) else ""
     message = (
         f"Low attention entropy (entropy collapse), attending to few positions: {entropy:.2f} of ln(keys) on average "
@@ -97,6 +98,7 @@ def _entropy_collapse(
         message,
         {
             "entropy": entropy,
+            "entropy_at_start": history[0] if history else entropy,
             "threshold": threshold,
             "collapsed_heads": collapsed,
             "falling": falls(history),

@@ -14,6 +14,9 @@ COLLAPSED_ENTROPY: Final = 0.1
 """A head below this share of ln(keys) looks at little more than one position."""
 FEW_KEYS_ENTROPY: Final = 0.25
 """With few keys 0.1 is hard to reach: below this share, fewer than two positions in effect count as well."""
+ALL_COLLAPSED: Final = 0.02
+"""Mean over heads below which each of them is collapsed, or next to it."""
+_ENOUGH_LOOKS: Final = 3
 FROZEN: Final = 2.0
 """Logits spread this far beyond the point where a softmax over this many keys freezes onto a few."""
 STANDS_OUT: Final = 2.0
@@ -88,8 +91,17 @@ class LayerAttention:
         return mean(self.entropy)
 
     @property
+    def entropy_lately(self) -> float | None:
+        """Mean over heads, the larger of the last two looks: over all looks, the first would hide what became of it."""
+        known = [value for value in self.entropy_by_step if math.isfinite(value)]
+        return max(known[-2:]) if len(known) >= _ENOUGH_LOOKS else None
+
+    @property
     def collapsed_heads(self) -> float:
         """Share of heads that look at little more than one position."""
+        lately = self.entropy_lately
+        if lately is not None and lately < ALL_COLLAPSED:
+            return 1.0
         nats = self.nats or (math.inf,) * len(self.entropy)
         known = [pair for pair in zip(self.entropy, nats, strict=True) if math.isfinite(pair[0])]
         few = [e < COLLAPSED_ENTROPY or (e < FEW_KEYS_ENTROPY and in_nats < math.log(2)) for e, in_nats in known]

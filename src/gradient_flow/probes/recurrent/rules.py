@@ -28,6 +28,7 @@ from gradient_flow.probes.recurrent.unit_rules import (
     exploding_states,
     fast_forgetting,
     flat_gates,
+    in_parts,
     low_rank,
     short_memory,
     transient_growth,
@@ -45,6 +46,7 @@ _RULES: Final[tuple[tuple[Callable[[ModuleDynamics, Limits], Issue | None], bool
     (dead_state, False),
     (flat_gates, False),
     (cut_between_steps, False),
+    (in_parts, True),
 )
 """Each with whether it needs to hold in every layer and direction."""
 
@@ -78,6 +80,7 @@ def recurrent_issues(
         required_lag,
         not {"optimal_radius", "critical_band"}.isdisjoint(explicit),
         "required_lag" in explicit,
+        measured,
     )
     for _, group in groupby(dynamics.modules.values(), key=lambda unit: unit.module):
         units = list(group)
@@ -86,13 +89,16 @@ def recurrent_issues(
             if len(found) == len(units) or (found and not in_all):
                 by_severity = sorted(found, key=lambda issue: issue.severity, reverse=not in_all)
                 issue = _spoken_for(by_severity)
-                yield _as_measured(issue) if measured and "required_lag" in issue.evidence else issue
+                unsaid = measured and "required_lag" in issue.evidence and "steps_per_call" not in issue.evidence
+                yield _as_measured(issue) if unsaid else issue
 
 
 def _as_measured(issue: Issue) -> Issue:
     lag = issue.evidence["required_lag"]
     return replace(
-        issue, message=f"{issue.message} The loss depends on inputs {lag:g} steps back, not on the last ones."
+        issue,
+        message=f"{issue.message} The loss depends on inputs {lag:g} steps back, not on the last ones.",
+        evidence={**issue.evidence, "measured_lag": lag},
     )
 
 

@@ -24,6 +24,8 @@ _VARIED, _ONE_DIRECTION = 2.5, 1.5
 """Effective ranks: of inputs that differ in more than two directions, and of states that differ in hardly two."""
 _LOWEST_OF_NEW: Final = 0.4
 """torch's own initialisation gives at least this radius."""
+_PART: Final = 0.75
+"""Share of the lag that a call takes in at most, where the lag is the whole sequence."""
 _DECADES_CRITICAL: Final = 4.0
 _TRANSIENT: Final = {10.0: IssueSeverity.LOW, 1e2: IssueSeverity.MEDIUM, 1e4: IssueSeverity.HIGH}
 
@@ -40,6 +42,8 @@ class Limits:
     """Steps back that the task reaches, where the user says so."""
     radius_is_explicit: bool = False
     lag_is_explicit: bool = False
+    lag_is_measured: bool = False
+    """By what the loss depends on, as far as the whole sequence of the model goes."""
 
     @property
     def low(self) -> float:
@@ -259,6 +263,26 @@ def cut_between_steps(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         ],
         cut_share=unit.cut_share,
         **({"required_lag": limits.lag} if beyond else {}),
+    )
+
+
+def in_parts(unit: ModuleDynamics, limits: Limits) -> Issue | None:
+    """It is called on parts of the sequence, shorter than what the loss depends on: its state has to be handed on."""
+    if limits.lag is None or not limits.lag_is_measured or unit.sequence_length > _PART * limits.lag:
+        return None
+    return _issue(
+        IssueType.SHORT_MEMORY,
+        IssueSeverity.LOW,
+        unit,
+        f"short effective memory: each of its calls takes in {unit.sequence_length:,} steps, and the loss depends on "
+        f"inputs {limits.lag:g} steps back",
+        "the state starts anew in every part of a sequence",
+        [
+            f"Hand the state that `{unit.module}` returns to its next call.",
+            "Or call it once, on the whole sequence.",
+        ],
+        steps_per_call=unit.sequence_length,
+        required_lag=limits.lag,
     )
 
 
