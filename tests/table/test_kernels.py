@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradient_flow as gf
 from gradient_flow.table import kernels
-from gradient_flow.table.columns import COLUMNS, Thresholds
+from gradient_flow.table.columns import COLUMNS, INDEX, Thresholds
 from gradient_flow.table.exponents import exponent_counts
 from gradient_flow.table.kernels import numpy_ops, torch_ops
 
@@ -274,3 +274,14 @@ def test_thresholds_between_two_numbers_of_a_narrow_type_are_kept_by_numpy(dtype
         row = numpy_ops.rows([array], Thresholds(near_zero=limit, very_large=limit))[0]
         assert row[COLUMNS.index("very_large")] == large
         assert row[COLUMNS.index("near_zero")] == (4 if limit > 1.0 else 2)
+
+
+@pytest.mark.parametrize("zeros", [0, 3])
+@pytest.mark.parametrize("tiny", [0, 2, 1000])
+@pytest.mark.parametrize("near_zero", [0.0, 1e-7])
+def test_zeros_among_few_or_many_elements_near_zero_are_counted(zeros, tiny, near_zero):
+    array = np.full(5000, 0.5, np.float32)
+    array[:zeros], array[zeros : zeros + tiny] = 0.0, -1e-9
+    (row,) = numpy_ops.rows([array], Thresholds(near_zero, 1e3))
+    assert row[INDEX["zeros"]] == zeros
+    assert row[INDEX["near_zero"]] == (zeros + tiny if near_zero else 0)

@@ -1,4 +1,4 @@
-/* Holds gf_measure to a reference that is slow and plain: one element at a time, decoded with ldexp, compared in
+/* Holds gf_measure, gf_exponents and gf_sample to a reference that is slow and plain: one element at a time, decoded with ldexp, compared in
    double, summed in long double. Every tensor has memory of its exact size, so that a read past its end is seen: by the
    address sanitizer or, for vector code, which sanitizers do not let the compiler make, by a page that may not be read.
 
@@ -303,6 +303,50 @@ static void check_exponents(const gf_tensor *tensors, int64_t count, int threads
     free(bins);
 }
 
+/* Whether `run` values are those of as many neighbours, the first of them at `first`. */
+static int is_run_at(const gf_tensor *tensor, int64_t first, int64_t run, const double *values) {
+    for (int64_t i = 0; i < run; i++) {
+        const double expected = decode(&LAYOUTS[tensor->kind], get(tensor, first + i));
+        if (isnan(expected) ? !isnan(values[i]) : values[i] != expected) return 0;
+    }
+    return 1;
+}
+
+/* All elements of a small tensor; of a larger one a run of neighbours from somewhere in each of its equal stretches. */
+static void check_samples(const gf_tensor *tensors, int64_t count) {
+    const int64_t run = 1 + random_below(8), most = run * (1 + random_below(40));
+    int64_t room = 0;
+    for (int64_t i = 0; i < count; i++) room += gf_sampled(tensors[i].count, most);
+    double *values = allocate((size_t)room * sizeof *values);
+#ifdef __SSE2__
+    const unsigned float_mode = _mm_getcsr();
+    if (flush_subnormals) _mm_setcsr(float_mode | 0x8040u);
+#endif
+    gf_sample(tensors, count, most, run, values);
+#ifdef __SSE2__
+    _mm_setcsr(float_mode);
+#endif
+    calls++;
+    const double *here = values;
+    for (int64_t i = 0; i < count; i++) {
+        const gf_tensor *tensor = &tensors[i];
+        const int whole = tensor->count <= most;
+        const int64_t runs = whole ? 1 : most / run, length = whole ? tensor->count : run, stretch = tensor->count / runs;
+        for (int64_t k = 0; k < runs; k++, here += length) {
+            int64_t first = k * stretch;
+            while (first + length <= (k + 1) * stretch && !is_run_at(tensor, first, length, here)) first++;
+            if (first + length <= (k + 1) * stretch) continue;
+            fprintf(stderr,
+                    "fuzz_kernel: seed %" PRIu64 ", call %" PRId64 "%s: tensor %" PRId64 " (%s, %" PRId64
+                    " elements): run %" PRId64 " of %" PRId64 " samples is not in its stretch\n",
+                    seed, calls, flush_subnormals ? ", subnormals flushed" : "", i, LAYOUTS[tensor->kind].name,
+                    tensor->count, k, most);
+            exit(1);
+        }
+    }
+    free(values);
+}
+
 static void check(const gf_tensor *tensors, int64_t count, gf_limits limits) {
     double *rows = measure(tensors, count, limits, GF_ALL, THREADS[0]);
     for (int64_t i = 0; i < count; i++) {
@@ -318,6 +362,7 @@ static void check(const gf_tensor *tensors, int64_t count, gf_limits limits) {
     const int turn = 1 + (int)random_below(LENGTH(THREADS) - 1);
     if (random_below(2)) check_sizes(tensors, count, limits, THREADS[turn]);
     else check_exponents(tensors, count, THREADS[turn]);
+    check_samples(tensors, count);
     for (int t = 1; t < LENGTH(THREADS); t++) {
         if (size < SMALL_CALL && t != turn) continue;
         double *again = measure(tensors, count, limits, GF_ALL, THREADS[t]);

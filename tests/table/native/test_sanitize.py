@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,22 +15,37 @@ KERNEL = ROOT / "src" / "gradient_flow" / "table" / "kernels" / "native"
 
 FAULTS = {
     "reads one element too many": (
+        "kernel.c",
         "n - start < BLOCK ? n - start : BLOCK",
         "n - start < BLOCK ? n - start + 1 : BLOCK",
         "AddressSanitizer: heap-buffer-overflow",
     ),
     "shifts into the sign of an integer": (
+        "kernel.c",
         "float_of(pair << 16)",
         "float_of((uint32_t)((int32_t)pair << 16))",
         "runtime error: left shift",
     ),
     "counts elements at the limit": (
+        "kernel.c",
         "near_zero += size < near_limit;",
         "near_zero += size <= near_limit;",
         "near_zero is",
     ),
+    "samples past the end": (
+        "sample.c",
+        "at < tensor->count; at++",
+        "at <= tensor->count; at++",
+        "AddressSanitizer: heap-buffer-overflow",
+    ),
+    "loses the sign of a sample": (
+        "sample.c",
+        "return sign ? -size : size;",
+        "return size;",
+        "is not in its stretch",
+    ),
 }
-"""What is wrong: the line, what becomes of it, and what the run must say."""
+"""What is wrong: the file, the line, what becomes of it, and what the run must say."""
 
 
 def sanitize(*arguments: Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -48,11 +64,11 @@ def test_the_kernel_agrees_with_the_reference_under_every_sanitizer(tmp_path):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_kernel_is_caught(fault, tmp_path):
-    line, instead, complaint = FAULTS[fault]
-    source = (KERNEL / "kernel.c").read_text()
+    file, line, instead, complaint = FAULTS[fault]
+    shutil.copytree(KERNEL, tmp_path, dirs_exist_ok=True)
+    source = (KERNEL / file).read_text()
     assert source.count(line) == 1
-    (tmp_path / "kernel.c").write_text(source.replace(line, instead))
-    (tmp_path / "kernel.h").write_bytes((KERNEL / "kernel.h").read_bytes())
+    (tmp_path / file).write_text(source.replace(line, instead))
     run = sanitize(tmp_path)
     assert run.returncode != 0
     assert complaint in run.stderr
@@ -73,3 +89,12 @@ def test_the_kernel_is_sanitized_with_the_flags_it_is_shipped_with():
     listed = re.search(r"^shipped_flags=\((.*?)\)", SANITIZE.read_text(), re.MULTILINE | re.DOTALL)
     assert listed is not None
     assert listed[1].split() == shipped
+
+
+def test_all_that_is_shipped_but_the_module_is_sanitized():
+    shipped = re.search(r"sources=\[(.*?)\]", (ROOT / "setup.py").read_text())
+    listed = re.search(r"^sources=\((.*?)\)", SANITIZE.read_text(), re.MULTILINE)
+    assert shipped is not None
+    assert listed is not None
+    assert {*listed[1].split(), "module.c"} == {*re.findall(r"\w+\.c", shipped[1])}
+    assert {path.name for path in KERNEL.glob("*.c")} == {*listed[1].split(), "module.c"}
