@@ -323,7 +323,7 @@ def test_a_backward_pass_of_another_model_changes_nothing(noted):
     for _ in range(28):
         plain(loop)
         other(loop.x).square().mean().backward()
-    assert noted[-9:] == list(range(20, 29))
+    assert noted[-8:] == list(range(21, 29))  # a histogram is due in step 20
     assert "micro_batches" not in loop.flow.run.steps[-1]
     loop.flow.close()
 

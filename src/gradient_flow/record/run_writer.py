@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -211,8 +211,11 @@ class _Behind:
                     self._changed.notify_all()
 
 
-def _numbered(folder: Path) -> list[Path]:
-    return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, MOST_NUMBERED))]
+def _numbered(folder: Path) -> Iterator[Path]:
+    """One by one: the first is nearly always free, and ten thousand paths take longer to make than all the rest."""
+    yield folder
+    for number in range(2, MOST_NUMBERED):
+        yield folder.with_name(f"{folder.name}-{number}")
 
 
 def _holds_a_run(folder: Path) -> bool:

@@ -51,8 +51,10 @@ class WeightSample:
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.names = tuple(name for name, _ in parameters)
         self._parameters: list[torch.Tensor] = [parameter for _, parameter in parameters]
-        self._in_place, self._sizes = _spaced_in_place(self._parameters) or (None, [])
+        found = _spaced_in_place(self._parameters)
+        self._in_place: NDArray[Any] | None = None if found is None else found[0]
         """All of them one after the other, where they are read as they lie; else they are in `_before`."""
+        self._sizes: list[int] = [] if found is None else found[1]
         self._before = sample_weights(self._parameters) if self._in_place is None else []
 
     def moved(self) -> Moved:
