@@ -165,7 +165,7 @@ def _likelihoods(rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
     own, everything = [], rows.new_zeros(rows.shape[1], dtype=torch.float32)
     few = max(1, (_MOST_LOGITS if rows.is_cpu else _MOST_THERE) // max(1, rows.shape[1]))
-    for part, theirs in zip(rows.split(few), labels.split(few), strict=True):
+    for part, theirs in zip(torch.split(rows, few), torch.split(labels, few), strict=True):
         logs = part.float().log_softmax(1)
         own.append(logs.gather(1, theirs[:, None])[:, 0])
         everything += logs.sum(0)

@@ -86,7 +86,8 @@ def _look(gradient: torch.Tensor) -> _Look | None:
             named, gradient = gradient.indices()[0], gradient.values()
         part, width = gradient, gradient.shape[1]
         if width >= 2 * _COLUMNS:
-            part = gradient[:, : width // _RUNS * _RUNS].unflatten(1, (_RUNS, -1))[..., : _COLUMNS // _RUNS]
+            long = width // _RUNS
+            part = gradient[:, : _RUNS * long].view(-1, _RUNS, long)[..., : _COLUMNS // _RUNS]
         squares = part.float().square().flatten(1).sum(dim=1, dtype=torch.float64 if part.is_cpu else None)
         top, at = squares.max(dim=0)
         numbers = torch.stack([top, squares.sum(), (squares > 0).sum(), at]).tolist()  # one sync
