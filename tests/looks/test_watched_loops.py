@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import gradient_flow as gf
 from gradient_flow import IssueSeverity
+from gradient_flow.looks import loop_data
 from gradient_flow.looks.loop_data import loss_call
 from gradient_flow.looks.loop_parameters import as_drawn
 
@@ -248,6 +249,19 @@ def test_a_loss_that_starts_at_next_to_nothing_does_not_grow(start, sick):
     model = net(12, 32, 5)
     found = codes(model, torch.optim.Adam(model.parameters(), lr=1e-3), lambda z, _: 0 * z.sum() + next(offsets))
     assert ("loss_grows" in found) is sick
+
+
+@pytest.mark.parametrize("ignored", [0, 7])
+@pytest.mark.parametrize("most", [1, 100, 1 << 18])
+def test_agreement_of_classes_is_that_of_all_logits_at_once(monkeypatch, ignored, most):
+    monkeypatch.setattr(loop_data, "_MOST_LOGITS", most)
+    logits, labels = torch.randn(50, 30, dtype=torch.float64), torch.randint(30, (50,))
+    labels[:ignored] = -100
+    logs = logits[ignored:].log_softmax(1)
+    each = (logs - logs.mean(0)).gather(1, labels[ignored:, None])
+    expected = float(each.sum() / each.norm())
+    found = loss_call("cross_entropy", logits.float(), labels, {}, None, set()).agreement
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("function", ["mse_loss", "cross_entropy"])

@@ -14,6 +14,8 @@ _MOST_LABELS: Final = 1 << 16
 _MOST_VALUES: Final = 4096
 _MOST_ENTRIES, _FEWEST_ROWS = 1 << 15, 128
 """Of a table of numbers: entries that deviations are computed of, and rows at least."""
+_MOST_LOGITS, _MOST_THERE = 1 << 18, 1 << 26
+"""Logits in hand at a time: on the host as many as stay in the cache, on a device as many as are no burden."""
 _FINGERPRINT: Final = 256
 """Elements of each tensor of a batch that its fingerprint is made of."""
 _WANT_LOGITS: Final = ("cross_entropy", "binary_cross_entropy_with_logits")
@@ -143,11 +145,10 @@ def _agreement(function: str, predicted: torch.Tensor, target: torch.Tensor, set
             or target.numel() * predicted.shape[1] != predicted.numel()
         ):
             return None
-        rows = predicted.movedim(1, -1).reshape(-1, predicted.shape[1])[:_MOST_VALUES].float()
+        rows = predicted.movedim(1, -1).reshape(-1, predicted.shape[1])[:_MOST_VALUES]
         labels = target.reshape(-1)[:_MOST_VALUES]
         kept = (labels != settings.get("ignore_index", -100)) & (labels >= 0) & (labels < rows.shape[1])
-        rows, labels = rows[kept].log_softmax(1), labels[kept]
-        each = (rows - rows.mean(0)).gather(1, labels[:, None])[:, 0]
+        each = _likelihoods(*((rows, labels) if bool(kept.all()) else (rows[kept], labels[kept])))
     elif predicted.shape == target.shape and predicted.dim() and predicted.numel() > 1:
         ours, theirs = (part.reshape(len(part), -1)[:_MOST_VALUES].float() for part in (predicted, target))
         each = ((ours - ours.mean(0)) * (theirs - theirs.mean(0))).sum(1)
@@ -155,6 +156,20 @@ def _agreement(function: str, predicted: torch.Tensor, target: torch.Tensor, set
         return None
     size = float(each.square().sum().sqrt())
     return float(each.sum()) / size if len(each) >= _LEAST_ENTRIES and 0 < size < float("inf") else None
+
+
+def _likelihoods(rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The logarithm of the probability that each row of logits gives to its label, less the mean that all rows give.
+
+    Part by part: with a vocabulary, those of all classes at once are as large as the largest tensor of the model.
+    """
+    own, everything = [], rows.new_zeros(rows.shape[1], dtype=torch.float32)
+    few = max(1, (_MOST_LOGITS if rows.is_cpu else _MOST_THERE) // max(1, rows.shape[1]))
+    for part, theirs in zip(torch.split(rows, few), torch.split(labels, few), strict=True):
+        logs = part.float().log_softmax(1)
+        own.append(logs.gather(1, theirs[:, None])[:, 0])
+        everything += logs.sum(0)
+    return torch.cat(own) - (everything / max(1, len(rows)))[labels]
 
 
 def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[int]]:

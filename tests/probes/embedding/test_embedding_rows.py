@@ -27,6 +27,18 @@ def test_the_share_of_the_largest_row_is_exact(sparse):
     assert found.top_share[0] == pytest.approx(max(squares.values()) / sum(squares.values()), rel=1e-5)
 
 
+@pytest.mark.parametrize("width", [65, 127, 128, 131, 770])
+def test_of_long_rows_some_columns_tell(width):
+    table, words = nn.Embedding(40, width), torch.arange(30)
+    probe = EmbeddingProbe()
+    probe.bind(nn.ModuleDict({"table": table}))
+    (table(words) * torch.where(words == 9, 10.0, 1.0)[:, None]).sum().backward()
+    probe.after_step(None, None)
+    (found,) = probe.result().tables
+    assert (list(found.used), list(found.top_row)) == ([30], [9])
+    assert found.top_share[0] == pytest.approx(100 / 129, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("rows", "shares", "used", "row"),
     [

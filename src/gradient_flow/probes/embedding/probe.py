@@ -15,8 +15,9 @@ from gradient_flow.probes.embedding.stats import EmbeddingRows, EmbeddingStats
 MEMORY: Final = 64
 """Latest looks kept."""
 _LEAST_ROWS: Final = 16
-_COLUMNS: Final = 64
-"""Columns that are read of each row, evenly spaced."""
+_COLUMNS, _RUNS = 64, 4
+"""Columns that are read of each long row, in so many runs of neighbours: single ones would take as much memory traffic
+as all of them."""
 
 _Look = tuple[int, int, float]
 """Rows used, the top row, its share."""
@@ -83,8 +84,11 @@ def _look(gradient: torch.Tensor) -> _Look | None:
         if gradient.is_sparse:
             gradient = gradient.coalesce()
             named, gradient = gradient.indices()[0], gradient.values()
-        part = gradient[:, :: max(1, gradient.shape[1] // _COLUMNS)].float()
-        squares = part.square().sum(dim=1, dtype=torch.float64 if part.device.type == "cpu" else None)
+        part, width = gradient, gradient.shape[1]
+        if width >= 2 * _COLUMNS:
+            long = width // _RUNS
+            part = gradient[:, : _RUNS * long].view(-1, _RUNS, long)[..., : _COLUMNS // _RUNS]
+        squares = part.float().square().flatten(1).sum(dim=1, dtype=torch.float64 if part.is_cpu else None)
         top, at = squares.max(dim=0)
         numbers = torch.stack([top, squares.sum(), (squares > 0).sum(), at]).tolist()  # one sync
     largest, total, used, row = numbers
