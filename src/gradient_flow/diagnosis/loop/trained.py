@@ -134,8 +134,8 @@ def frozen(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "frozen",
             # Random features at the input, a reservoir, a net to be imitated stay as drawn on purpose, and are handed
-            # to the optimizer by `model.parameters()`. A layer behind one that learns is no such thing, nor are features
-            # of which little can be learned.
+            # to the optimizer by `model.parameters()`. A layer behind one that learns is no such thing, nor are
+            # features of which little can be learned.
             IssueSeverity.HIGH
             if loss_change(loop.losses) > _LITTLE or any(_passes_gradients(loop, name) for name in fresh)
             else IssueSeverity.LOW,
