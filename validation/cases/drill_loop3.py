@@ -20,7 +20,7 @@ from validation.evidence.loops import Played, broken, clipped_by, learns, overwr
 from validation.nets import mlp
 from validation.programs import held_out
 from validation.states import BROKEN, IDLE
-from validation.tasks import Task, grains, homes, pairings, sensors, spectra
+from validation.tasks import Task, grains, homes, sensors, spectra
 
 zoo = Zoo("loop", half="drill", proof=learns())
 optim = torch.optim
@@ -172,13 +172,8 @@ class Reservoir(nn.Module):
 
 
 everything = lambda rate: lambda m: optim.Adam(m.parameters(), rate)  # noqa: E731
-zoo.healthy("random-features-left-out", trained(RandomFeatures, grains, F.cross_entropy, adam(5e-3)))
 zoo.healthy("random-features-handed-over-too", trained(RandomFeatures, grains, F.cross_entropy, everything(5e-3)))
 zoo.healthy("reservoir-handed-over-too", trained(Reservoir, sensors, F.mse_loss, everything(3e-3)))
-zoo.healthy(
-    "reservoir-sgd-all-parameters",
-    trained(Reservoir, sensors, F.mse_loss, lambda m: optim.SGD(m.parameters(), 0.1, momentum=0.9), steps=140),
-)
 
 
 def middle_frozen() -> nn.Module:
@@ -297,9 +292,6 @@ def both(rate: float) -> Callable[[nn.Module], list[Optimizer]]:
     ]
 
 
-zoo.healthy("sensors-matrices-by-adamw-biases-by-sgd", trained(gauges, sensors, F.mse_loss, both(3e-3)))
-
-
 class Twofold(nn.Module):
     """A class, and the input again."""
 
@@ -309,16 +301,6 @@ class Twofold(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.sort(F.gelu(self.body(x)))
-
-
-def twofold(model: Any, x: Tensor, y: Tensor, at: int) -> Tensor:
-    code = F.gelu(model.body(x))
-    return F.cross_entropy(model.sort(code), y) + min(1.0, at / 30) * F.mse_loss(model.copy(code), x)
-
-
-zoo.healthy(
-    "grains-second-loss-comes-in-slowly", trained(Twofold, grains, F.cross_entropy, adam(), body=twofold, steps=110)
-)
 
 
 def uncertain() -> nn.Module:
@@ -374,62 +356,6 @@ zoo.healthy("spectra-one-draws-one-tells-apart", rivals)
 
 
 # --- schedules, restarts, averages
-
-
-def scheduled(made: Callable[[Optimizer], Any], optimizer: Callable[[nn.Module], Optimizer], **more: Any):
-    def build(seed: int) -> Program:
-        held: dict[str, Any] = {}
-
-        def begin(m: nn.Module) -> Optimizer:
-            held["o"] = optimizer(m)
-            held["s"] = made(held["o"])
-            return held["o"]
-
-        return trained(sorts, grains, F.cross_entropy, begin, after=lambda *_: held["s"].step(), **more)(seed)
-
-    return build
-
-
-lr = optim.lr_scheduler
-for name, made, optimizer in (
-    ("warm-restarts", lambda o: lr.CosineAnnealingWarmRestarts(o, 15, 2), adam(5e-3)),
-    ("one-cycle", lambda o: lr.OneCycleLR(o, 0.2, total_steps=90), sgd(0.01, momentum=0.9)),
-    ("cyclic", lambda o: lr.CyclicLR(o, 0.01, 0.2, step_size_up=12), sgd(0.01, momentum=0.9)),
-    ("steps-of-a-tenth", lambda o: lr.MultiStepLR(o, [50, 75]), sgd(0.2, momentum=0.9, nesterov=True)),
-    ("polynomial-to-nothing", lambda o: lr.PolynomialLR(o, 90), adam(5e-3)),
-):
-    zoo.healthy(f"grains-{name}", scheduled(made, optimizer))
-zoo.healthy(
-    "grains-rprop-whole-batches",
-    trained(sorts, lambda s: grains(s, batch=512), F.cross_entropy, lambda m: optim.Rprop(m.parameters(), 1e-3)),
-)
-zoo.healthy("sensors-adagrad", trained(gauges, sensors, F.mse_loss, lambda m: optim.Adagrad(m.parameters(), 0.03)))
-zoo.healthy(
-    "sensors-adadelta", trained(gauges, sensors, F.mse_loss, lambda m: optim.Adadelta(m.parameters(), 1.0), steps=140)
-)
-zoo.healthy(
-    "sensors-rmsprop-centred-momentum",
-    trained(gauges, sensors, F.mse_loss, lambda m: optim.RMSprop(m.parameters(), 1e-3, centered=True, momentum=0.9)),
-)
-
-
-def averaged(seed: int) -> Program:
-    """An average of the weights is what is used; it is kept beside."""
-    task, model, losses = grains(seed), sorts(nn.Tanh), []
-    mean = optim.swa_utils.AveragedModel(model, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.9))
-    optimizer = optim.SGD(model.parameters(), 0.2, momentum=0.9)
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(90), strict=False):
-            loss = F.cross_entropy(model(x), y)
-            plain(model, optimizer, loss)
-            mean.update_parameters(model)
-            losses.append(loss.item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(mean, task))
-
-
-zoo.healthy("grains-an-average-is-kept", averaged)
 
 
 def copied_back(seed: int) -> Program:
@@ -499,11 +425,7 @@ def clipped(limit: float) -> Callable[[nn.Module, Any, Tensor], None]:
     return step
 
 
-loud = lambda s: homes(s).changed(lambda x, y: (x, 8 * y + 3))  # noqa: E731
 villa = lambda: mlp([9, 64, 1], nn.ReLU)  # noqa: E731
-zoo.healthy(
-    "homes-clipped-while-the-loss-is-high", trained(villa, loud, F.mse_loss, adam(2e-2), step=clipped(20.0), steps=130)
-)
 calm_clip = zoo.healthy(
     "grains-limit-of-1-momentum", trained(sorts, grains, F.cross_entropy, sgd(0.1, momentum=0.9), step=clipped(1.0))
 )
@@ -518,22 +440,7 @@ zoo.sick(
 )
 
 
-def by_value(model: nn.Module, optimizer: Optimizer, loss: Tensor) -> None:
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_value_(model.parameters(), 0.05)
-    optimizer.step()
-
-
-zoo.healthy("sensors-clipped-by-value", trained(gauges, sensors, F.mse_loss, adam(3e-3), step=by_value))
-
-
 # --- data: labels, tails, curricula, tiny batches
-
-
-def some_wrong(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    wrong = torch.rand(len(y), generator=torch.Generator().manual_seed(int(x.abs().sum() * 100) % 9999)) < 0.3
-    return x, torch.where(wrong, (y * 3 + 1) % 7, y)
 
 
 def heavy(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -541,32 +448,10 @@ def heavy(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x, y + 0.2 * shake
 
 
-def rare(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Class 0 nineteen times of twenty."""
-    seldom = (torch.arange(len(y)) % 16 == 0) | (y == 0)
-    centre = x[y == 0].mean(0) if (y == 0).any() else x.mean(0)
-    return torch.where(seldom[:, None], x, 0.3 * x + 0.7 * centre), torch.where(seldom, y, torch.zeros_like(y))
-
-
-zoo.healthy(
-    "grains-three-labels-of-ten-are-wrong",
-    trained(sorts, lambda s: grains(s).changed(some_wrong), F.cross_entropy, adam(2e-3), steps=130),
-    learns(0.05),
-)
 zoo.healthy(
     "sensors-heavy-tails-huber",
     trained(gauges, lambda s: sensors(s).changed(heavy), F.huber_loss, adam(3e-3), steps=120),
 )
-zoo.healthy(
-    "sensors-heavy-tails-absolute",
-    trained(gauges, lambda s: sensors(s).changed(heavy), F.l1_loss, adam(3e-3), steps=120),
-    learns(0.05),
-)
-zoo.healthy(
-    "grains-most-are-of-one-kind", trained(sorts, lambda s: grains(s).changed(rare), F.cross_entropy, adam(3e-3))
-)
-zoo.healthy("grains-batches-of-4", trained(sorts, lambda s: grains(s, batch=4), F.cross_entropy, adam(1e-3), steps=300))
-zoo.healthy("sensors-batches-of-1", trained(gauges, lambda s: sensors(s, batch=1), F.mse_loss, sgd(0.01), steps=400))
 
 
 def harder(model: nn.Module, x: Tensor, y: Tensor, at: int) -> Tensor:
@@ -578,32 +463,6 @@ def harder(model: nn.Module, x: Tensor, y: Tensor, at: int) -> Tensor:
 zoo.healthy(
     "grains-more-kinds-as-it-goes-on", trained(sorts, grains, F.cross_entropy, adam(3e-3), body=harder, steps=140)
 )
-
-
-def epochs_of_few(seed: int) -> Program:
-    """Thirty samples, again and again, without order."""
-    x, y = grains(seed, batch=32).input_fn(), None
-    task = grains(seed, batch=32)
-    x, y = next(iter(task))
-    model, losses = sorts(), []
-    optimizer = optim.AdamW(model.parameters(), 2e-3, weight_decay=0.1)
-    random = torch.Generator().manual_seed(seed)
-
-    def run() -> None:
-        for _ in range(25):
-            for some in torch.randperm(32, generator=random).split(8):
-                loss = F.cross_entropy(model(x[some]), y[some])
-                plain(model, optimizer, loss)
-                losses.append(loss.item())
-
-    def score() -> float:
-        with torch.no_grad():
-            return F.cross_entropy(model(x), y).item()
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
-
-
-zoo.healthy("grains-thirty-samples-shuffled", epochs_of_few)
 
 
 # --- losses
@@ -627,31 +486,6 @@ zoo.healthy(
 )
 
 
-def contrasted(model: nn.Module, x: Tensor, _y: Tensor, _at: int) -> Tensor:
-    one, two = (F.normalize(model(x + 0.1 * torch.randn_like(x)), dim=1) for _ in range(2))
-    return F.cross_entropy(one @ two.T / 0.2, torch.arange(len(x)))
-
-
-def unlike(code: Tensor, y: Tensor) -> Tensor:
-    near = F.normalize(code, dim=1) @ F.normalize(code, dim=1).T
-    return near[~torch.eye(len(y), dtype=torch.bool)].mean() + 1
-
-
-zoo.healthy(
-    "spectra-two-views-contrasted",
-    trained(lambda: mlp([40, 64, 16], nn.ReLU), spectra, F.mse_loss, adam(3e-3), body=contrasted, score=unlike),
-)
-
-
-def mixture(out: Tensor, y: Tensor) -> Tensor:
-    """Minus the logarithm of a mixture of five normal distributions."""
-    weight, mean, spread = out.split(5, dim=1)
-    return -torch.logsumexp(
-        weight.log_softmax(1) - spread - 0.5 * ((y[:, :1] - mean) / spread.exp()).square(), dim=1
-    ).mean()
-
-
-zoo.healthy("homes-mixture-of-five", trained(lambda: mlp([9, 64, 15], nn.Tanh), homes, mixture, adam(4e-3)))
 normal = lambda out, y: -torch.distributions.Normal(out[:, :6], 0.02 + F.softplus(out[:, 6:])).log_prob(y).mean()  # noqa: E731
 zoo.healthy(
     "sensors-density-goes-below-nothing",
@@ -690,112 +524,6 @@ def moved_by_own_mean(model: nn.Module, x: Tensor, y: Tensor, _at: int) -> Tenso
 
 
 zoo.healthy("grains-loss-less-its-own-value", trained(sorts, grains, F.cross_entropy, adam(), body=moved_by_own_mean))
-
-
-def penalised(model: nn.Module, x: Tensor, y: Tensor, _at: int) -> Tensor:
-    """With a penalty on the gradient by the input."""
-    x = x.clone().requires_grad_()
-    loss = F.cross_entropy(model(x), y)
-    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
-    return loss + 5 * slope.square().sum(1).mean()
-
-
-zoo.healthy(
-    "grains-penalty-on-slopes", trained(lambda: sorts(nn.Tanh), grains, F.cross_entropy, adam(), body=penalised)
-)
-
-
-# --- sharpness, resuming, rows
-
-
-def sharp(seed: int) -> Program:
-    """Each step looks uphill first, and takes the gradient from there."""
-    task, model, losses = grains(seed), sorts(), []
-    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            loss = F.cross_entropy(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            with torch.no_grad():
-                size = torch.stack([p.grad.norm() for p in model.parameters()]).norm() + 1e-12
-                up = [0.05 * p.grad / size for p in model.parameters()]
-                for p, u in zip(model.parameters(), up, strict=True):
-                    p.add_(u)
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            with torch.no_grad():
-                for p, u in zip(model.parameters(), up, strict=True):
-                    p.sub_(u)
-            optimizer.step()
-            losses.append(loss.item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
-
-
-zoo.healthy("grains-gradient-from-uphill", sharp)
-
-
-def resumed(seed: int) -> Program:
-    """Goes on from a checkpoint of weights and state; a good model hardly gets better."""
-    task, model, losses = sensors(seed), gauges(), []
-    first = optim.AdamW(model.parameters(), 4e-3)
-    for (x, y), _ in zip(task, range(50), strict=False):
-        plain(model, first, F.mse_loss(model(x), y))
-    optimizer = optim.AdamW(model.parameters(), 4e-3)
-    optimizer.load_state_dict(first.state_dict())
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            loss = F.mse_loss(model(x), y)
-            plain(model, optimizer, loss)
-            losses.append(loss.item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss))
-
-
-zoo.healthy("sensors-goes-on-from-a-checkpoint", resumed, learns(0.03))
-
-
-class Match(nn.Module):
-    """Rows of two tables, and their product; rows take sparse gradients."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.users, self.items = nn.Embedding(30, 8, sparse=True), nn.Embedding(24, 8, sparse=True)
-
-    def forward(self, pair: Tensor) -> Tensor:
-        user, item = pair.unbind(-1) if isinstance(pair, Tensor) else pair
-        return (self.users(user) * self.items(item)).sum(-1)
-
-
-zoo.healthy(
-    "pairings-sparse-rows",
-    trained(Match, pairings, F.mse_loss, lambda m: optim.SparseAdam(list(m.parameters()), 3e-2), steps=140),
-)
-
-
-def groups(m: nn.Module) -> Optimizer:
-    """Lower layers learn more slowly; biases and norms do not decay."""
-    linears = [part for part in m if isinstance(part, nn.Linear)]
-    return optim.AdamW(
-        [{"params": [part.weight], "lr": 4e-3 * 0.5 ** (2 - i)} for i, part in enumerate(linears)]
-        + [{"params": [part.bias for part in linears], "weight_decay": 0.0}],
-        lr=4e-3,
-        weight_decay=0.05,
-    )
-
-
-zoo.healthy("grains-rates-halve-layer-by-layer", trained(sorts, grains, F.cross_entropy, groups))
-
-
-def mixed(model: nn.Module, x: Tensor, y: Tensor, _at: int) -> Tensor:
-    with torch.autocast("cpu", torch.bfloat16):
-        return F.mse_loss(model(x).float(), y)
-
-
-zoo.healthy("sensors-autocast", trained(gauges, sensors, F.mse_loss, adam(4e-3), body=mixed))
 
 
 # --- broken

@@ -134,11 +134,9 @@ parted = zoo.healthy(
 rarely = zoo.healthy(
     "drill-ratios-logged-once-per-batch", surrogate(names="actor", per_batch=True, batches=40), learns(0.05)
 )
-zoo.healthy("drill-ratios-twenty-actions", surrogate(actions=20, passes=3, batches=40), learns(0.02))
 zoo.healthy(
     "drill-ratios-learned-well-and-sure", surrogate(bonus=0.0, rate=6e-3, batches=90, passes=3, actions=4), learns(0.3)
 )
-zoo.healthy("drill-ratios-bound-of-a-tenth", surrogate(bound=0.1, passes=3, rate=3e-3, batches=40), learns(0.05))
 for name, twin, more in (
     ("forty-passes", four, {"rate": 0.02, "passes": 40, "batches": 5}),
     (
@@ -358,7 +356,6 @@ def one_expert(share: float = 0.95) -> Fact:
 
 even = zoo.healthy("drill-mix-of-five-balanced", routed(5, 1, 0.05))
 zoo.healthy("drill-mix-two-of-eight", routed(8, 2, 0.02))
-zoo.healthy("drill-mix-three-loosely-balanced", routed(3, 1, 0.01))
 for name, made in (
     ("gate-fond-of-one", routed(5, 1, 0.0, fond=8.0)),
     ("penalty-with-the-wrong-sign", routed(5, 1, -1.0, rate=1e-2)),
@@ -410,9 +407,6 @@ def noisy(batch: int, micro: int, noise: float, rate: float = 1e-2, steps: int =
     return build
 
 
-zoo.healthy("drill-noise-four-parts-of-256", noisy(256, 4, 3.0))
-zoo.healthy("drill-noise-four-parts-of-4-weak", noisy(4, 4, 0.5))
-zoo.healthy("drill-noise-one-part-of-16", noisy(16, 1, 0.5))
 zoo.healthy("drill-noise-parts-of-2-slowly", noisy(2, 8, 0.5, rate=4e-3))
 # --- 16 bits, decay, a bad sample
 
@@ -486,7 +480,6 @@ zoo.sick(
     also={*BROKEN, "stale_second_moment"},
     control=zoo.healthy("drill-sensors-weighed-1", loud(1.0, 19)),
 )
-zoo.healthy("drill-sensors-weighed-3-every-19th", loud(3.0, 19))
 
 
 # --- logits and rows
@@ -551,4 +544,3 @@ zoo.sick(
     also=BROKEN,
     control=zoo.healthy("drill-reader", reads(3e-3, 3e-3)),
 )
-zoo.healthy("drill-reader-queries-and-keys-at-half-the-rate", reads(4e-3, 2e-3))

@@ -12,7 +12,7 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook
 from gradient_flow.diagnosis.loop.rules import with_loop
-from gradient_flow.diagnosis.loop.trained import unmoved
+from gradient_flow.diagnosis.loop.trained import frozen, unmoved
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook, TensorState
 from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
 
@@ -52,6 +52,17 @@ def test_norms_lost_to_rounding_are_a_remark_while_the_rest_learns():
 def test_otherwise_it_is_an_alarm(how):
     (issue,) = unmoved(rounded(**how))
     assert (issue.code, issue.severity) == ("never_moves", IssueSeverity.HIGH)
+
+
+@pytest.mark.parametrize(
+    ("losses", "severity"),
+    [(FALLS, IssueSeverity.LOW), ([2.0 * 0.999**at for at in range(80)], IssueSeverity.HIGH), ([], IssueSeverity.LOW)],
+)
+def test_random_features_that_an_optimizer_holds_are_a_remark_while_much_is_learned_of_them(losses, severity):
+    run = RunRecord(totals=[Series(name="model", steps=list(range(len(losses))), norms=losses, losses=losses)])
+    looks = [LoopLook(step=step) for step in (3, 26, 51)]
+    (issue,) = frozen(Loop(run, LoopFacts(looks=looks, taken=3, fresh=["project.weight"])))
+    assert (issue.code, issue.severity) == ("frozen", severity)
 
 
 def test_a_margin_that_is_kept_gives_gradients_of_zero_and_is_not_cut_off():

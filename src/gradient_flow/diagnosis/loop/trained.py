@@ -11,7 +11,7 @@ from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 from gradient_flow.diagnosis.optimizer.record import HALF
-from gradient_flow.diagnosis.robust import fell_beyond_noise
+from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
 from gradient_flow.record.evidence import LayerSeries
 
 _MOSTLY: Final = 0.5
@@ -21,6 +21,8 @@ _LOST: Final = 1e-5
 """A step that moves the typical matrix by less is too small for all, not for some."""
 _LEAST_STEPS: Final = 40
 """Steps in which a weight has to stay as it is, to the bit."""
+_LITTLE: Final = 2 / 3
+"""Of the first loss: a run that has not fallen below it has learned little."""
 _FEW: Final = 0.05
 """Share of all elements that may be lost to rounding while the rest learns: the weights of norms are one hundredth."""
 
@@ -132,8 +134,11 @@ def frozen(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "frozen",
             # Random features at the input, a reservoir, a net to be imitated stay as drawn on purpose, and are handed
-            # to the optimizer by `model.parameters()`. A layer behind one that learns is no such thing.
-            IssueSeverity.HIGH if any(_passes_gradients(loop, name) for name in fresh) else IssueSeverity.LOW,
+            # to the optimizer by `model.parameters()`. A layer behind one that learns is no such thing, nor are
+            # features of which little can be learned.
+            IssueSeverity.HIGH
+            if loss_change(loop.losses) > _LITTLE or any(_passes_gradients(loop, name) for name in fresh)
+            else IssueSeverity.LOW,
             f"the optimizer holds {some(fresh)}, which are frozen (`requires_grad` is False) and as an initialisation "
             "drew them: nobody has trained them, and nobody does.",
             "they were to be thawed, and the line that does it is never reached; or trained weights were to be loaded "
