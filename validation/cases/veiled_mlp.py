@@ -243,7 +243,7 @@ zoo.sick(
 
 
 class Clamped(nn.Module):
-    """Costs are held on their side of zero, then rectified; `low` is the side."""
+    """Costs are held on their side of zero, then rectified; `wrong` takes the other side."""
 
     def __init__(self, wrong: bool) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ W = 32
 
 
 class Branch(nn.Module):
-    """Two dense layers beside a skip; `change` is done to what the skip hands on."""
+    """Two dense layers beside a skip; `skip` and `share` weigh the stream and what is added."""
 
     def __init__(self, norm: bool = True, skip: float = 1.0, share: float = 1.0, width: int = W) -> None:
         super().__init__()

@@ -244,7 +244,7 @@ zoo.sick(
 
 
 class Values(nn.Module):
-    """What each oar is worth now, and afterwards by an older copy; `live_target` lets the copy learn too."""
+    """What each oar is worth now, and afterwards by an older copy; `cut` parts the body from the head."""
 
     def __init__(self, cut: bool = False) -> None:
         super().__init__()

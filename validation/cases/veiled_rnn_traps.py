@@ -198,7 +198,7 @@ zoo.healthy(
 
 
 class Small(nn.Module):
-    """Two units are enough for one slow wave."""
+    """Six units are enough for one slow wave."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -475,7 +475,7 @@ zoo.sick(
     lambda s: held(s, True),
     lasting(heads_agree()),
     "HEAD_DIVERSITY",
-    layer=("blocks.0.self_attn", "blocks.1.self_attn"),
+    layer=tuple(f"blocks.{i}.self_attn{part}" for i in range(2) for part in ("", ".parametrizations.in_proj_weight")),
     also=ONE,
     control=apart,
 )
