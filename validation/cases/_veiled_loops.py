@@ -1,4 +1,3 @@
-# ruff: noqa: D102, D107 - a forward is explained by its class
 """Tasks, networks and the loop that the programs of the half `veiled` share: none of them occurs in another half."""
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def engines(seed: int, classes: int = 5, length: int = 48, batch: int = 32) -> T
     return Task(seed, draw, F.cross_entropy)
 
 
-def tiles(seed: int, classes: int = 5, size: int = 10, batch: int = 32) -> Task:
+def tiles(seed: int, classes: int = 5, size: int = 10, batch: int = 32, noise: float = 0.4) -> Task:
     """Patterns of tiles: stripes of one direction each, shifted at will, under noise."""
     turn = 2 * math.pi * torch.rand((), generator=drawn_once(seed, 5211))
 
@@ -138,7 +137,7 @@ def tiles(seed: int, classes: int = 5, size: int = 10, batch: int = 32) -> Task:
         i, j = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
         along = angle.cos()[:, None, None] * i + angle.sin()[:, None, None] * j
         x = torch.sin(1.4 * along + 6.3 * torch.rand(batch, 1, 1, generator=random))
-        return (x + 0.4 * torch.randn(x.shape, generator=random))[:, None], t
+        return (x + noise * torch.randn(x.shape, generator=random))[:, None], t
 
     return Task(seed, draw, F.cross_entropy)
 
@@ -360,5 +359,17 @@ def resting(*parts: str) -> Fact:
         names = [name for name in played.distance if any(part in name for part in parts)]
         still = [name for name in names if played.distance[name] == 0]
         return len(still) == len(names) > 0, f"{len(still)} of {len(names)} tensors never move"
+
+    return fact
+
+
+def old_in(path: str, cosine: float = 0.99) -> Fact:
+    """Of the steps that hold a part, most are given something else than what `backward` has brought for it."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        worst = [[c for n, c in step.cosine.items() if n.startswith(f"{path}.")] for step in played.steps]
+        mine = [min(each) for each in worst if each][1:]
+        share = sum(each < cosine for each in mine) / max(1, len(mine))
+        return share > 0.5, f"old gradients in {share:.0%} of the steps of {path}"
 
     return fact

@@ -254,7 +254,7 @@ def unpickled(seed: int, after: bool) -> Program:
     model = Hum()
     file = pickle.dumps(model)
     optimizer = adam(model, 8e-3)
-    model = pickle.loads(file)  # noqa: S301 - a file of our own
+    model = pickle.loads(file)
     if after:
         optimizer = adam(model, 8e-3)
     return fit(model, engines(seed), optimizer, 60)
