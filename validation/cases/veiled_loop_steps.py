@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a case is explained by its name, a forward by its class
+# ruff: noqa: D103 - a case is explained by its name, a forward by its class
 """Scripts whose loop is out of order or whose steps have the wrong size, their twins, and loops that are only unusual.
 
 Half: veiled.
@@ -1098,5 +1098,5 @@ def frozen_statistics(seed: int) -> Program:
     return fit(model, task, optimizer, 90, unseen=engines(seed, batch=128))
 
 
-FINE = "veiled-norms-keep-their-statistics"  # `model.drop` stays in training mode, so this is not evaluation mode
-zoo.healthy(FINE, frozen_statistics)
+# The dropout stays in training mode, so this is not evaluation mode.
+zoo.healthy("veiled-norms-keep-their-statistics", frozen_statistics)
