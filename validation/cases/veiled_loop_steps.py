@@ -910,10 +910,7 @@ def by_closure(seed: int) -> Program:
     optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=4, line_search_fn="strong_wolfe")
 
     def run() -> None:
-        x, y = next(iter(task))
-        x2, y2 = next(iter(task))
-        for i in range(30):
-            rows, targets = (x, y) if i % 2 else (x2, y2)
+        for (rows, targets), _ in zip(task, range(30), strict=False):
 
             def closure(rows: Tensor = rows, targets: Tensor = targets) -> Tensor:
                 optimizer.zero_grad()
