@@ -337,7 +337,7 @@ zoo.sick(
     lambda s: marked(s, Swollen(6, 24), lr=1e-5, length=24),
     BURSTS,
     *CHAOTIC,
-    layer=("core.back", "core.into"),
+    layer=("core", "core.into"),
     also=GROWS,
     control=turns,
 )

@@ -241,7 +241,7 @@ zoo.sick(
     lambda s: hummed(s, [Block(Cooled(True, 0.875)) for _ in range(2)], lr=2e-3),
     lasting(attends_sharply(below=2.0)),
     "ENTROPY_COLLAPSE",
-    layer=tuple(f"blocks.{i}.attend{part}" for i in (0, 1) for part in ("", ".q", ".k")),
+    layer=tuple(f"blocks.{i}.attend.{part}" for i in (0, 1) for part in "qk"),
     also={*SHARP, "VANISHING"},
     control=zoo.healthy("tunes-cooled-a-little", lambda s: hummed(s, [Block(Cooled(True, 0.99)) for _ in range(2)])),
 )
@@ -274,7 +274,7 @@ zoo.sick(
     lambda s: felt(s, [Block(Packed(1.0)), Block(Packed(40.0))], lr=1e-3),
     lasting(attends_sharply("blocks.1.attend.mha", others_above=0.2)),
     "ENTROPY_COLLAPSE",
-    layer=("blocks.1.attend.mha", "blocks.1.attend"),
+    layer="blocks.1.attend.mha",
     also={*SHARP, "VANISHING"},
     control=zoo.healthy("moods-packed-projection", lambda s: felt(s, [Block(Packed(1.0)) for _ in range(2)])),
 )
@@ -355,7 +355,7 @@ zoo.sick(
     lambda s: felt(s, [Block(Groups(False)), Block(Groups(True))]),
     lasting(heads_agree("blocks.1.attend")),
     "HEAD_DIVERSITY",
-    layer=tuple(f"blocks.1.attend{part}" for part in ("", ".q", ".k")),
+    layer=("blocks.1.attend.q", "blocks.1.attend.k"),
     also={*ONE, "DEAD", "DISCONNECTED"},
     control=grouped,
 )

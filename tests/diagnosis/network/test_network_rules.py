@@ -9,7 +9,7 @@ import pytest
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import consolidate
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.bottleneck import worth_ranking
+from gradient_flow.diagnosis.network.bottleneck import bottlenecks, worth_ranking
 from gradient_flow.diagnosis.network.profile import depth_profiles
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
 from gradient_flow.diagnosis.network.stability import spikes
@@ -243,3 +243,13 @@ def test_ranks_are_asked_for_where_a_layer_is_narrow_and_nowhere_in_a_stream_of_
     record.input_units = record.input_size = 0
     stream = [_place(0, 384), *(_place(at, 384, own=False, role="input") for at in range(1, 6)), _place(6, 384)]
     assert worth_ranking(record, [*stream, _place(7, 8192, own=False)], 0) == []
+
+
+@pytest.mark.parametrize(("kind", "fall", "found"), [("Embedding", 1.0, True), ("Embedding", 0.95, False)])
+def test_one_number_for_a_word_beside_numbers_of_the_data_is_narrow_where_nothing_is_learnt(kind, fall, found):
+    record = stack([1.0] * 3, units=48, trained=True, losses=[fall**k for k in range(40)], input_size=6)
+    table, output = record.places[0], record.places[-1]
+    table.kind, table.units, table.size, table.rank, table.gradient_rank = kind, 1, 1, 1.0, 1.0
+    output.units, output.size, output.rank, output.gradient_rank = 1, 1, 1.0, 1.0
+    narrow = [issue.layer for issue in bottlenecks(record)]
+    assert narrow == (["0"] if found else [])
