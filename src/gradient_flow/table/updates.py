@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradient_flow.capture.arrivals import on_device
 from gradient_flow.capture.sharding import local_part
 from gradient_flow.table import columns, kernels
 from gradient_flow.table.columns import Rows
@@ -115,7 +116,9 @@ def _spaced_in_place(parameters: list[torch.Tensor]) -> tuple[NDArray[Any], list
 
     A few elements of a small model are there sooner than torch gets going with each of its tensors.
     """
-    return kernels.native.spaced_elements(parameters, SAMPLE) if kernels.NATIVE else None
+    if not kernels.NATIVE or not parameters or on_device(parameters[0]):
+        return None
+    return kernels.native.spaced_elements(parameters, SAMPLE)
 
 
 def _spaced(parameter: torch.Tensor) -> torch.Tensor:
