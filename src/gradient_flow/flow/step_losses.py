@@ -154,7 +154,7 @@ class StepLosses:
         """
         if scaled or not self._stepped or self._running is not None or self._returned is not None:
             return None
-        if len(self._optimizers) != 1 or type(root) is not torch.Tensor or not root.is_cpu:
+        if len(self._optimizers) != 1 or type(root) is not torch.Tensor or on_device(root):
             return None
         hit = self._nearest.again(root)
         value = None if hit is None else root.item()
