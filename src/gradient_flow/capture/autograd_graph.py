@@ -205,7 +205,7 @@ def slopes(node: Any) -> torch.Tensor | None:
         if getattr(saved, "unpack_hook", None) is not None:
             return None  # reading it would run foreign code: a checkpoint would recompute its part
         if name == "AtanBackward0":
-            return 1 / (1 + _few(node._saved_self).square())
+            return (1 + _few(node._saved_self).square()).reciprocal()
         if absolute is not None:
             total, given = _few(node._saved_other), _few(absolute._saved_self).abs()
             least = total.argmin()  # where rounding hides least of the constant
