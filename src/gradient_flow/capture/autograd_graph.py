@@ -25,8 +25,11 @@ _SLOPES: Final = frozenset(
         "HardtanhBackward0",
         "HardsigmoidBackward0",
         "ClampBackward1",
+        "AtanBackward0",
     }
 )
+_OF_INPUT: Final = ("Hard", "Clamp", "Atan", "Div")
+"""Those whose slope is read from what they took, not from what they gave."""
 _SOFTMAX: Final = ("LogSoftmaxBackward0", "SoftmaxBackward0")
 _FIRST_DIMENSION: Final = 2**64
 
@@ -148,7 +151,25 @@ def averaging(nodes: Iterable[Any]) -> float:
 
 def is_bounded(node: Any) -> bool:
     """Whether this is an activation with bounds, whose slopes can be read."""
-    return node.name() in _SLOPES
+    return node.name() in _SLOPES or _absolute_below(node) is not None
+
+
+def kind_of(node: Any) -> str:
+    """What a bounded activation is called."""
+    kind: str = node.name().partition("Backward")[0]
+    return "Softsign" if kind == "Div" else kind
+
+
+def _absolute_below(node: Any) -> Any:
+    """Of x / (c + |x|), as torch writes a softsign, the operation that makes |x|; else None."""
+    if node.name() != "DivBackward0" or len(node.next_functions) < 2:
+        return None
+    given, total = node.next_functions[0], node.next_functions[1][0]
+    if total is None or total.name() != "AddBackward0":
+        return None
+    parts = [child for child, _ in total.next_functions if child is not None]
+    alone = len(parts) == 1 and parts[0].name() == "AbsBackward0"
+    return parts[0] if alone and parts[0].next_functions[0] == given else None
 
 
 def share_above_middle(node: Any) -> float:
@@ -157,6 +178,8 @@ def share_above_middle(node: Any) -> float:
         if node.name() in ("TanhBackward0", "SigmoidBackward0"):
             middle = 0.5 if node.name().startswith("Sigmoid") else 0.0
             return float((_few(node._saved_result) > middle).float().mean())
+        if node.name().startswith(("Atan", "Div")):
+            return float((_few(node._saved_self) > 0).float().mean())
         low, high = _bounds(node)
         return float((_few(node._saved_self) > (low + high) / 2).float().mean())
     except (AttributeError, RuntimeError, TypeError):
@@ -174,13 +197,19 @@ def _bounds(node: Any) -> Any:
 
 def slopes(node: Any) -> torch.Tensor | None:
     """The derivative of a bounded activation where it stands, as a share of its largest, if `node` is one."""
-    name = node.name()
-    if name not in _SLOPES:
+    name, absolute = node.name(), _absolute_below(node)
+    if name not in _SLOPES and absolute is None:
         return None
     try:
-        saved = getattr(node, "_raw_saved_self" if name.startswith(("Hard", "Clamp")) else "_raw_saved_result", None)
+        saved = getattr(node, "_raw_saved_self" if name.startswith(_OF_INPUT) else "_raw_saved_result", None)
         if getattr(saved, "unpack_hook", None) is not None:
             return None  # reading it would run foreign code: a checkpoint would recompute its part
+        if name == "AtanBackward0":
+            return (1 + _few(node._saved_self).square()).reciprocal()
+        if absolute is not None:
+            total, given = _few(node._saved_other), _few(absolute._saved_self).abs()
+            least = total.argmin()  # where rounding hides least of the constant
+            return ((total[least] - given[least]) / total).square()
         if name == "SoftmaxBackward0":
             return _softmax_slopes(node._saved_result, _dimension(node)) if not is_sharded(node._saved_result) else None
         if name == "TanhBackward0":

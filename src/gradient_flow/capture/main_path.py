@@ -10,7 +10,15 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
-from gradient_flow.capture.autograd_graph import Graph, averaging, classes, is_bounded, share_above_middle, slopes
+from gradient_flow.capture.autograd_graph import (
+    Graph,
+    averaging,
+    classes,
+    is_bounded,
+    kind_of,
+    share_above_middle,
+    slopes,
+)
 from gradient_flow.capture.module_calls import Passage
 
 _MOST_CHAINS: Final = 4
@@ -60,7 +68,8 @@ def main_path(
     inside = [passage for passage in passages if passage.node in graph]
     if not graph.complete or not inside:
         return found
-    entries = [passage for passage in inside if passage.feeds_from_data] or inside[:1]
+    entries = [passage for passage in inside if passage.feeds_from_data and not _is_around(passage, inside)]
+    entries = entries or inside[:1]
     main: set[Any] = set()
     for entry in entries[:_MOST_CHAINS]:
         nodes = graph.dominators(entry.node)
@@ -78,6 +87,12 @@ def main_path(
     return found
 
 
+def _is_around(passage: Passage, inside: Sequence[Passage]) -> bool:
+    """Whether it is what a block makes of its own modules: the block takes the data, but does not begin the path."""
+    prefix = f"{passage.path}." if passage.path else ""
+    return any(each.path != passage.path and each.path.startswith(prefix) for each in inside[: inside.index(passage)])
+
+
 def _bends(
     graph: Graph, main: Container[Any], by_node: Mapping[Any, Passage], weighted: Container[nn.Module]
 ) -> Iterator[Bend]:
@@ -91,7 +106,7 @@ def _bends(
         feeding = _feeding(node, by_node)
         if feeding is None or isinstance(feeding.module, (nn.RNNBase, nn.RNNCellBase)):
             continue  # gates inside a cell open and close as they should
-        kind = node.name().partition("Backward")[0]
+        kind = kind_of(node)
         after = (by_node[each] for each in graph.dominators(node)[1:] if each in by_node)
         is_last = not any(passage.module in weighted for passage in after)
         # A softmax inside the net gives weights to choose by, and may be certain of its choice.

@@ -10,7 +10,8 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import consolidate
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.bottleneck import bottlenecks, worth_ranking
-from gradient_flow.diagnosis.network.profile import depth_profiles
+from gradient_flow.diagnosis.network.dead import dead_units
+from gradient_flow.diagnosis.network.profile import activation_gain, depth_profiles
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
 from gradient_flow.diagnosis.network.stability import spikes
 from gradient_flow.diagnosis.registry import register_rule
@@ -152,6 +153,36 @@ def test_dead_share_must_stand_out():
     record.places[2].samples = 128
     record.layers[2].trainable = False
     assert judge_analysis(record) == []
+
+
+def test_units_that_a_training_does_well_without_are_a_remark():
+    losses = {rate: [rate**k for k in range(40)] for rate in (1.0, 0.9)}
+    for rate, severity in ((1.0, IssueSeverity.HIGH), (0.9, IssueSeverity.LOW)):
+        record = stack([1.0] * 4, trained=True, losses=losses[rate])
+        record.places[2].dead_share, record.places[2].variation = 0.5, 0.9
+        assert [issue.severity for issue in dead_units(record)] == [severity]
+    record.places[2].dead_share = 0.95
+    assert [issue.severity for issue in dead_units(record)] == [IssueSeverity.HIGH]
+
+
+@pytest.mark.parametrize(("units", "rate", "narrow"), [(8, 0.98, False), (8, 1.0, True), (4, 0.98, True)])
+def test_a_code_for_most_directions_of_the_data_is_wide_enough_where_it_learns(units, rate, narrow):
+    losses = [rate**k + 0.01 * (k % 3) for k in range(40)]
+    record = stack([1.0] * 4, trained=True, losses=losses, input_size=64, input_rank=11.0, sample_rank=11.0)
+    code, output = record.places[1], record.places[-1]
+    code.units = code.size = units
+    code.rank = code.gradient_rank = 3.0
+    output.gradient_rank = record.places[0].rank = 11.0
+    assert [issue.layer for issue in bottlenecks(record)] == (["1"] if narrow else [])
+
+
+def test_an_activation_is_judged_by_what_it_takes_and_not_by_a_factor_before_it():
+    record = stack([8.0, 0.03, 1.8, 1.0])
+    for place, role in ((record.places[1], "input"), (record.places[2], "output")):
+        place.own_weights, place.role = False, role
+    assert activation_gain(record, "0") == pytest.approx(math.log10(0.03 / 1.8))
+    record.places[1].role = "output"
+    assert activation_gain(record, "0") == pytest.approx(math.log10(8.0 / 0.03))
 
 
 def test_update_ratios_and_advice():

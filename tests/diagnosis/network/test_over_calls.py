@@ -6,7 +6,7 @@ import pytest
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.in_training import as_learnt
-from gradient_flow.diagnosis.network.over_calls import fading_over_calls, growing_over_calls
+from gradient_flow.diagnosis.network.over_calls import cut_between_calls, fading_over_calls, growing_over_calls
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
 
 STUCK = [1.6 + 0.01 * (k % 3) for k in range(40)]
@@ -62,6 +62,33 @@ def test_a_recurrence_written_out_that_forgets_is_told_with_its_decay():
 )
 def test_it_is_silent_without_its_evidence(record):
     assert list(fading_over_calls(record)) == []
+
+
+def heard(last, calls=14, losses=STUCK):
+    """A record of one layer of whose calls only the last get a gradient."""
+    record = called(1.0, calls, losses)
+    places = [replace(p, gradient=p.gradient if p.call >= calls - last else [None, 0.0, None]) for p in record.places]
+    return replace(record, places=places)
+
+
+def test_calls_without_a_gradient_before_the_last_are_a_memory_that_is_cut():
+    (issue,) = cut_between_calls(heard(2))
+    assert (issue.issue_type, issue.severity, issue.layer) == (IssueType.SHORT_MEMORY, IssueSeverity.HIGH, "cell")
+    assert "only the last 2 of its 14 calls" in issue.message
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        heard(14),
+        heard(0),  # another rule's matter: no gradient comes at all
+        heard(7),  # half of the sequence
+        heard(2, calls=6),  # a stack
+        heard(2, losses=FALLING),  # a warm-up, or a truncation that does no harm
+    ],
+)
+def test_a_cut_counts_where_it_is_short_and_nothing_is_learnt(record):
+    assert list(cut_between_calls(record)) == []
 
 
 def test_what_came_up_while_the_loss_fell_is_a_remark_and_what_was_there_at_first_is_not():

@@ -16,7 +16,7 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
-from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
 from gradient_flow.diagnosis.words import count, percent, plain
 
 NARROW: Final = 0.5
@@ -39,6 +39,12 @@ TINY: Final = 2
 """Units of a code that can hold next to nothing, where the last layer makes one and nothing weighs it any more."""
 _MUCH_WIDER: Final = 8
 """Times as many units before such a code, and directions that the loss asks of what is made of it."""
+_WIDER, _HALF = 5, 0.5
+"""The same of a code of one number, and the share of the first loss that is left. Five marks in an order, for which one
+number is enough, ask for four directions.
+"""
+LOW_OF_ONE: Final = 0.6
+"""The score of one number that is low where nothing is learnt: more than one direction and a half is asked for."""
 _RECURRENT: Final = frozenset({"RNN", "LSTM", "GRU"})
 _MUCH_WIDER_WORDS: Final = 16
 """Times the width of an embedding of one number."""
@@ -91,7 +97,7 @@ def worth_ranking(record: AnalysisRecord, places: Sequence[Place], heads: int) -
     for index, place in enumerate(places[: len(places) - max(1, heads)]):
         before = [p.units for p in places[:index] if p.own_weights] + [_given(record, place)]
         words = not index and record.input_size == 0
-        after = max([p.units for p in places[index + 1 :] if p.own_weights], default=0)
+        after = _units_behind(record, places[index + 1 :])
         narrow = place.units <= NARROW * (after if words else min(max(before), after))
         if (narrow and _is_made(place, index)) or (place.own_weights and place.units <= TINY):
             found.append(index)
@@ -103,12 +109,21 @@ def _is_made(place: Place, index: int) -> bool:
     return place.own_weights or (place.role == "input" and bool(index))
 
 
-def _is_tiny_code(place: Place, later: Sequence[Place], before: int) -> bool:
+def _units_behind(record: AnalysisRecord, later: Sequence[Place]) -> int:
+    """Units of the widest layer behind a place. What gives the data back by the same weights, or by matrices of the
+    model's own, is no layer, and as wide as the data.
+    """
+    back = later[-1].units if later and _is_autoencoder(record, later[-1]) else 0
+    return max([back, *(place.units for place in later if place.own_weights)])
+
+
+def _is_tiny_code(record: AnalysisRecord, place: Place, later: Sequence[Place], before: int) -> bool:
     """Whether the last layer gives one or two numbers of which the model makes many by itself: similarities, say."""
     if not place.own_weights or any(each.own_weights for each in later) or place.units > TINY:
         return False
+    stays = place.units == 1 and len(record.losses) >= _LEAST_LOSSES and loss_change(record.losses) > _HALF
     asked = later[-1].gradient_rank or 0.0
-    return place.positions == 1 and min(before, asked) >= _MUCH_WIDER * place.units
+    return place.positions == 1 and min(before, asked) >= (_WIDER if stays else _MUCH_WIDER) * place.units
 
 
 def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
@@ -117,7 +132,9 @@ def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
         return []
     last = max((place.order for place in chain if place.own_weights), default=-1)
     later = [p for p in others if p.own_weights and p.order > last and p.typical_gradient is not None]
-    return [] if any(place.from_data for place in later) else later  # a second input enters: another tower, no head
+    names = {place.name for place in chain if place.own_weights}
+    # A second input enters: another tower, no head. A layer of the chain runs again: a loop that unrolls an answer.
+    return [] if any(place.from_data or place.name in names for place in later) else later
 
 
 def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
@@ -131,7 +148,7 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         # Only what layers make counts: a matrix of similarities is as wide as the batch.
         before = max([p.units for p in places[:index] if p.own_weights] + [_given(record, place)])
         later = places[index + 1 :]
-        if _is_tiny_code(place, places[index + 1 :], before):
+        if _is_tiny_code(record, place, later, before):
             score = place.units / (places[-1].gradient_rank or math.inf)
             found.append(_Narrow(place, before, score, place.empty_samples or 0.0, 1.0, beta))
             continue
@@ -140,7 +157,7 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         if words:
             # Token inputs have no width; treat it as unbounded. The vocabulary at the output does not count either.
             before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
-        after = max([p.units for p in later if p.own_weights], default=0)
+        after = _units_behind(record, later)
         if not _is_made(place, index) or place.units > limit * min(before, after):
             continue
         if _is_small_code(record, place, places[-1]):
@@ -161,7 +178,7 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         # as wide as the data is one too, whatever bounds it.
         data = 0 < record.input_units <= place.units
         single = words and place.units == 1 and after >= _MUCH_WIDER_WORDS
-        if _counts(narrow, switched=(not places[index + 1].own_weights and not data) or single):
+        if _counts(record, narrow, switched=(not places[index + 1].own_weights and not data) or single):
             found.append(narrow)
     return found
 
@@ -170,13 +187,18 @@ def _is_all_of_a_kind(record: AnalysisRecord, place: Place) -> bool:
     """Whether one number stands for a word beside numbers of the data, and nothing is learnt: a worth may be enough."""
     if place.kind != "Embedding" or place.units > 1:
         return False
+    return _is_stuck(record)
+
+
+def _is_stuck(record: AnalysisRecord) -> bool:
     return len(record.losses) >= _LEAST_LOSSES and loss_change(record.losses) > _STUCK
 
 
-def _counts(narrow: _Narrow, *, switched: bool) -> bool:
+def _counts(record: AnalysisRecord, narrow: _Narrow, *, switched: bool) -> bool:
     place = narrow.place
     structural = narrow.share > _SHARE and narrow.beta >= _BETA
-    low = narrow.score < LOW_SCORE or narrow.blocked > BLOCKED
+    least = LOW_OF_ONE if place.units == 1 and _is_stuck(record) else LOW_SCORE
+    low = narrow.score < least or narrow.blocked > BLOCKED
     if place.positions == 1:
         return (structural and switched) or low
     if place.kind.startswith(("Conv", "LazyConv")):
@@ -201,7 +223,10 @@ def _is_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
         return False
     if record.input_rank is None and place.positions == output.positions > 1:
         return False  # as many positions as the picture has: nothing is put into a code
-    return record.input_rank is None or place.units >= CODE * record.input_rank
+    if record.input_rank is None or place.units >= CODE * record.input_rank:
+        return True
+    # Data that bend have fewer causes than directions: where most of those fit in, and it learns, it is wide enough.
+    return place.units >= CODE_HERE * record.input_rank and fell_beyond_noise(record.losses)
 
 
 def _is_small_code(record: AnalysisRecord, place: Place, output: Place) -> bool:
@@ -249,7 +274,7 @@ def _issue(narrow: _Narrow, *, learns: bool) -> Issue:
         parts.append(
             f"{place.size:,} numbers have to hold data with {plain(place.size / narrow.score, 2)} directions or more"
         )
-    elif narrow.score < LOW_SCORE:
+    elif narrow.score < (LOW_OF_ONE if place.units == 1 else LOW_SCORE):
         parts.append(f"{percent(1 - narrow.score)} of the directions that the loss asks for are lost")
     if narrow.blocked > BLOCKED:
         parts.append(f"{percent(narrow.blocked)} of the samples get no gradient")

@@ -10,6 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+from gradient_flow.diagnosis.robust import loss_change
 from gradient_flow.diagnosis.words import count, percent, plain
 
 DEAD_LAYER: Final = 0.9
@@ -24,6 +25,9 @@ _CHANCE: Final = 4.0
 _LEAST_ROWS: Final = 64
 _LEAST_SAMPLES: Final = 16
 _LEAST_UNITS: Final = 8
+_LEAST_LOSSES: Final = 20
+_COMES_ALONG: Final = 0.35
+"""Share of the first loss."""
 _FEW_ROWS: Final = 16
 """Enough where nearly all units are silent: by chance each is in one of 65,000 cases."""
 
@@ -47,7 +51,12 @@ def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
         if shares[index] >= _limit(place) or stands_out:
             found.append(place)
     if found:
-        yield _dead_issue(found, needed=not record.learnt)
+        yield _dead_issue(found, needed=not (record.learnt or _thrives(record)))
+
+
+def _thrives(record: AnalysisRecord) -> bool:
+    """Whether the training comes along well with the units that are left."""
+    return record.trained and loss_change(record.losses, _LEAST_LOSSES) < _COMES_ALONG
 
 
 def idle_units(record: AnalysisRecord) -> Iterator[Issue]:

@@ -9,7 +9,7 @@ recurrence, as in a state space, what goes into it is a sequence whose gradient 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -76,6 +76,40 @@ def fading_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
         yield _issue(places, decades, record)
 
 
+def cut_between_calls(record: AnalysisRecord) -> Iterator[Issue]:
+    """Of one layer's calls only the last get a gradient at all, and the loss does not fall.
+
+    A state that is detached or begun anew now and then ends the way back, and a warm-up without gradients may be meant:
+    the loss tells.
+    """
+    if not _is_stuck(record):
+        return
+    layers = {layer.name for layer in record.layers}
+    calls: dict[str, list[Place]] = {}
+    for place in record.places:
+        if place.role == "output" and place.name in layers:
+            calls.setdefault(place.name, []).append(place)
+    for name, places in calls.items():
+        places.sort(key=lambda place: place.call)
+        heard = [bool(place.typical_gradient) for place in places]
+        last = heard[::-1].index(False) if False in heard else 0
+        if len(places) < LEAST_CALLS or not 0 < last <= FAR_ENOUGH * len(places) or any(heard[: len(places) - last]):
+            continue
+        yield _short(
+            name,
+            f"short effective memory: only the last {last:,} of its {len(places):,} calls get a gradient, and the loss "
+            "does not fall.",
+            {"reach": last / len(places), "calls": len(places), "loss_change": loss_change(record.losses)},
+            "the state is detached, or begun anew, between two of its calls.",
+            [
+                "Hand the state on from step to step as it is: without `detach()`, and without new zeros inside of a "
+                "sequence.",
+                "Where sequences are cut to save memory, cut them at lengths that hold what has to be remembered.",
+            ],
+        )
+        return
+
+
 def growing_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
     """What a layer takes in grows from call to call by the same factor, and so does the gradient on its way back."""
     layers = {layer.name for layer in record.layers}
@@ -135,19 +169,24 @@ def _issue(places: list[Place], decades: float, record: AnalysisRecord) -> Issue
     )
 
 
-def _short(layer: str, message: str, evidence: dict[str, float]) -> Issue:
+_FADES: Final = "the state is overwritten, or shrunk, at every step."
+_KEEP: Final = (
+    "Let gates start open (a bias of +1 or more where a gate keeps), or add to the state instead of replacing it.",
+    "Start the recurrent weights orthogonal, with a gain of 1.",
+    "Use nn.LSTM or nn.GRU, and shorter sequences if early steps do not matter.",
+)
+
+
+def _short(
+    layer: str, message: str, evidence: dict[str, float], cause: str = _FADES, advice: Sequence[str] = _KEEP
+) -> Issue:
     return Issue(
         issue_type=IssueType.SHORT_MEMORY,
         severity=IssueSeverity.HIGH,
         layer=layer,
         message=message,
         evidence=evidence,
-        cause="the state is overwritten, or shrunk, at every step.",
-        advice=[
-            "Let gates start open (a bias of +1 or more where a gate keeps), or add to the state instead of replacing "
-            "it.",
-            "Start the recurrent weights orthogonal, with a gain of 1.",
-            "Use nn.LSTM or nn.GRU, and shorter sequences if early steps do not matter.",
-        ],
+        cause=cause,
+        advice=list(advice),
         step=1,
     )

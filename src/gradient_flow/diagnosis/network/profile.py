@@ -102,8 +102,12 @@ def depth_profiles(record: AnalysisRecord, *, at_first: bool = False) -> list[De
 def activation_gain(record: AnalysisRecord, layer: str) -> float | None:
     """Decades that the activation behind a layer takes from the gradient, where it can be seen by itself."""
     for profile in depth_profiles(record):
-        for part in (*profile.whole, *profile.tail):
+        parts = (*profile.whole, *profile.tail)
+        for part, following in zip(parts, [*parts[1:], None], strict=False):
             if part.earlier.own_weights and part.earlier.name == layer and not part.later.own_weights:
+                # A factor by hand stands between them: what the activation takes is its input, not what the layer gave.
+                if part.later.role == "input" and following is not None and not following.later.own_weights:
+                    return following.gain
                 return part.gain
     return None
 

@@ -32,6 +32,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     depth_rules.starved_layers,
     call_rules.fading_over_calls,
     call_rules.fading_over_positions,
+    call_rules.cut_between_calls,
     call_rules.growing_over_calls,
     update_rules.learning_rate_too_large,
     update_rules.learning_rate_too_small,

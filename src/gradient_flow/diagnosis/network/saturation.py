@@ -24,6 +24,9 @@ _FLAT_BESIDE: Final = 0.8
 _BOTH_ENDS: Final = 0.02
 """Share of a gate's values at either end. One that is shut for all, or open for all, was set so by its bias."""
 
+_AROUND_ZERO: Final = frozenset({"Tanh", "Hardtanh", "Softsign", "Atan"})
+"""Activations whose range has zero in its middle: no gates."""
+
 
 def saturation(record: AnalysisRecord) -> Iterator[Issue]:
     """Most entries of a bounded activation lie where it is flat."""
@@ -86,7 +89,7 @@ def _is_flat(record: AnalysisRecord, activation: Activation) -> bool:
         return False
     if activation.in_branch:
         lasting = min(activation.flat_share, activation.first_flat_share) > _FLAT_BESIDE
-        is_gate = activation.kind not in ("Tanh", "Hardtanh")
+        is_gate = activation.kind not in _AROUND_ZERO
         return lasting and not (is_gate and not _BOTH_ENDS < activation.above < 1 - _BOTH_ENDS)
     if not activation.is_last:
         # In a net that has learnt, entries may be flat and the gradient still find its way through the others.
