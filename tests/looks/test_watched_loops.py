@@ -211,12 +211,11 @@ class Limited(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "sick"),
-    [(lambda: Branch(True), True), (lambda: Branch(False), False), (lambda: Limited(-0.3), True)]
-    + [(lambda: Limited(0.05), False)],
+    ("kind", "start", "sick"),
+    [(Branch, True, True), (Branch, False, False), (Limited, -0.3, True), (Limited, 0.05, False)],
 )
-def test_what_its_own_weights_keep_at_rest_never_moves(model, sick):
-    model = model()
+def test_what_its_own_weights_keep_at_rest_never_moves(kind, start, sick):
+    model = kind(start)
     optimizer = torch.optim.Adam(model.parameters(), lr=8e-3)
     assert codes(model, optimizer, F.cross_entropy) == ({"never_moves"} if sick else set())
 
