@@ -182,8 +182,9 @@ def lora(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.CRITICAL,
             f"`{zero}` is zero, and neither it nor `{other}` beside it ever gets a gradient: no adapter of this model "
             "is used, and none learns.",
-            "what the model computes with was made of them once (merged weights), or leaves them out.",
-            ["Merge adapters after the training; until then add their product in each forward pass."],
+            "what the model computes with was made of them once (merged weights), or the graph is cut behind them (a "
+            "detach, checkpoints with `use_reentrant=True` of an input without a gradient).",
+            ["Merge adapters after the training; until then add their product in each forward pass, in the graph."],
             zero=zero,
             without_gradient=sorted(set(unused)),
             layer=module_of(zero),
