@@ -64,6 +64,17 @@ def test_adapters_that_are_all_frozen_are_told(word, sick):
     assert codes(model, optimizer, F.cross_entropy) == ({"lora_frozen"} if sick else set())
 
 
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_frozen_base_is_meant_where_adapters_learn_beside_it_and_adapters_that_are_not_used_are_told(merged):
+    model = nn.Sequential(Added(nn.Linear(12, 32)), nn.SiLU(), Added(nn.Linear(32, 32)), nn.SiLU(), nn.Linear(32, 5))
+    for block in (model[0], model[2]):
+        block.base.requires_grad_(False)
+        if merged:
+            block.forward = block.base.forward
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    assert codes(model, optimizer, F.cross_entropy) == ({"lora_frozen"} if merged else set())
+
+
 @pytest.mark.parametrize("how", ["never thawed", "thawed", "trained before", "not given", "at the input"])
 def test_frozen_weights_that_nobody_has_trained_are_told_where_an_optimizer_holds_them(how):
     """Behind a layer that learns: random features at the input may be meant."""
@@ -169,6 +180,54 @@ def test_a_branch_behind_a_gate_that_stays_zero_never_moves(sick):
     model = Gate(nn.Parameter(torch.zeros(()), requires_grad=not sick))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     assert codes(model, optimizer, F.cross_entropy) == ({"never_moves"} if sick else set())
+
+
+class Branch(nn.Module):
+    """A branch that begins as nothing: by its factor, and by its last layer too where it is `twice`."""
+
+    def __init__(self, twice):
+        super().__init__()
+        self.main, self.wide, self.back = nn.Linear(12, 16), nn.Linear(16, 24), nn.Linear(24, 16)
+        self.factor, self.read = nn.Parameter(torch.zeros(16)), nn.Linear(16, 5)
+        if twice:
+            nn.init.zeros_(self.back.weight)
+            nn.init.zeros_(self.back.bias)
+
+    def forward(self, x):
+        h = F.relu(self.main(x))
+        return self.read(h + self.factor * self.back(F.relu(self.wide(h))))
+
+
+class Limited(nn.Module):
+    """A matrix that is kept between two limits."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.main, self.side, self.read = nn.Linear(12, 16), nn.Linear(12, 16), nn.Linear(16, 5)
+        self.mix = nn.Parameter(start * (1 + 0.1 * torch.rand(16, 16)))
+
+    def forward(self, x):
+        return self.read(F.silu(self.main(x)) + F.silu(self.side(x)) @ self.mix.clamp(0.01, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "sick"),
+    [(Branch, True, True), (Branch, False, False), (Limited, -0.3, True), (Limited, 0.05, False)],
+)
+def test_what_its_own_weights_keep_at_rest_never_moves(kind, start, sick):
+    model = kind(start)
+    optimizer = torch.optim.Adam(model.parameters(), lr=8e-3)
+    assert codes(model, optimizer, F.cross_entropy) == ({"never_moves"} if sick else set())
+
+
+@pytest.mark.parametrize(("kept", "sick"), [("norm", False), ("block", True)])
+def test_norms_that_alone_keep_their_statistics_are_a_remark_and_a_block_left_in_evaluation_mode_is_not(kept, sick):
+    block = nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1))
+    model = nn.Sequential(block, nn.Linear(32, 5))
+    model(torch.randn(256, 12))
+    (block[1] if kept == "norm" else block).eval()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    assert codes(model, optimizer, F.cross_entropy) == ({"evaluation_mode"} if sick else set())
 
 
 @pytest.mark.parametrize("sick", [True, False])

@@ -73,6 +73,23 @@ def adapters(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[s
                     yield second, first
 
 
+def adapted(
+    parameters: Sequence[tuple[str, torch.Tensor]], names: Collection[str], pairs: Collection[tuple[str, str]]
+) -> Iterator[str]:
+    """Which of these matrices have two factors beside them, in the same block, whose product has their shape."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in parameters}
+    for name in names:
+        block, _, own = name.rpartition(".")[0].rpartition(".")
+        if own.isdigit():  # what follows it in a sequence is not beside it
+            block = f"{block}.{own}".removeprefix(".")
+        for down, up in pairs:
+            inside = not block or (down.startswith(f"{block}.") and up.startswith(f"{block}."))
+            product = (shapes[up][0], shapes[down][1])
+            if inside and shapes[down][0] == shapes[up][1] and shapes[name] in (product, product[::-1]):
+                yield name
+                break
+
+
 def as_drawn(model: nn.Module, frozen: Collection[str]) -> list[str]:
     """Frozen matrices that are as an initialisation drew them, where all that can be told are: nobody trained them.
 

@@ -26,7 +26,7 @@ from gradient_flow.diagnosis.loop.context import ENOUGH
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook, LossCall
 from gradient_flow.looks.loop_data import column_spread, fingerprint, is_slice, loss_call, made_by, padding
 from gradient_flow.looks.loop_graph import note_graph
-from gradient_flow.looks.loop_parameters import adapters, as_drawn, hidden_weights
+from gradient_flow.looks.loop_parameters import adapted, adapters, as_drawn, hidden_weights
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.table import GradientTable
 from gradient_flow.table.elements import some_elements
@@ -101,6 +101,8 @@ class LoopWatch:
         """Tensor → looks in which its gradient was not cleared."""
         self._eval: dict[str, int] = {}
         """Module in evaluation mode → looks in a row."""
+        self._eval_alone: list[str] = []
+        """Those of them that are in a module in training mode."""
         self._unheld: set[str] = set()
         """Given a gradient, and in no optimizer."""
         self._all_frozen: dict[int, list[str]] = {}
@@ -204,6 +206,8 @@ class LoopWatch:
                 and (look.evaluating or any(p.requires_grad for p in part.parameters(recurse=False)))
             ]
             self._eval = {name: self._eval.get(name, 0) + 1 for name in resting}
+            parents = {name: self._model.get_submodule(name.rpartition(".")[0]) for name in resting if name}
+            self._eval_alone = [name for name, parent in parents.items() if parent.training]
             tensors = list(tensors_in((args, kwargs)))
             look.batch, look.samples = fingerprint(tensors)
             same = bool(tensors) and [id(t) for t in tensors] == [id(each()) for each in self._batch]
@@ -435,6 +439,8 @@ class LoopWatch:
         facts.still = _names(name for name in felt if _is_still(*self._changed.get(name, (1, 0))))
         facts.unchanged = [name for name in facts.still if name not in self._moved]
         facts.fresh = [name for name in self._drawn[1] if name not in self._moved]
+        moving = [pair for pair in facts.adapters if self._moved.issuperset(pair)]
+        facts.adapted = list(adapted(self._named, facts.fresh, moving))
         idle = self._elsewhere - self._moved - self._asked.keys()
         facts.unstepped = _names(name for name, _ in self._named if name in idle)
         facts.unheld = _names(name for name, _ in self._named if name in self._unheld and name not in self._moved)
@@ -446,6 +452,7 @@ class LoopWatch:
             name for name, asked in own.items() if self._kept.get(name, 0) >= _USUALLY * asked
         )
         facts.in_eval = _names(name for name, count in self._eval.items() if count >= ENOUGH)
+        facts.eval_alone = [name for name in facts.in_eval if name in self._eval_alone]
         facts.zero_matrices = _names(
             name
             for name, p in self._named

@@ -4,9 +4,11 @@ import math
 
 import pytest
 
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.data import first_loss
 from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook, LossCall
+from gradient_flow.diagnosis.loop.rules import with_loop
 from gradient_flow.diagnosis.loop.sizes import clipped_away, too_large
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook
 from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
@@ -76,3 +78,43 @@ def test_a_high_first_loss_is_a_remark_once_it_is_overcome(times, end, severity)
     looks = [LoopLook(step=3 + at, backwards=1, loss=call.value, calls=[call]) for at, call in enumerate(calls)]
     (issue,) = first_loss(Loop(run_of(losses, [1e-3]), LoopFacts(looks=looks, taken=len(looks))))
     assert (issue.code, issue.severity.name) == ("first_loss_high", severity)
+
+
+@pytest.mark.parametrize(
+    ("times", "soon", "end", "severity"),
+    [(5.0, 10, 0.4, "LOW"), (5.0, 25, 0.4, "MEDIUM"), (5.0, 10, 0.8, "MEDIUM"), (9.0, 10, 0.4, "MEDIUM")],
+)
+def test_so_it_is_where_it_took_a_small_part_of_the_run(times, soon, end, severity):
+    guess = math.log(6)
+    losses = [guess * (times if at < soon else end) for at in range(50)]
+    calls = [LossCall(function="cross_entropy", classes=6, of_output=True, value=loss) for loss in losses[2::16]]
+    looks = [LoopLook(step=3 + at, backwards=1, loss=call.value, calls=[call]) for at, call in enumerate(calls)]
+    (issue,) = first_loss(Loop(run_of(losses, [1e-3]), LoopFacts(looks=looks, taken=len(looks))))
+    assert issue.severity.name == severity
+
+
+@pytest.mark.parametrize(
+    ("seen", "functions", "severity"),
+    [
+        ([2.0, 1.8, 1.4, 1.1, 0.9], "abcde", "MEDIUM"),  # losses of different things
+        ([2.0, 1.8, 1.4, 1.1, 0.9], "aaaaa", "LOW"),
+        ([2.0, 2.2, 1.9, 2.1, 2.0], "aaaaa", "MEDIUM"),
+        ([2.0, 1.4, 0.9], "aaa", "MEDIUM"),  # too few to tell
+    ],
+)
+def test_with_several_optimizers_looks_tell_whether_the_loss_falls(seen, functions, severity):
+    large = Issue(
+        issue_type=IssueType.EXPLODING,
+        severity=IssueSeverity.MEDIUM,
+        layer="say",
+        message="one step moves its weights by 28% of their size.",
+        evidence={"update_ratio": 0.28},
+        code="rate_too_high",
+    )
+    both = [Series(name=name, steps=[1, 2], norms=[1.0, 1.0]) for name in ("first", "second")]
+    looks = [
+        LoopLook(step=3 + at, backwards=1, loss=loss, calls=[LossCall(function=functions[at])])
+        for at, loss in enumerate(seen)
+    ]
+    loop = Loop(RunRecord(totals=both), LoopFacts(looks=looks, taken=len(looks), optimizers=2))
+    assert [issue.severity.name for issue in with_loop([large], [], loop)] == [severity]

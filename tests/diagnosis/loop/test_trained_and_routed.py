@@ -10,7 +10,8 @@ from torch import nn
 import gradient_flow as gf
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
-from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook
+from gradient_flow.diagnosis.loop.data import stuck
+from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook, LossCall
 from gradient_flow.diagnosis.loop.rules import with_loop
 from gradient_flow.diagnosis.loop.trained import frozen, unmoved
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook, TensorState
@@ -148,3 +149,27 @@ def test_a_row_with_the_whole_gradient_is_an_alarm_where_nothing_is_learned(shar
     assert next(issue.severity for issue in found if issue.code == "embedding_row") == severity
     alarms = [issue.code for issue in found if issue.severity > IssueSeverity.LOW]
     assert alarms == (["embedding_row"] if severity > IssueSeverity.LOW else ["loss_stuck"] * stuck)
+
+
+@pytest.mark.parametrize(("level", "severity"), [(1.61, IssueSeverity.MEDIUM), (1.3, IssueSeverity.LOW)])
+def test_so_it_is_where_the_loss_is_that_of_a_guess_though_predictions_go_with_their_targets(level, severity):
+    losses = [level + 0.02 * (-1) ** at for at in range(90)]
+    calls = [
+        LossCall(
+            function="cross_entropy", classes=5, of_output=True, value=level, entropy=1.6, agreement=3.0, labels=48
+        )
+        for _ in range(6)
+    ]
+    looks = [LoopLook(step=10 + at, backwards=1, loss=level, calls=[call]) for at, call in enumerate(calls)]
+    run = RunRecord(totals=[Series(name="model", steps=list(range(90)), norms=[1.0] * 90, losses=losses)])
+    row = Issue(
+        issue_type=IssueType.LOOP,
+        severity=IssueSeverity.LOW,
+        layer="words",
+        message="",
+        evidence={"share": 0.99},
+        code="embedding_row",
+    )
+    loop = Loop(run, LoopFacts(looks=looks, taken=6))
+    assert not list(stuck(loop))
+    assert [issue.severity for issue in with_loop([row], [], loop)] == [severity]

@@ -129,6 +129,22 @@ def test_adam_without_most_of_its_second_moments_is_an_alarm_though_the_loss_fal
     assert [i.severity.name for i in found if i.code == "second_moment_underflow"] == [severity]
 
 
+@pytest.mark.parametrize(
+    ("ratio", "weight_decay", "end", "severities"),
+    [
+        (0.95, 20.0, 0.8, ["MEDIUM"]),  # gradients put on what it takes off, a fifth of each weight
+        (0.3, 20.0, 0.8, []),  # steps that point anywhere
+        (0.95, 0.05, 0.8, []),  # takes off next to nothing
+        (0.95, 20.0, 0.01, []),  # and it learns all the same
+    ],
+)
+def test_a_decay_that_holds_weights_where_it_has_brought_them_is_told(ratio, weight_decay, end, severities):
+    how = {"rate": 1e-2, "weight_decay": weight_decay, "decoupled": True, "decay": ratio, "growth": 1e-3}
+    looks = [StateLook(step=at, name="AdamW", age=at, own=at, **how) for at in (18, 25, 35)]
+    found = judge(run_with(looks, [end ** (at / 59) for at in range(60)]))
+    assert [issue.severity.name for issue in found if issue.code == "decay_dominates"] == severities
+
+
 def test_swapped_betas_are_named():
     look = StateLook(step=9, name="Adam", rate=1e-3, beta1=0.999, beta2=0.9, age=9, own=9)
     issue = next(issue for issue in judge(run_with([look] * 3)) if issue.code == "betas_swapped")

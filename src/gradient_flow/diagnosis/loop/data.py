@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -272,7 +272,9 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
         output = loop.network.output_layer if loop.network is not None else "model"
         # A model that has left the guess behind by now got over its start: a remark.
         now = median(losses[-5:])
-        overcome = (first < _SURE * guess and now < guess) or (first < 2 * _SURE * guess and now < _SOLVED * guess)
+        overcome = (first < _SURE * guess and now < guess) or (
+            first < 2 * _SURE * guess and (now < _SOLVED * guess or _was_soon_below(losses, guess))
+        )
         yield issue(
             "first_loss_high",
             IssueSeverity.LOW if overcome else IssueSeverity.MEDIUM,
@@ -289,6 +291,12 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
             first=first,
             guess=guess,
         )
+
+
+def _was_soon_below(losses: Sequence[float], guess: float) -> bool:
+    """Whether no loss since the first third of a run is above that of a guess, and the last ones are half of it: the
+    start took a small part of the run, as that of vectors of words that are the last layer as well does."""
+    return max(losses[len(losses) // 3 :]) < guess and median(losses[-5:]) < _HALF * guess
 
 
 def _far_targets(loop: Loop) -> Iterator[Issue]:
@@ -427,27 +435,35 @@ def _is_turned_around(loop: Loop) -> bool:
     return all(c.of_output and c.value is not None and c.value > 0 and loss == -c.value for loss, c in pairs)
 
 
-def stuck(loop: Loop) -> Iterator[Issue]:
-    """A loss that stays at the level of a model that knows only how frequent each answer is."""
+def at_a_guess(loop: Loop) -> tuple[float, float] | None:
+    """The loss of the later part of a run and that of a model that knows only how frequent each answer is, where they
+    are the same and the loss does not fall."""
     losses = loop.losses
     # At first a model learns how frequent each answer is.
     later = losses[len(losses) // 3 :]
     if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(later) or _is_warming_up(loop):
-        return
+        return None
     level, change = median(later[len(later) // 2 :]), loss_change(later)
     known = uninformed(loop)
     if loop.calls("mse_loss") and fell_beyond_noise(losses):
-        return  # of targets there is no frequency to be learnt first
+        return None  # of targets there is no frequency to be learnt first
     if known is None or change < _NOT_FALLEN or not (1 - _NEAR) * known < level < (1 + _NEAR) * known:
-        return
+        return None
     if level < (1 - _BETTER) * known and known - level > _CLEARLY * median_error(later[len(later) // 2 :]):
-        return  # it knows a little, which may be all that there is to know
-    if _knows_something(loop):
-        return  # noise hides in the loss what predictions show
+        return None  # it knows a little, which may be all that there is to know
+    return level, known
+
+
+def stuck(loop: Loop) -> Iterator[Issue]:
+    """A loss that stays at the level of a model that knows only how frequent each answer is."""
+    found = at_a_guess(loop)
+    if found is None or _knows_something(loop):
+        return  # noise may hide in the loss what predictions show
+    level, known = found
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,
-        f"after {len(losses)} steps the loss is {plain(level)}, that of a model that knows nothing of its input "
+        f"after {len(loop.losses)} steps the loss is {plain(level)}, that of a model that knows nothing of its input "
         f"({plain(known)}), and it does not fall.",
         "inputs and targets that do not belong together (shuffled apart, off by one), inputs without information, or "
         "a model that ignores them.",

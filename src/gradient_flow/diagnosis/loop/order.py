@@ -130,9 +130,12 @@ def evaluation_mode(loop: Loop) -> Iterator[Issue]:
     if looks and names:
         since = next((at for at in range(len(looks)) if all(look.evaluating for look in looks[at:])), len(looks))
         whole = since < len(looks)
+        # Who forgets to switch back leaves a model or a block in evaluation mode, with all that is in it. Batch norms
+        # that alone are in it keep what they know, as is usual where batches are small.
+        kept = not whole and set(names) <= set(loop.facts.eval_alone)
         yield issue(
             "evaluation_mode",
-            IssueSeverity.MEDIUM,
+            IssueSeverity.LOW if kept else IssueSeverity.MEDIUM,
             f"the {'model' if whole else 'part'} is trained in evaluation mode: {some(names)} work as in evaluation "
             "(no dropout; batch norms neither use nor update the statistics of the batch).",
             "`model.eval()` for a validation, and no `model.train()` after it.",

@@ -142,12 +142,16 @@ class LoopFacts:
     """Held and not trainable: under a module with an attribute `requires_grad`, or in a group that was added later."""
     fresh: list[str] = field(default_factory=list)
     """Held and not trainable, and as an initialisation drew them: nobody has trained them, and nobody does."""
+    adapted: list[str] = field(default_factory=list)
+    """Those of `fresh` with an adapter beside them that moves."""
     idle_adapters: list[tuple[str, str]] = field(default_factory=list)
     """Both factors of adapters that are frozen, a zero one and the other, where no adapter is trained."""
     hidden: list[str] = field(default_factory=list)
     """Modules in a list or dict of a module, where `parameters()` does not find them; their weights get gradients."""
     in_eval: list[str] = field(default_factory=list)
     """Dropout and batch norms in evaluation mode in every look."""
+    eval_alone: list[str] = field(default_factory=list)
+    """Those of `in_eval` that are in a module which is in training mode: somebody switched these and nothing else."""
     switching: int = 0
     """Dropout and batch norms, which work differently in evaluation mode."""
     maximize: bool = False

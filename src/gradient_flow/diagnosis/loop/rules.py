@@ -10,6 +10,7 @@ from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data, order, signals, sizes, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
+from gradient_flow.diagnosis.robust import loss_change
 
 _T = IssueType
 LoopRule = Callable[[Loop], Iterable[Issue]]
@@ -119,6 +120,8 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 
 
 _MOSTLY: Final = 0.5
+_MANY, _FALLEN = 5, 0.7
+"""Looks that tell how a loss goes, and what is left of the first of one that falls."""
 _OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
 _WHOLE_GRADIENT: Final = 0.9
 """Share of an embedding's squared gradient that leaves next to nothing for its other rows."""
@@ -127,9 +130,9 @@ _WHOLE_GRADIENT: Final = 0.9
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
-    others = [_paid(_weighted_zero(issue, loop), loop) for issue in others]
+    others = [_falls(_paid(_weighted_zero(issue, loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
-    others = _with_row(others, found)
+    others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
     if closer is not None:  # it names the layer that a step moves most
         others.remove(closer)
@@ -177,9 +180,14 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
 
 def _weighted_zero(issue: Issue, loop: Loop) -> Issue:
     """A layer that fires and gets no gradient in any look, with its cause: what it makes is multiplied by zero."""
-    if issue.issue_type is not _T.DEAD or issue.code or issue.evidence.get("gradient_here") != 0 or not loop.network:
+    if issue.issue_type is not _T.DEAD or issue.code or not loop.network:
         return issue
+    why = _why_it_rests(issue.layer, loop)
+    if why is not None:
+        return replace(issue, code="never_moves", cause=why[0], advice=[why[1]])
     layer = loop.network.layer(issue.layer)
+    if issue.evidence.get("gradient_here") != 0:
+        return issue
     if layer is None or not layer.parameters or not set(layer.parameters) <= set(loop.facts.zero):
         return issue
     if any((place.dead_share or 0.0) > _MOSTLY for place in loop.network.places if place.layer == layer.name):
@@ -192,10 +200,48 @@ def _weighted_zero(issue: Issue, loop: Loop) -> Issue:
     )
 
 
+def _why_it_rests(name: str, loop: Loop) -> tuple[str, str] | None:
+    """Why a layer or a parameter has a gradient of exactly zero in every look, and what to do, where its own weights
+    tell."""
+    facts, network = loop.facts, loop.network
+    layer = None if network is None else network.layer(name)
+    own = set(layer.parameters) if layer is not None else {name}
+    if network is None or not own or not own <= set(facts.zero) or own & set(facts.decaying):
+        return None
+    if own & set(facts.zero_matrices):
+        return (
+            "its weights are all zero, and what it makes is multiplied by zero or cut off at zero: neither gives the "
+            "other a gradient.",
+            "Start one of them above zero: a branch begins as nothing if its last layer or its factor is zero, not "
+            "both.",
+        )
+    # Of a module that is called it is known what goes in and out; here a function was given its parameter.
+    if {name, module_of(name)}.isdisjoint(place.name for place in network.places):
+        return (
+            "what is made of it does not change with it: limits that it lies outside of (`clamp`), a rounding, a mask "
+            "or a factor of zero.",
+            "Start it inside of its limits, or use a function that has a slope everywhere.",
+        )
+    return None
+
+
 def _paid(issue: Issue, loop: Loop) -> Issue:
     """Gradients that vary under a loss that does not fall are a remark where the reward, which counts, has risen."""
     rises = issue.issue_type is _T.UNSTABLE and not issue.code and "noise" in issue.evidence and signals.does_well(loop)
     return replace(issue, severity=min(issue.severity, IssueSeverity.LOW)) if rises else issue
+
+
+def _falls(issue: Issue, loop: Loop) -> Issue:
+    """Steps that count as too large where the loss does not fall are a remark where looks saw that it does.
+
+    With several optimizers there is no one series of losses.
+    """
+    if issue.issue_type is not _T.EXPLODING or issue.severity is not IssueSeverity.MEDIUM or loop.losses:
+        return issue
+    seen = [look.loss for look in loop.looks if look.loss is not None and look.backwards == 1]
+    kinds = {tuple(call.function for call in look.calls) for look in loop.looks}
+    falls = len(seen) == len(loop.looks) >= _MANY and len(kinds) == 1 and 0 <= loss_change(seen) < _FALLEN
+    return replace(issue, severity=IssueSeverity.LOW) if falls and "update_ratio" in issue.evidence else issue
 
 
 def _cuts_off(issue: Issue) -> bool:
@@ -312,9 +358,12 @@ def _lies_in(name: str, blocks: Sequence[str]) -> bool:
     return any(not block or name.startswith(f"{block}.") for block in blocks)
 
 
-def _with_row(issues: Sequence[Issue], found: Sequence[Issue]) -> list[Issue]:
-    """A row that has nearly all of the gradient is no remark where nothing is learned beside it."""
-    if not any(issue.code == "loss_stuck" for issue in found):
+def _with_row(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
+    """A row that has nearly all of the gradient is no remark where next to nothing is learned beside it.
+
+    Predictions may agree with their targets beyond chance, and the loss be that of a guess.
+    """
+    if not any(issue.code == "loss_stuck" for issue in found) and data.at_a_guess(loop) is None:
         return list(issues)
     return [
         replace(issue, severity=IssueSeverity.MEDIUM)

@@ -135,9 +135,10 @@ def frozen(loop: Loop) -> Iterator[Issue]:
             "frozen",
             # Random features at the input, a reservoir, a net to be imitated stay as drawn on purpose, and are handed
             # to the optimizer by `model.parameters()`. A layer behind one that learns is no such thing, nor are
-            # features of which little can be learned.
+            # features of which little can be learned. A base stays under the adapters that are trained in its stead.
             IssueSeverity.HIGH
-            if loss_change(loop.losses) > _LITTLE or any(_passes_gradients(loop, name) for name in fresh)
+            if not loop.facts.adapted
+            and (loss_change(loop.losses) > _LITTLE or any(_passes_gradients(loop, name) for name in fresh))
             else IssueSeverity.LOW,
             f"the optimizer holds {some(fresh)}, which are frozen (`requires_grad` is False) and as an initialisation "
             "drew them: nobody has trained them, and nobody does.",
@@ -168,6 +169,24 @@ def lora(loop: Loop) -> Iterator[Issue]:
             ["Set `requires_grad` of both factors of every adapter, then give them to the optimizer."],
             zero=zero,
             frozen=sorted({name for pair in facts.idle_adapters for name in pair}),
+            layer=module_of(zero),
+            step=1,
+        )
+        return
+    unused = [name for pair in facts.adapters for name in pair if name in facts.ungiven]
+    zeros = [pair for pair in facts.adapters if pair[0] in facts.zero_matrices and pair[1] not in facts.zero_matrices]
+    if zeros and all(set(pair) <= set(unused) for pair in facts.adapters) and facts.moving:
+        zero, other = zeros[0]
+        yield issue(
+            "lora_frozen",
+            IssueSeverity.CRITICAL,
+            f"`{zero}` is zero, and neither it nor `{other}` beside it ever gets a gradient: no adapter of this model "
+            "is used, and none learns.",
+            "what the model computes with was made of them once (merged weights), or the graph is cut behind them (a "
+            "detach, checkpoints with `use_reentrant=True` of an input without a gradient).",
+            ["Merge adapters after the training; until then add their product in each forward pass, in the graph."],
+            zero=zero,
+            without_gradient=sorted(set(unused)),
             layer=module_of(zero),
             step=1,
         )

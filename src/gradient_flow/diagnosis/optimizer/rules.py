@@ -37,6 +37,9 @@ HALF_EPS: Final = 2.0**-25
 """What is smaller is zero in float16."""
 DECAYS: Final = 1.0
 """What weight decay takes off, over how far the gradient moves."""
+HELD: Final = 0.8
+"""The same, for weights that stay as small as a decay has made them. Steps that point anywhere balance it at far less:
+at the root of half the share of a weight that a step takes off."""
 SHRINKS: Final = -1e-3
 """Change of the norm of the weights by one step."""
 FORGETS: Final = 0.01
@@ -194,18 +197,25 @@ def decays(loop: Loop) -> Iterator[Issue]:
         ratio = median(look.decay or 0.0 for look in looks)
         shrinks = median(look.growth or 0.0 for look in looks)
         last = looks[-1]
-        if ratio < DECAYS or shrinks > SHRINKS or not last.weight_decay:
+        forgets = last.decoupled and (last.rate or 0.0) * last.weight_decay >= FORGETS and not is_solved(loop.losses)
+        # Soon such weights are so small that gradients put on what is taken off, and shrink no more.
+        held = forgets and ratio >= HELD
+        if not (ratio >= DECAYS and shrinks <= SHRINKS) and not held:
             continue
-        if last.weight_decay <= USUAL_DECAY and loop.largest_update > LARGE:
+        if not last.weight_decay or (last.weight_decay <= USUAL_DECAY and loop.largest_update > LARGE):
             continue  # a usual decay that takes off so much does it by a rate that is too high
         better = last.weight_decay * 0.1 / ratio
-        forgets = last.decoupled and (last.rate or 0.0) * last.weight_decay >= FORGETS and not is_solved(loop.losses)
         how = "takes off each step" if last.decoupled else "adds to the gradient"
+        taken = (last.rate or 0.0) * last.weight_decay
         yield _issue(
             "decay_dominates",
             max(_if_idle(loop, idle=IssueSeverity.HIGH), IssueSeverity.MEDIUM if forgets else IssueSeverity.LOW),
             f"what a weight decay of {last.weight_decay:g} {how} is {plain(ratio, 2)} times what the loss asks for: "
-            f"weights shrink by {-shrinks:.1%} per step.",
+            + (
+                f"weights shrink by {-shrinks:.1%} per step."
+                if shrinks <= SHRINKS
+                else f"weights lose {taken:.1%} per step, and what was learned {plain(1 / taken, 2)} steps ago is gone."
+            ),
             "the weight decay is too large for these gradients.",
             [f"Lower the weight decay to {_round(better):g} or less (usual: 0.01 to 0.1, decoupled)."],
             loop,
