@@ -228,6 +228,14 @@ def test_one_rate_is_given_one_factor():
     assert len({text for text in texts if "rate" in text}) == 1
 
 
+def test_norms_that_overflow_are_no_depth():
+    norms = [[1e-9, math.inf], [1e-8, math.inf], [1e-7, math.inf], [1e-6, math.inf], [math.inf, math.inf]]
+    series = [
+        LayerSeries(name=f"{k}.weight", steps=[0, 1], norms=each, elements=[64, 64]) for k, each in enumerate(norms)
+    ]
+    assert not list(lost_over_depth(RunRecord(layers=series)))  # three decades, and of the last layer nothing is known
+
+
 def test_nobody_is_told_to_use_what_they_use():
     depth = [LayerSeries(name=f"{k}.weight", steps=[0], norms=[10.0 ** (k - 8)], elements=[64]) for k in range(8)]
     (issue,) = lost_over_depth(RunRecord(layers=depth))

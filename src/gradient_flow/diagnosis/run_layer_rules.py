@@ -187,5 +187,7 @@ def _lost_over_depth(layers: Sequence[LayerSeries]) -> Iterator[Issue]:
 
 
 def _per_element(layer: LayerSeries) -> float:
-    finite = [norm / math.sqrt(count) for norm, count in zip(layer.norms, layer.elements, strict=True) if norm > 0]
+    # A step without a finite element has no count to divide by.
+    pairs = zip(layer.norms, layer.elements, strict=True)
+    finite = [norm / math.sqrt(count) for norm, count in pairs if count and 0 < norm < math.inf]
     return median(finite) if finite else 0.0
