@@ -180,7 +180,9 @@ class OrdinarySteps:
         if math.isfinite(record.norm):
             self._norms.append(record.norm)
         else:
-            self._norms.clear()  # who watches norms goes on in a way of its own now: none is ordinary for a while
+            # Who watches norms goes on in a way of its own now: none is ordinary for a while.
+            self._norms.clear()
+            self.forget()
         rates = [rate for rate in record.lr or () if type(rate) is float] if isinstance(record.lr, list) else []
         self._rate = max(rates, default=math.nan)
 
