@@ -81,19 +81,6 @@ def test_a_high_first_loss_is_a_remark_once_it_is_overcome(times, end, severity)
 
 
 @pytest.mark.parametrize(
-    ("times", "soon", "end", "severity"),
-    [(5.0, 10, 0.4, "LOW"), (5.0, 25, 0.4, "MEDIUM"), (5.0, 10, 0.8, "MEDIUM"), (9.0, 10, 0.4, "MEDIUM")],
-)
-def test_so_it_is_where_it_took_a_small_part_of_the_run(times, soon, end, severity):
-    guess = math.log(6)
-    losses = [guess * (times if at < soon else end) for at in range(50)]
-    calls = [LossCall(function="cross_entropy", classes=6, of_output=True, value=loss) for loss in losses[2::16]]
-    looks = [LoopLook(step=3 + at, backwards=1, loss=call.value, calls=[call]) for at, call in enumerate(calls)]
-    (issue,) = first_loss(Loop(run_of(losses, [1e-3]), LoopFacts(looks=looks, taken=len(looks))))
-    assert issue.severity.name == severity
-
-
-@pytest.mark.parametrize(
     ("seen", "functions", "severity"),
     [
         ([2.0, 1.8, 1.4, 1.1, 0.9], "abcde", "MEDIUM"),  # losses of different things

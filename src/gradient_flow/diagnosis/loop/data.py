@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -272,9 +272,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
         output = loop.network.output_layer if loop.network is not None else "model"
         # A model that has left the guess behind by now got over its start: a remark.
         now = median(losses[-5:])
-        overcome = (first < _SURE * guess and now < guess) or (
-            first < 2 * _SURE * guess and (now < _SOLVED * guess or _was_soon_below(losses, guess))
-        )
+        overcome = (first < _SURE * guess and now < guess) or (first < 2 * _SURE * guess and now < _SOLVED * guess)
         yield issue(
             "first_loss_high",
             IssueSeverity.LOW if overcome else IssueSeverity.MEDIUM,
@@ -291,12 +289,6 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
             first=first,
             guess=guess,
         )
-
-
-def _was_soon_below(losses: Sequence[float], guess: float) -> bool:
-    """Whether no loss since the first third of a run is above that of a guess, and the last ones are half of it: the
-    start took a small part of the run, as that of vectors of words that are the last layer as well does."""
-    return max(losses[len(losses) // 3 :]) < guess and median(losses[-5:]) < _HALF * guess
 
 
 def _far_targets(loop: Loop) -> Iterator[Issue]:
