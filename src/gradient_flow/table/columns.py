@@ -23,8 +23,6 @@ Rows = NDArray[np.float64]
 AnyRows = TypeVar("AnyRows", Rows, "torch.Tensor")
 """Rows in host memory, or on a device that has not been waited for."""
 
-Number = TypeVar("Number", float, Rows)
-
 COLUMNS: Final = (
     "count",  # elements, finite or not
     "parts",  # real numbers in the finite elements: one each, two if complex
@@ -190,16 +188,11 @@ def mean(rows: Rows) -> Rows:
     return np.where(_column(rows, "nan") > 0, np.nan, value)
 
 
-def _centred(sum_sq: Number, total: Number, parts: Number) -> Number:
-    """The mean square without the square of the mean: a variance, but for rounding below 0. Arrays or plain numbers."""
-    average = total / parts
-    return sum_sq / parts - average * average
-
-
 def variance(rows: Rows) -> Rows:
     """Population variance of the elements. Its rounding error is about 1e-15 of the mean square."""
+    parts = _column(rows, "parts")
     with np.errstate(over="ignore", invalid="ignore"):
-        centred = _centred(_column(rows, "sum_sq"), _column(rows, "sum"), _column(rows, "parts"))
+        centred = _ratio(_column(rows, "sum_sq"), parts) - _ratio(_column(rows, "sum"), parts) ** 2
         return _unless_nonfinite(rows, np.maximum(centred, 0.0))
 
 
@@ -253,20 +246,20 @@ def _whole(name: str, rows: Rows) -> NDArray[np.int64]:
 
 
 def usual_statistics(row: Sequence[float]) -> dict[str, float] | None:
-    """What every step records of one row, by the formulas above on plain numbers; None for a row with NaN or Inf.
+    """What every step records of one row, by the arithmetic above on plain numbers; None for a row with NaN or Inf.
 
-    NumPy takes microseconds to get going on one row, and every recorded step wants ten statistics of it. Without the
-    cases of rows that are empty or not finite, what is left of all but the variance is a column, or one by another.
+    NumPy takes microseconds to get going on one row, and every recorded step wants ten statistics of it.
     """
     count, parts, total, sum_sq, sum_abs, low, high, largest, zeros, _, _, nan, inf, _ = row
     if nan or inf or not count or not parts or not sum_sq < LARGEST_SUM:
         return None
+    average = total / parts
     return {
         "norm": math.sqrt(sum_sq),
         "l1": sum_abs,
         "linf": largest,
-        "mean": total / parts,
-        "variance": max(_centred(sum_sq, total, parts), 0.0),
+        "mean": average,
+        "variance": max(sum_sq / parts - average * average, 0.0),
         "min": low,
         "max": high,
         "zero_fraction": zeros / count,
