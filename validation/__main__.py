@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from validation.case import HALVES, Case
+from validation.case import HALVES, TRAINING, Case
 from validation.report import goals, listed, markdown
 from validation.runner import Job, measure, measure_in_training, run, verify
 from validation.score import Record, crashes, false_alarms, misplaced, misses, unexplained
@@ -90,7 +90,7 @@ def verify_labels(jobs: list[Job], workers: int) -> bool:
     "--half",
     type=click.Choice([*HALVES, "both"]),
     default="both",
-    help="Tune on one, report both; live, fresh, drill, blind, sealed, veiled: training loops.",
+    help=f"Tune on one, report both; {', '.join(TRAINING)}: training loops.",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=5, help="Seeds per case.")
 @click.option("--only", metavar="PATTERN", help="Cases whose name or class fits: 'cnn/*', lstm, bottleneck.")

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 FAMILIES = ("mlp", "cnn", "residual", "transformer", "rnn", "rl", "game", "loop", "state")
-HALVES = ("tune", "holdout", "live", "fresh", "drill", "blind", "sealed", "veiled")
-"""For tuning, set aside, two with programs that train for real, such for tuning, and two that are scored once."""
-TRAINING = ("live", "fresh", "drill", "blind", "sealed", "veiled")
-"""Halves whose set-ups train for real: each has an optimizer of its own."""
+TRAINING = ("live", "fresh", "drill", "blind", "sealed", "veiled", "everyday")
+"""Halves whose set-ups train for real: each has an optimizer of its own. All but `drill` were scored once, unseen."""
+HALVES = ("tune", "holdout", *TRAINING)
+"""What the rules are tuned on, what was set aside, and the halves that train."""
 ANALYZERS = ("general", "recurrent", "transformer", "policy", "game")
 HEALTHY = "HEALTHY"
 """The class of a case that has no fault."""

@@ -91,7 +91,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
         programs = {"game", "state"}
         without = {"live": {"game", *PROGRAMS}, **dict.fromkeys(("fresh", "blind"), programs)}
-        without |= {"drill": {"game"}, "sealed": {"game"}, "veiled": {"game"}}
+        without |= dict.fromkeys(("drill", "sealed", "veiled", "everyday"), {"game"})
         expected = set(FAMILIES) - without.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected
@@ -108,7 +108,8 @@ def test_a_program_that_trains_has_an_optimizer_and_steps_enough_to_watch():
 
 
 @pytest.mark.parametrize(
-    ("half", "sick"), [("live", 70), ("fresh", 55), ("drill", 70), ("blind", 75), ("sealed", 80), ("veiled", 60)]
+    ("half", "sick"),
+    [("live", 70), ("fresh", 55), ("drill", 70), ("blind", 75), ("sealed", 80), ("veiled", 60), ("everyday", 80)],
 )
 def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
     faults = Counter(case.fault for case in SICK if case.half == half and case.family not in PROGRAMS)
