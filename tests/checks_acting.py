@@ -295,7 +295,7 @@ def a_watch_that_fails_on_one_rank_still_takes_part(_folder: Path) -> None:
     with warnings.catch_warnings(), gf.watch(model, optimizer, layers_every=1) as flow:
         warnings.simplefilter("ignore", gf.GradientFlowWarning)
         if dist.get_rank() == 1:
-            flow._record = lambda *_: 1 / 0
+            flow._steps._record = lambda *_: 1 / 0
         train(model, optimizer, own_part)
         assert len(flow.history) == (0 if dist.get_rank() == 1 else STEPS)
     assert_same_everywhere(gf.measure(model))
@@ -329,7 +329,7 @@ def the_rank_that_a_nan_came_from_is_named(_folder: Path) -> None:
             optimizer.zero_grad()
             model(x).square().mean().backward()
             optimizer.step()
-            assert [r.rank for r in flow._bad_ranks] == ([bad] if step == 1 else [])
+            assert [r.rank for r in flow._steps.bad_ranks] == ([bad] if step == 1 else [])
     (event,) = manager.events
     assert (event.ranks, event.action) == ((bad,), "skip")
     assert f"from rank {bad}" in str(event)

@@ -252,7 +252,7 @@ def the_state_of_optimizers_is_looked_at_in_the_same_steps(_folder: Path) -> Non
 
     def spend(step: int, _optimizer, flow) -> float:
         if step == 6 and last():
-            flow._inside._state.seconds += 1e12
+            flow._steps.inside._state.seconds += 1e12
         return 1e3 if step == 42 and last() else 1.0
 
     for make in (sharded, replicated):

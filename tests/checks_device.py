@@ -127,7 +127,7 @@ def _fail_together(*, waits: bool) -> None:
                 if step == 3 and dist.get_rank() == 0:
                     broken.setattr(sys.modules["gradient_flow.table.measure"], "_rows", _fails)
                 optimizer.step()
-            if flow._ended and ended is None:
+            if flow._guard.ended and ended is None:
                 ended = step
         with _warnings_allowed():
             flow.close()

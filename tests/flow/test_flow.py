@@ -310,9 +310,9 @@ def test_a_forked_child_leaves_its_parents_run_alone(tmp_path):
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with gf.watch(model, optimizer, run=tmp_path) as flow:
-        flow._pid += 1  # as if this were another process
+        flow._guard.pid += 1  # as if this were another process
         train(model, optimizer, count=2)
-        flow._pid -= 1
+        flow._guard.pid -= 1
     assert len(gf.load_run(tmp_path)) == 0
 
 
@@ -371,7 +371,7 @@ def test_a_failure_of_ours_costs_one_warning(monkeypatch):
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     flow = gf.watch(model, optimizer)
-    monkeypatch.setattr(flow._measure, "measure", lambda *a: 1 / 0)
+    monkeypatch.setattr(flow._steps.measure, "measure", lambda *a: 1 / 0)
     with pytest.warns(gf.GradientFlowWarning, match="training continues") as caught, flow:
         train(model, optimizer)
     assert len(caught) == 1

@@ -180,7 +180,7 @@ def test_a_device_fault_loses_at_most_the_open_records(device):
 def test_nothing_is_launched_into_a_capture(monkeypatch):
     model, optimizer = setup()
     with gf.watch(model, optimizer, looks=False) as flow:
-        monkeypatch.setattr("gradient_flow.flow.flow.is_capturing", lambda: True)
+        monkeypatch.setattr("gradient_flow.flow.steps.is_capturing", lambda: True)
         train(model, optimizer, flow, 2)
         assert (flow.steps, len(flow.history)) == (0, 0)
         monkeypatch.undo()

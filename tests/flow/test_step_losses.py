@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gradient_flow as gf
 from gradient_flow.capture import losses as listening
-from gradient_flow.flow.flow import Flow
+from gradient_flow.flow.passes import Passes
 from ways_of_training import STEPS, WAYS, Net, batch, in_fp64, loss_of, seeded, sgd
 
 pytestmark = pytest.mark.filterwarnings(  # torch's own
@@ -369,8 +369,8 @@ def test_on_a_device_the_loss_is_a_copy_that_is_read_later():
 
 
 def test_steps_that_are_not_recorded_are_not_looked_at(monkeypatch):
-    asked, begins = [], Flow._backward_begins
-    monkeypatch.setattr(Flow, "_backward_begins", lambda *given: asked.append(given) or begins(*given))
+    asked, begins = [], Passes._begins
+    monkeypatch.setattr(Passes, "_begins", lambda *given: asked.append(given) or begins(*given))
     model, optimizer = model_and_optimizer()
     expected = []
     with gf.watch(model, optimizer, every=3) as flow:

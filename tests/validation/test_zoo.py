@@ -91,7 +91,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
         programs = {"game", "state"}
         without = {"live": {"game", *PROGRAMS}, **dict.fromkeys(("fresh", "blind"), programs)}
-        without |= dict.fromkeys(("drill", "sealed", "veiled", "everyday"), {"game"})
+        without |= {half: {"game"} for half in ("drill", "sealed", "veiled", "everyday")}
         expected = set(FAMILIES) - without.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected

@@ -98,7 +98,7 @@ def hash_of(samples: Iterable[Sample], salt: bytes) -> str:
     """Twelve hexadecimal digits. Waits for a device."""
     digest = hashlib.blake2b(key=salt, digest_size=6)
     for shape, elements in samples:
-        digest.update(repr(shape).encode())
+        digest.update(repr(tuple(shape)).encode())
         digest.update(_numbers(elements).numpy().tobytes())
     return digest.hexdigest()
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from gradient_flow.capture.optimizer_steps import running_backward
+from gradient_flow.capture.optimizer_steps import FindShortcut, no_shortcut, running_backward
 from gradient_flow.capture.sharding import is_sharded, local_part
 
 Listener = Callable[[torch.Tensor], Callable[[], None]]
@@ -27,7 +27,7 @@ _MOST_SCALED: Final = 16
 _NEAREST: Final = 64
 """Operations next to the loss among which a parameter is looked for: usually it takes five to ten."""
 _LEAF: Final = "AccumulateGrad"
-_listeners: list[tuple[Listener, UnclearListener | None]] = []
+_listeners: list[tuple[Listener, UnclearListener | None, FindShortcut]] = []
 _restore: list[Callable[[], None]] = []
 scaled: dict[int, _Scaled] = {}
 """By id, what scalers made of losses whose backward passes may still come."""
@@ -39,15 +39,18 @@ _ONCE: Final = -1
 _MARK: Final = "_is_gradient_flow"
 
 
-def listen(before: Listener, unclear: UnclearListener | None = None) -> Callable[[], None]:
+def listen(
+    before: Listener, unclear: UnclearListener | None = None, shortcut: FindShortcut = no_shortcut
+) -> Callable[[], None]:
     """Call `before(loss)` when a backward pass begins, and what it returns when that has ended without an error.
 
     `unclear` is called instead where the pass may be something else than that of a loss: with `create_graph`, with
     `inputs`, from several tensors (then without one) or with a gradient to start from. Returns a function that ends it.
+    A plain `loss.backward()` that nobody else listens to is offered to the `shortcut` first.
     """
     if not _listeners:
         _wrap_all()
-    entry = (before, unclear)
+    entry = (before, unclear, shortcut)
     _listeners.append(entry)
 
     def end() -> None:
@@ -122,16 +125,22 @@ class NearestParameter:
     def __init__(self, is_known: Callable[[torch.Tensor], bool]) -> None:
         self._is_known = is_known
         self._path: list[int] = []
-        self._last: Callable[[], torch.Tensor | None] = _nothing
+        self.last: Callable[[], torch.Tensor | None] = _nothing
+        """The parameter that was found last, while it exists."""
+        self.steady = True
+        """Whether every loss so far led to the same one."""
 
     def of(self, loss: torch.Tensor) -> torch.Tensor | None:
         """The parameter, if there is one so near."""
         again = self.again(loss)
-        return self._search(loss) if again is None else again
+        if again is not None:
+            return again
+        self.steady = self.steady and self.last() is None
+        return self._search(loss)
 
     def again(self, loss: torch.Tensor) -> torch.Tensor | None:
         """The parameter that was found last, if it is there again."""
-        last = self._last()
+        last = self.last()
         if last is None:
             return None
         node: Any = loss.grad_fn
@@ -150,7 +159,7 @@ class NearestParameter:
             if type(node).__name__ == _LEAF:
                 parameter: torch.Tensor = node.variable
                 if self._is_known(parameter):
-                    self._last, self._path = weakref.ref(parameter), []
+                    self.last, self._path = weakref.ref(parameter), []
                     while place:
                         _, before, at = nodes[place]
                         self._path.insert(0, at)
@@ -198,17 +207,37 @@ def _telling(backward: Callable[..., Any]) -> Callable[..., Any]:
         inputs: Any = None,
         **further: Any,
     ) -> Any:
-        afterwards: list[Callable[[], None]] = []
+        afterwards: list[Callable[[], object]] = []
         if running_backward() is None and not torch.compiler.is_compiling() and not getattr(_here, "unheard", False):
-            loss, is_loss = _root(tensors, grad_tensors if grad_variables is None else grad_variables)
-            if is_loss:
-                afterwards = _tell(loss, clear=not create_graph and inputs is None)
+            given = grad_tensors if grad_variables is None else grad_variables
+            clear = not create_graph and inputs is None
+            after = _short(tensors) if clear and given is None and not further else None
+            if after is not None:
+                afterwards = [after]
+            else:
+                loss, is_loss = _root(tensors, given)
+                if is_loss:
+                    afterwards = _tell(loss, clear=clear)
         result = backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **further)
         for after in afterwards:
             after()
         return result
 
     return tell_then_run
+
+
+def _short(loss: Any) -> Callable[[], object] | None:
+    """What to call after the pass, where the only listener takes it by a shortcut."""
+    if len(_listeners) != 1 or (short := _listeners[0][2]()) is None:
+        return None
+    # A scaler is told of in the general way, and a class of scalers that was imported meanwhile is seen there.
+    if scaled or _has_new_scaler() or type(loss) is not torch.Tensor or loss.numel() != 1 or loss.grad_fn is None:
+        return None
+    return short.pass_begins(loss)
+
+
+def _has_new_scaler() -> bool:
+    return sum([len(each.__subclasses__()) for each in _known_scalers]) != len(_known_scalers) - 1
 
 
 def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
@@ -225,13 +254,13 @@ def _root(tensors: Any, gradients: Any) -> tuple[torch.Tensor | None, bool]:
     return scalars[0] if scalars and alone else None, bool(scalars)
 
 
-def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], None]]:
-    afterwards = []
-    if sum([len(each.__subclasses__()) for each in _known_scalers]) != len(_known_scalers) - 1:
+def _tell(loss: torch.Tensor | None, *, clear: bool) -> list[Callable[[], object]]:
+    afterwards: list[Callable[[], object]] = []
+    if _has_new_scaler():
         for scaler in _unwrapped_scalers():  # a class that was imported meanwhile, and may have scaled this very loss
             _wrap_scale(scaler)
             scaled[_ONCE] = _Scaled(None, None)
-    for before, unclear in _listeners:  # also one that a listener adds just now
+    for before, unclear, _ in _listeners:  # also one that a listener adds just now
         if clear and loss is not None:
             afterwards.append(before(loss))
         elif unclear is not None:

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -35,7 +35,28 @@ def stepping_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
     return optimizer
 
 
-def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:
+class Shortcut(Protocol):
+    """Takes ordinary passes and steps in few calls; what it does not take goes the general way."""
+
+    def pass_begins(self, loss: torch.Tensor) -> Callable[[], object] | None:
+        """A backward pass is about to begin; what to call once it has ended, or None if it is not taken."""
+
+    def take(self, optimizer: torch.optim.Optimizer) -> bool:
+        """A step without a closure is about to begin; whether it is taken."""
+
+    def step_is_over(self) -> bool:
+        """A step has ended; whether it was one that was taken."""
+
+
+FindShortcut = Callable[[], Shortcut | None]
+"""A weak reference to one, so that a hook keeps nothing alive."""
+
+
+def no_shortcut() -> None:
+    """Everything goes the general way."""
+
+
+def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready, shortcut: FindShortcut = no_shortcut) -> Any:
     """Call `ready(optimizer, loss)` before each step; `loss` is what a closure returned, if there was one.
 
     Returns the handle of the hook. With a closure (LBFGS) it is called after the closure's first evaluation, which is
@@ -43,6 +64,11 @@ def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:
     """
 
     def hook(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and args[0] is optimizer:  # `optimizer.step()`
+            short = shortcut()
+            if short is None or not short.take(optimizer):
+                ready(optimizer, None)
+            return None
         arguments = args[1:] if args and args[0] is optimizer else args
         closure = kwargs.get("closure", arguments[0] if arguments else None)
         if not callable(closure):
@@ -57,11 +83,17 @@ def before_each_step(optimizer: torch.optim.Optimizer, ready: Ready) -> Any:
     return optimizer.register_step_pre_hook(breaks_graph(hook))
 
 
-def after_each_step(optimizer: torch.optim.Optimizer, done: Callable[[torch.optim.Optimizer], object]) -> Any:
+def after_each_step(
+    optimizer: torch.optim.Optimizer,
+    done: Callable[[torch.optim.Optimizer], object],
+    shortcut: FindShortcut = no_shortcut,
+) -> Any:
     """Call `done(optimizer)` after each step. Returns the handle of the hook."""
 
     def hook(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        done(optimizer)
+        short = shortcut()
+        if short is None or not short.step_is_over():
+            done(optimizer)
 
     return optimizer.register_step_post_hook(breaks_graph(hook))
 

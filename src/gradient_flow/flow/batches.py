@@ -97,18 +97,19 @@ class Batches:
                 self._remove.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
     def _called(self, _module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._off or not is_grad_enabled() or len(self._parts) >= _MOST_PARTS or losses.is_unheard():
+        # Each step asks: what is in C comes first, and nothing is called that need not be.
+        if self._off or not is_grad_enabled() or get_ident() != self._thread or len(self._parts) >= _MOST_PARTS:
             return
-        if get_ident() != self._thread or _get_tracing_state() is not None:
+        if _get_tracing_state() is not None or peek_interpreter_stack() is not None:
             return
-        if torch.compiler.is_compiling() or peek_interpreter_stack() is not None:
+        if torch.compiler.is_compiling() or losses.is_unheard():
             return
         try:
             plain = len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor
             if plain and not has_modes():
                 quick = None if self._quick is None else self._quick(args[0])
                 if quick is not None:
-                    self._parts.append([(tuple(args[0].shape), Lying(quick, args[0].dtype))])
+                    self._parts.append([(args[0].shape, Lying(quick, args[0].dtype))])
                 else:
                     self._parts.append(sample_of(args))
             else:

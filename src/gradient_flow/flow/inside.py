@@ -126,6 +126,11 @@ class Inside:
         if self._state is not None:
             self._state.backward_ended(parameters)
 
+    def pass_ended(self) -> None:
+        """The same where no look at the optimizer is due, and one pass made the step before."""
+        if self._state is not None:
+            self._state.backwards += 1
+
     @property
     def batches(self) -> Batches | None:
         """Which batch the coming step is made of."""

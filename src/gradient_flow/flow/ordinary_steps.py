@@ -5,27 +5,38 @@ costs several times what it costs when it runs again. An ordinary step therefore
 leaves a note; in every Nth step with the rows of all tensors, and a sample of the weights before and after it. The
 notes become records together: when there are `MOST_NOTED`, after `LONGEST` seconds, and before anything else is
 recorded or anybody asks. Whatever is unusual about a step makes it take the general way.
+
+For the same reason the hooks of an ordinary step come here at once, and what they do is written out in few functions:
+`pass_begins` and `pass_ended` around the backward pass, `take` and `step_is_over` around the step. Each says whether
+the general way is spared.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable
 from statistics import median
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from torch._C import _current_graph_task_id
 
+from gradient_flow.capture.module_calls import has_modes
+from gradient_flow.flow.guard import Guard
 from gradient_flow.flow.histograms import Histograms
 from gradient_flow.flow.inside import Inside
 from gradient_flow.flow.known_parameters import Named
+from gradient_flow.flow.progress import Progress
 from gradient_flow.flow.recorder import Recorder, arriving
 from gradient_flow.flow.step_losses import StepLosses
+from gradient_flow.flow.step_records import StepRecords
 from gradient_flow.flow.step_tables import StepMeasure
+from gradient_flow.flow.watched_optimizers import WatchedOptimizers
 from gradient_flow.record.look import LookRecord
 from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientStats, GradientTable
@@ -121,33 +132,39 @@ class OrdinarySteps:
 
     def __init__(
         self,
+        progress: Progress,
         recorder: Recorder,
+        records: StepRecords,
         measure: StepMeasure,
         losses: StepLosses,
         histograms: Histograms,
+        optimizers: WatchedOptimizers,
+        guard: Guard,
         *,
         layers_every: int,
-        start: float,
     ) -> None:
+        self._progress, self._guard = progress, guard
         self._recorder, self._measure, self._losses = recorder, measure, losses
-        self._histograms = histograms
-        self._layers_every, self._start = layers_every, start
+        self._histograms, self._optimizers = histograms, optimizers
+        self._layers_every, self._start = layers_every, records.start
         self.inside: Inside | None = None
         self._plan: _Plan | None = None
         self._last: _Plan | None = None
         """By which the last ordinary step was measured."""
+        self._under_way = False
+        """Whether an ordinary step has begun and is not over."""
         self._notes: deque[_Note] = deque()
         self._norms: deque[float] = deque(maxlen=_WINDOW)
         self._rate = math.nan
         recorder.before_anything = self.catch_up
+        records.note_norms = self.note_general
 
-    def plan(
-        self, optimizer: torch.optim.Optimizer, number: int, own: int, step: int, parameters: Named, usual: bool
-    ) -> None:
-        """A step took the general way and is over, the `own`th of its optimizer; whether it was `usual` in its way.
+    def plan(self, optimizer: torch.optim.Optimizer, parameters: Named, *, usual: bool) -> None:
+        """A step of this optimizer took the general way and is over; whether it was `usual` in its way.
 
         From it is seen how far the coming ones may be ordinary.
         """
+        step = self._progress.steps
         self._plan = None
         until = float(step + _FURTHEST) if usual and step >= FIRST else 0.0
         if self.inside is not None:
@@ -160,9 +177,9 @@ class OrdinarySteps:
         without = [(name, at[id(p)]) for name, p in parameters if p.grad is None]
         self._plan = _Plan(
             optimizer=id(optimizer),
-            number=number,
+            number=self._optimizers.number_of(optimizer),
             until=until,
-            own=own - step,
+            own=self._optimizers.of(optimizer) - step,
             lists=[[*map(id, group["params"])] for group in optimizer.param_groups],
             order=[position for _, position in with_gradient],
             missing=[position for _, position in without],
@@ -186,12 +203,46 @@ class OrdinarySteps:
         rates = [rate for rate in record.lr or () if type(rate) is float] if isinstance(record.lr, list) else []
         self._rate = max(rates, default=math.nan)
 
-    def take(self, optimizer: torch.optim.Optimizer, step: int, logged: dict[str, Any]) -> InPlace | None:
-        """Note a step that begins, if it is ordinary: its rows. None, and nothing has changed, if it is not."""
-        # Nearly all of a step of ours runs in this one function: each call would cost more than what it does.
-        plan = self._plan
-        if plan is None or step >= plan.until or plan.optimizer != id(optimizer) or _current_graph_task_id() >= 0:
+    def pass_begins(self, loss: torch.Tensor) -> Callable[[], object] | None:
+        """A backward pass is about to begin; what to call once it has ended. None: this pass takes the general way."""
+        if self._plan is None or self._is_off() or self._progress.thread != get_ident() or has_modes():
             return None
+        try:
+            value = self._losses.begin_usual(loss)
+            if value is None:
+                return None
+            if self.inside is not None and self.inside.batches is not None:
+                self.inside.batches.backward_begins(value)
+        except Exception as problem:
+            self._guard.fail(problem)
+            return None
+        return self.pass_ended
+
+    def pass_ended(self) -> None:
+        """The pass that began in the usual way has ended."""
+        try:
+            if self._losses.end() and self.inside is not None:
+                self.inside.pass_ended()
+        except Exception as problem:
+            self._guard.fail(problem)
+
+    def take(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Note the step that begins, if it is ordinary. False, and nothing has changed, if it is not."""
+        plan = self._plan
+        if plan is None or self._is_off():
+            return False
+        try:
+            return self._take(optimizer, plan)
+        except Exception as problem:
+            self._guard.fail(problem)
+            return False
+
+    def _take(self, optimizer: torch.optim.Optimizer, plan: _Plan) -> bool:
+        # Nearly all of a step of ours runs in this one function: each call would cost more than what it does.
+        progress = self._progress
+        step = progress.steps + 1
+        if step >= plan.until or plan.optimizer != id(optimizer) or _current_graph_task_id() >= 0:
+            return False
         inside, groups = self.inside, optimizer.param_groups
         if len(groups) == 1:
             held = groups[0]["params"]
@@ -200,26 +251,26 @@ class OrdinarySteps:
             held = [p for group in groups for p in group["params"]]
             rates = [group.get("lr") for group in groups]
         if [[*map(id, group["params"])] for group in groups] != plan.lists or vars(optimizer).get("step") != plan.step:
-            return None
+            return False
         rate: float = max(rates) if set(map(type, rates)) == {float} else 0.0
         if not self._rate / _RATE < rate < self._rate * _RATE or (inside is not None and not inside.may_pass()):
-            return None
+            return False
         if plan.missing and any(held[at].grad is not None for at in plan.missing):
-            return None
+            return False
         looks = (step + plan.own) % self._layers_every == 0
         if looks and self._histograms.is_due(plan.optimizer, step):
-            return None
+            return False
         rows = self._measure.in_place(optimizer, [held[at].grad for at in plan.order])
         if rows is None:
-            return None
+            return False
         total = rows.total()
         norm = math.sqrt(total[_SUM_SQ])
         finite = not total[_NAN] and not total[_INF] and total[_COUNT] and total[_SUM_SQ] < LARGEST_SUM
         if not finite or self._stands_out(norm):
-            return None
+            return False
         told = self._losses.of_step(optimizer)
-        if logged:
-            told = told | logged
+        if progress.logged:
+            told = told | progress.take_logged()
         for name, value in told.items():
             if type(value) is not float:
                 told[name] = arriving(value)
@@ -229,16 +280,32 @@ class OrdinarySteps:
         self._rate, self._last = rate, plan
         table = _NotedTable(rows, WeightSample(self._named(plan, held))) if looks else None
         self._notes.append(_Note(plan, step, round(time.time() - self._start, 4), total, rates, told, table))
-        return rows
+        # It was noted, and all that is left is to count it.
+        self._optimizers.count(optimizer)
+        progress.steps, progress.thread, progress.rows = step, get_ident(), rows
+        self._under_way = True
+        return True
 
-    def step_is_over(self) -> None:
-        """The step that was noted last is over: record them all, if it is time."""
+    def step_is_over(self) -> bool:
+        """Whether the step that is over was an ordinary one; if it is time, all that were noted are recorded."""
+        if not self._under_way:
+            return False
+        self._under_way = False
+        if not self._is_off():
+            self._guard.run(self._end_step)
+        return True
+
+    def _end_step(self) -> None:
         notes = self._notes
         if notes and notes[-1].table is not None:
             notes[-1].table.step_is_over()
         late = notes and notes[-1].time - notes[0].time > LONGEST
         if late or len(notes) >= MOST_NOTED or self._recorder.sinks:
             self.catch_up()
+
+    def _is_off(self) -> bool:
+        guard = self._guard
+        return guard.closed or guard.failed or guard.ended or os.getpid() != guard.pid
 
     def table(self, rows: InPlace) -> GradientTable | None:
         """The table of the step that was noted last."""

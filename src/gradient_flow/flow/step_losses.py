@@ -52,20 +52,28 @@ class _Mark:
         self._gradient = None if gradient is None else weakref.ref(gradient)
         self._version = -1 if gradient is None else gradient._version
 
-    def _now(self) -> torch.Tensor | None:
-        parameter = self._parameter()
-        return None if parameter is None else parameter.grad
-
     @property
     def was_replaced(self) -> bool:
         """Whether another gradient is there, or none any more: the usual `zero_grad()`."""
-        gradient = self._now()
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
         return self._gradient is not None and (gradient is None or self._gradient() is not gradient)
 
     @property
     def has_changed(self) -> bool:
         """The same, or the gradient itself was changed."""
-        gradient = self._now()
+        parameter = self._parameter()
+        return self._differs(None if parameter is None else parameter.grad)
+
+    def renewed(self) -> bool:
+        """Whether it has changed; the gradient is taken as it is now."""
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
+        changed = self._differs(gradient)
+        self.take(gradient)
+        return changed
+
+    def _differs(self, gradient: torch.Tensor | None) -> bool:
         if self._gradient is None or gradient is None:
             return (self._gradient is None) != (gradient is None)
         return self._gradient() is not gradient or gradient._version != self._version
@@ -150,24 +158,24 @@ class StepLosses:
     def begin_usual(self, root: torch.Tensor) -> float | None:
         """The same as `value_of` and `begin`, in few steps: for the first pass after a step that took one optimizer.
 
-        None, and nothing has changed, where this pass is not as usual.
+        Whether it is ours is seen at its end, by the gradient of a parameter that such passes lead to. None, and
+        nothing has changed, where this pass is not as usual.
         """
         if scaled or not self._stepped or self._running is not None or self._returned is not None:
             return None
-        if len(self._optimizers) != 1 or type(root) is not torch.Tensor or on_device(root):
+        nearest = self._nearest
+        hit = nearest.last() if nearest.steady else nearest.again(root)
+        if hit is None or len(self._optimizers) != 1 or type(root) is not torch.Tensor or on_device(root):
             return None
-        hit = self._nearest.again(root)
-        value = None if hit is None else root.item()
-        if hit is None or type(value) is not float or not math.isfinite(value):
+        value = root.item()
+        if type(value) is not float or not math.isfinite(value):
             return None
         mark = self._marks.get(id(hit))
         if mark is not None and len(self._marks) == 1 and mark.is_of(hit):
             mark.take(hit.grad)
         else:
             self._marks = {id(hit): _Mark(hit)}
-        self._sums, self._stepped, self._asked, self._restarted = {}, set(), set(), False
-        this = self._running = self._usual
-        this.value = value
+        self._running, self._usual.value = self._usual, value
         return value
 
     def begin(self, root: torch.Tensor | None, value: Any, *, clear: bool = True) -> None:
@@ -201,7 +209,7 @@ class StepLosses:
 
         `inside` is a step that is taken by a hook while the pass is under way.
         """
-        if self._is_usual and not self._stepped and not inside:
+        if not inside and not self._stepped and self._is_usual:
             self._stepped.add(id(optimizer))
             return {"loss": self._sums[_NOBODY].value}
         returned, self._returned = self._returned, None
@@ -271,12 +279,7 @@ class StepLosses:
         if this is None:
             return True
         if this is self._usual:
-            only = _Sum()
-            only.value, only.count = this.value, 1
-            self._sums[_NOBODY] = only
-            for mark in self._marks.values():
-                mark.renew()
-            return True
+            return self._end_usual(this.value)
         moved = next((mark for mark in this.others if mark.has_changed), None) if this.others else None
         if not this.ours:
             if moved is None:
@@ -291,6 +294,16 @@ class StepLosses:
             self._asked |= this.asked.keys()
             whose = frozenset(key for key, marks in this.asked.items() if any(mark.has_changed for mark in marks))
         self._sums.setdefault(whose, _Sum()).add(this.value, clear=this.clear)
+        return True
+
+    def _end_usual(self, value: float) -> bool:
+        (mark,) = self._marks.values()
+        if not mark.renewed():
+            self._nearest.steady = False  # from now on its graph is asked before
+            return False  # of another model
+        only = _Sum()
+        only.value, only.count = value, 1
+        self._sums, self._stepped, self._asked, self._restarted = {_NOBODY: only}, set(), set(), False
         return True
 
     def _is_known(self, parameter: torch.Tensor) -> bool:
