@@ -265,7 +265,7 @@ zoo.sick(
 )
 zoo.sick(
     "digits-lenet-constant-0.02",
-    lambda s: read(s, start(LeNet(), lambda w: nn.init.constant_(w, 0.02)), "Adam", 3e-3, 50),
+    lambda s: read(s, start(LeNet(), lambda w: nn.init.constant_(w, 0.02)), "Adam", 3e-4, 50),
     lasting(equal_units("conv1.weight"), equal_units("conv2.weight"), equal_units("fc1.weight")),
     "SYMMETRY",
     also={"LOW_RANK", "BOTTLENECK", "DEAD"},
@@ -329,17 +329,16 @@ class Flat(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.fc(F.relu(self.embed(x.flatten(1))))
+        return self.fc(self.embed(x.flatten(1)))
 
 
 fifty = zoo.healthy("digits-features-of-48-numbers", lambda s: read(s, Flat(48), "Adam", 5e-3, 80))
 zoo.sick(
-    "digits-features-of-1-number-to-plot",
-    lambda s: read(s, Flat(1), "Adam", 5e-3, 80),
+    "digits-features-of-2-numbers-to-plot",
+    lambda s: read(s, Flat(2), "Adam", 5e-3, 80),
     lags(0.15),
     *NARROW,
     layer=("embed", "fc"),
-    also={"DEAD"},
     control=fifty,
 )
 
@@ -364,8 +363,8 @@ def cleaned(seed: int, floor: int) -> Setup:
 
 deep = zoo.healthy("clouds-noise-taken-away-floor-of-16", lambda s: cleaned(s, 16))
 zoo.sick(
-    "clouds-noise-taken-away-floor-of-1",
-    lambda s: cleaned(s, 1),
+    "clouds-noise-taken-away-floor-of-2",
+    lambda s: cleaned(s, 2),
     lags(0.15),
     *NARROW,
     layer=("floor", "lift"),
