@@ -116,10 +116,10 @@ def stars(seed: int, users: int = 60, items: int = 40, factors: int = 6, batch: 
 # --- pictures
 
 
-def digits(seed: int, classes: int = 10, size: int = 12, batch: int = 32, noise: float = 0.25) -> Task:
-    """Signs in grey from 0 to 1, shifted by a dot or none, under noise."""
+def digits(seed: int, classes: int = 10, size: int = 12, batch: int = 32, noise: float = 0.5) -> Task:
+    """Signs in grey from -1 to 1, shifted by a dot or none, under noise."""
     coarse = torch.rand(classes, 1, 5, 5, generator=drawn_once(seed, 2107)).round()
-    signs = F.interpolate(coarse, size=(size, size), mode="bilinear", align_corners=False)
+    signs = 2 * F.interpolate(coarse, size=(size, size), mode="bilinear", align_corners=False) - 1
     shifted = torch.stack([signs.roll((i, j), (2, 3)) for i in (-1, 0, 1) for j in (-1, 0, 1)], dim=1)
 
     def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -303,7 +303,7 @@ zoo.healthy(
     "digits-mostly-black-pictures",
     lambda s: live(
         nn.Sequential(*conv(1, 16), nn.MaxPool2d(2), *conv(16, 24), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(216, 10)),
-        digits(s).mapped(lambda x: F.relu(x - 0.8)),
+        digits(s).mapped(lambda x: F.relu(x - 0.6)),
         "Adam",
         5e-3,
         80,
@@ -328,7 +328,7 @@ zoo.healthy("photos-trained-body-tuned-with-its-new-head", lambda s: finetuned(s
 def finished(seed: int) -> Setup:
     """Trained to the noise of its pictures; the last epochs."""
     model = nn.Sequential(*conv(1, 12), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(432, 10))
-    return pretrain(live(model, digits(seed, noise=0.6), "Adam", 1e-4, 40), 200, 2e-3)
+    return pretrain(live(model, digits(seed, noise=1.2), "Adam", 1e-4, 40), 200, 2e-3)
 
 
 zoo.healthy("digits-last-epochs-of-a-trained-net", finished, thrives(-0.3, measure=mean_loss))

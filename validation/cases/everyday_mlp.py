@@ -257,13 +257,13 @@ zoo.sick(
 # --- dead and cut
 
 
-def degrees(seed: int, model: nn.Module, *args, shift: float = -4.0, **more) -> Setup:
+def degrees(seed: int, model: nn.Module, *args, shift: float = -2.0, **more) -> Setup:
     """Temperatures of a cold place."""
     return live(model, housing(seed).with_loss(lambda y, t: F.mse_loss(y, t + shift)), *args, **more)
 
 
 linear_head = zoo.healthy(
-    "degrees-below-zero-linear-head", lambda s: degrees(s, Net([13, 64, 64, 1]), "Adam", 3e-3, 80)
+    "degrees-below-zero-linear-head", lambda s: degrees(s, Net([13, 64, 64, 1]), "Adam", 2e-3, 80)
 )
 zoo.sick(
     "degrees-below-zero-relu-head",

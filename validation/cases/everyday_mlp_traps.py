@@ -253,7 +253,7 @@ for kind, lr in {"Adagrad": 0.03, "NAdam": 2e-3, "Adamax": 5e-3}.items():
 
 def done(seed: int) -> Setup:
     """Trained before; now the last epochs, at a small rate."""
-    return pretrain(live(Net([16, 64, 64, 6]), sorts(seed, apart=1.5), "Adam", 1e-4, 50), 200, 3e-3)
+    return pretrain(live(Net([16, 64, 64, 6]), sorts(seed, apart=0.8), "Adam", 1e-4, 50), 200, 3e-3)
 
 
 zoo.healthy("sorts-last-epochs-of-a-trained-net", done, thrives(-0.3, measure=mean_loss))
