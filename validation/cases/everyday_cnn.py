@@ -99,7 +99,7 @@ zoo.sick(
     also={"SLOW", "LOW_RANK"},
     control=normed,
 )
-plain = zoo.healthy("digits-lenet-relu-adam", lambda s: read(s, LeNet(), "Adam", 3e-3, 50))
+paced = zoo.healthy("digits-lenet-sgd-0.05-momentum", lambda s: read(s, LeNet(), "SGD", 0.05, 60, momentum=0.9))
 zoo.sick(
     "photos-vgg-6x16-sigmoid-sgd",
     lambda s: seen(s, Vgg(6, norm=False, act=torch.sigmoid), "SGD", 0.05, 50, momentum=0.9),
@@ -228,7 +228,7 @@ zoo.sick(
     "EXPLODING",
     "UNSTABLE",
     also={*RUINED, "NUMERICAL"},
-    control=plain,
+    control=paced,
 )
 tanh = zoo.healthy("digits-lenet-tanh-adam", lambda s: read(s, LeNet(torch.tanh), "Adam", 3e-3, 50))
 zoo.sick(
@@ -269,7 +269,7 @@ zoo.sick(
     lasting(equal_units("conv1.weight"), equal_units("conv2.weight"), equal_units("fc1.weight")),
     "SYMMETRY",
     also={"LOW_RANK", "BOTTLENECK", "DEAD"},
-    control=plain,
+    control=paced,
 )
 
 # --- narrow
@@ -543,7 +543,6 @@ def blank(seed: int, eps: float) -> Setup:
 
 lit = zoo.healthy("digits-unit-features-with-eps", lambda s: blank(s, 1e-6))
 zoo.sick("digits-unit-features-of-a-black-picture", lambda s: blank(s, 0.0), breaks, "NUMERICAL", control=lit)
-paced = zoo.healthy("digits-lenet-sgd-0.05-momentum", lambda s: read(s, LeNet(), "SGD", 0.05, 60, momentum=0.9))
 zoo.sick(
     "digits-lenet-sgd-5e-8-momentum",
     lambda s: read(s, LeNet(), "SGD", 5e-8, 60, momentum=0.9),
