@@ -258,16 +258,3 @@ def stands_still(after: int, below: float = 1e-5, by: float = 0.1) -> Proof:
         return judged(holds, "updates up to {:.1e} later, the twin is ahead by {:.0%}", late.largest_update, ahead)
 
     return costly(proof)
-
-
-def untouched(*modules: str) -> Proof:
-    """Training leaves the weights of these modules as they were, to the last bit, decay apart."""
-
-    def proof(case: Case, seed: int) -> Evidence:
-        setup = case.make(seed)
-        train(setup, setup.steps, setup.optimizer)
-        names = [n for n, _ in setup.model.named_parameters() if n.startswith(modules)]
-        moved = [n for n in names if dict(setup.model.named_parameters())[n].grad is not None]
-        return Evidence(bool(names) and not moved, f"{len(names)} tensors, with a gradient: {moved}")
-
-    return costly(proof)
