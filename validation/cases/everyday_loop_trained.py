@@ -39,6 +39,7 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="everyday", proof=learns())
+FACTORS = tuple(f"blocks.{i}.{part}.{factor}" for i in range(2) for part in ("up", "down") for factor in ("up", "down"))
 NO_GRADIENT = {*IDLE, "VANISHING", "DEAD"}
 
 # --- detached
@@ -544,11 +545,8 @@ def instructed(seed: int, scale: float = 2.0, inference: bool = False) -> Progra
     return fit(model, markov(seed, 20, 12, 16), torch.optim.AdamW(trained, lr=5e-3), 80, token_loss)
 
 
-factors = tuple(f"blocks.{i}.{part}.{factor}" for i in range(2) for part in ("up", "down") for factor in ("up", "down"))
-
-
 def adapters_still(played: Played) -> tuple[bool, str]:
-    moved = max(d for name, d in played.distance.items() if name.removesuffix(".weight") in factors)
+    moved = max(d for name, d in played.distance.items() if name.removesuffix(".weight") in FACTORS)
     return moved == 0, f"adapters move by {moved:.3g}"
 
 
@@ -559,7 +557,7 @@ zoo.sick(
     broken(adapters_still),
     *LORA,
     "frozen",
-    layer=factors,
+    layer=FACTORS,
     also={*IDLE, "detached"},
     control=instruct,
 )
@@ -567,10 +565,10 @@ decayless = zoo.healthy("everyday-lora-alpha-16-rank-8", lambda s: instructed(s,
 zoo.sick(
     "everyday-lora-alpha-over-rank-is-zero",
     lambda s: instructed(s, scale=4 // 8),
-    broken(ungiven(*factors)),
+    broken(ungiven(*FACTORS)),
     *LORA,
     "only_decay",
-    layer=factors,
+    layer=FACTORS,
     also={*NO_GRADIENT, "detached"},
     control=decayless,
 )
