@@ -561,7 +561,6 @@ zoo.sick(
     also={*IDLE, "detached"},
     control=instruct,
 )
-decayless = zoo.healthy("everyday-lora-alpha-16-rank-8", lambda s: instructed(s, scale=16 / 8))
 zoo.sick(
     "everyday-lora-alpha-over-rank-is-zero",
     lambda s: instructed(s, scale=4 // 8),
@@ -570,7 +569,7 @@ zoo.sick(
     "only_decay",
     layer=FACTORS,
     also={*NO_GRADIENT, "detached"},
-    control=decayless,
+    control=instruct,
 )
 
 # --- not registered
