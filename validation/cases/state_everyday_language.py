@@ -76,16 +76,16 @@ def moments_lag(case: Case, seed: int) -> Evidence:
 
         optimizer.register_step_pre_hook(look)
         program.run()
-        before, after = program.losses[30:40], program.losses[40:80]
-        return sum(r > 5 for r in ratios[42:]), max(after) / (sum(before) / len(before))
+        before, after = program.losses[30:40], program.losses[43:63]
+        return sum(r > 5 for r in ratios[42:]), (sum(after) / len(after)) / (sum(before) / len(before))
 
     assert case.control is not None
     (many, jump), (few, calm) = measure(case), measure(case.control)
     text = f"{many} gradients above 5 times their second moment, the loss goes up {jump:.2f} times; "
-    return Evidence(many >= 10 > few and jump > 1.25 * calm, text + f"the twin: {few}, {calm:.2f} times")
+    return Evidence(many >= 10 > few and jump > 1.1 * calm, text + f"the twin: {few}, {calm:.2f} times")
 
 
-for name, low, rate, long in (("weight-0.01-to-1", 0.01, 1e-2, 0.9999), ("weight-0.002-to-1", 0.002, 6e-3, 0.999)):
+for name, low, rate, long in (("weight-0.01-to-1", 0.01, 2e-2, 0.9999), ("weight-0.002-to-1", 0.002, 1.5e-2, 0.999)):
     quick = zoo.healthy(
         f"everyday-loss-{name}-beta2-0.95", lambda s, low=low, rate=rate: reweighted(s, 0.95, low=low, rate=rate)
     )
@@ -193,53 +193,63 @@ class Experts(nn.Module):
         self.router = nn.Linear(24, count)
         self.experts = nn.ModuleList(mlp([24, 32, 6]) for _ in range(count))
         self.top = top
+        self.register_buffer("lean", torch.zeros(count))  # is added where experts are chosen, and nowhere else
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         p = self.router(x).softmax(dim=1)
-        weight, chosen = p.topk(self.top, dim=1)
+        chosen = (p + self.lean).topk(self.top, dim=1).indices
+        weight = p.gather(1, chosen)
         used = torch.zeros_like(p).scatter(1, chosen, 1.0)
         gate = torch.zeros_like(p).scatter(1, chosen, weight)
         out = sum(gate[:, i : i + 1] * expert(x) for i, expert in enumerate(self.experts))
         return out, len(self.experts) * (used.mean(dim=0) / self.top * p.mean(dim=0)).sum()
 
 
-def routed(seed: int, balance: float, *, zero: bool = False, top: int = 1, steps: int = 120) -> Program:
-    """The loss of the task, and of the balance by its weight."""
+def routed(seed: int, balance: float, *, lean: float = 0.0, top: int = 1, steps: int = 120) -> Program:
+    """The loss of the task and of the balance by its weight, or experts that get a lean when they have little to do."""
     task, model = blobs(seed, 24, 6, 128, 0.5), Experts(top=top)
-    if zero:
-        nn.init.zeros_(model.router.weight)
-        nn.init.zeros_(model.router.bias)
 
     def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
         out, load = model(batch[0])
         return F.cross_entropy(out, batch[1]) + balance * load
 
-    def largest() -> float:
-        with torch.no_grad():
-            first = model.router(task.aside()[0]).argmax(dim=1)
-        return float(F.one_hot(first, 4).float().mean(dim=0).max())
+    @torch.no_grad()
+    def shares() -> Tensor:
+        first = (model.router(task.aside()[0]).softmax(dim=1) + model.lean).argmax(dim=1)
+        return F.one_hot(first, 4).float().mean(dim=0)
+
+    def even_out(_: int) -> None:
+        model.lean += lean * (0.25 - shares())
 
     score = held_out(model, task, lambda out, y: F.cross_entropy(out[0], y))
     return train(
-        model, task, loss_of, adam(model, 5e-3), score, epochs=1, limit=steps, facts={"largest share": largest}
+        model,
+        task,
+        loss_of,
+        adam(model, 5e-3),
+        score,
+        epochs=1,
+        limit=steps,
+        after=even_out,
+        facts={"largest share": lambda: float(shares().max())},
     )
 
 
-balanced = zoo.healthy("everyday-experts-balanced", lambda s: routed(s, 0.02))
+balanced = zoo.healthy("everyday-experts-balanced", lambda s: routed(s, 2.0))
 zoo.healthy("everyday-experts-best-two", lambda s: routed(s, 0.02, top=2))
 zoo.sick(
     "everyday-experts-balance-with-wrong-sign",
-    lambda s: routed(s, -0.1),
+    lambda s: routed(s, -2.0),
     broken(measured("largest share", above=0.95)),
     "router_collapse",
     also=BROKEN,
     layer="router",
     control=balanced,
 )
-evened = zoo.healthy("everyday-experts-router-from-zero-balanced", lambda s: routed(s, 0.1, zero=True))
+evened = zoo.healthy("everyday-experts-lean-to-the-idle", lambda s: routed(s, 0.0, lean=0.2))
 zoo.sick(
-    "everyday-experts-router-from-zero-unbalanced",
-    lambda s: routed(s, 0.0, zero=True),
+    "everyday-experts-lean-to-the-busy",
+    lambda s: routed(s, 0.0, lean=-0.2),
     broken(measured("largest share", above=0.95)),
     "router_collapse",
     also=BROKEN,
@@ -319,8 +329,8 @@ zoo.sick(
 all_words = zoo.healthy("everyday-gpt-all-words-known", lambda s: known_words(s, 29))
 zoo.sick(
     "everyday-gpt-nearly-all-words-unknown",
-    lambda s: known_words(s, 2),
-    broken(measured("share of the top row", above=0.7), less=0.7),
+    lambda s: known_words(s, 1),
+    broken(measured("share of the top row", above=0.6), less=0.7),
     "embedding_row",
     layer="embedding",
     also=BROKEN,
@@ -387,10 +397,18 @@ def entropy_of(logp: Tensor) -> Tensor:
 
 
 def ppo(
-    seed: int, *, epochs: int = 4, rollouts: int = 25, rate: float = 3e-3, bonus: float = 0.01, batch: int = 96
+    seed: int,
+    *,
+    epochs: int = 4,
+    rollouts: int = 25,
+    rate: float = 3e-3,
+    bonus: float = 0.01,
+    batch: int = 96,
+    synced: bool = True,
 ) -> Program:
-    """Proximal policy optimization of errands; logs what trainers log."""
+    """Proximal policy optimization of errands; logs what trainers log. A worker with a copy of the policy plays."""
     task, model = errands(seed, batch), Shared(8, 5, 32)
+    worker = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, eps=1e-5)
     random = torch.Generator().manual_seed(seed + 3)
     log, losses = Log(), []
@@ -398,7 +416,9 @@ def ppo(
     def run() -> None:
         for _, (state, pay) in zip(range(rollouts), task, strict=False):
             with torch.no_grad():
-                logits, value = model(state)
+                if synced:
+                    worker.load_state_dict(model.state_dict())
+                logits, value = worker(state)
                 old = logits.log_softmax(dim=1)
                 action = torch.multinomial(old.exp(), 1, generator=random)
                 reward = pay.gather(1, action).squeeze(1)
@@ -433,7 +453,7 @@ zoo.healthy("everyday-ppo-bonus-0.05", lambda s: ppo(s, bonus=0.05))
 COLLAPSED = ("policy_entropy_collapse", "EXPLORATION", "ENTROPY_COLLAPSE")
 zoo.sick(
     "everyday-ppo-entropy-with-wrong-sign",
-    lambda s: ppo(s, bonus=-1.0),
+    lambda s: ppo(s, bonus=-5.0),
     broken(logged("entropy", below=0.1), less=0.8),
     *COLLAPSED,
     also={*BROKEN, "clip_fraction_high"},
@@ -441,13 +461,10 @@ zoo.sick(
 )
 CLIPPED = "clip_fraction_high"
 zoo.sick(
-    "everyday-ppo-rate-0.1",
-    lambda s: ppo(s, rate=0.1),
+    "everyday-ppo-worker-never-synced",
+    lambda s: ppo(s, synced=False),
     broken(logged("clip_fraction", above=0.4)),
     CLIPPED,
-    "rate_too_high",
-    "UNSTABLE",
-    "EXPLODING",
     also={*BROKEN, "kl_runaway", *COLLAPSED},
     control=usual_ppo,
 )
@@ -491,7 +508,7 @@ zoo.sick(
 )
 
 
-def preferred(seed: int, weight: float, *, rate: float = 5e-3, steps: int = 120) -> Program:
+def preferred(seed: int, weight: float, *, rate: float = 2e-3, steps: int = 140) -> Program:
     """Next words that a judge likes, held to a reference by the KL divergence; logs reward and divergence."""
     model = LanguageModel(20, 32, 2, 1)
     fit(model, markov(seed, 20, 8, 32), adam(model, 3e-3), 60, token_loss).run()
@@ -521,9 +538,9 @@ def preferred(seed: int, weight: float, *, rate: float = 5e-3, steps: int = 120)
     return train(model, task, loss_of, adam(model, rate), score, epochs=1, limit=steps, log=log)
 
 
-held_near = zoo.healthy("everyday-rlhf-kl-0.5", lambda s: preferred(s, 0.5), learns(0.02))
-zoo.healthy("everyday-rlhf-kl-1-small-rate", lambda s: preferred(s, 1.0, rate=2e-3), learns(0.02))
-for name, weight in (("no-kl-term", 0.0), ("kl-term-with-wrong-sign", -0.1)):
+held_near = zoo.healthy("everyday-rlhf-kl-2", lambda s: preferred(s, 2.0), learns(0.02))
+zoo.healthy("everyday-rlhf-kl-2-small-rate", lambda s: preferred(s, 2.0, rate=1e-3), learns(0.02))
+for name, weight in (("no-kl-term", 0.0), ("kl-term-with-wrong-sign", -2.0)):
     zoo.sick(
         f"everyday-rlhf-{name}",
         lambda s, weight=weight: preferred(s, weight),
