@@ -87,7 +87,9 @@ def moments_lag(case: Case, seed: int) -> Evidence:
 
 for name, low, rate, long in (("weight-0.01-to-1", 0.01, 2e-2, 0.9999), ("weight-0.002-to-1", 0.002, 1.5e-2, 0.999)):
     quick = zoo.healthy(
-        f"everyday-loss-{name}-beta2-0.95", lambda s, low=low, rate=rate: reweighted(s, 0.95, low=low, rate=rate)
+        f"everyday-loss-{name}-beta2-0.95",
+        lambda s, low=low, rate=rate: reweighted(s, 0.95, low=low, rate=rate),
+        learns(0.05),
     )
     zoo.sick(
         f"everyday-loss-{name}-beta2-{long}",
@@ -330,7 +332,7 @@ all_words = zoo.healthy("everyday-gpt-all-words-known", lambda s: known_words(s,
 zoo.sick(
     "everyday-gpt-nearly-all-words-unknown",
     lambda s: known_words(s, 1),
-    broken(measured("share of the top row", above=0.6), less=0.7),
+    broken(measured("share of the top row", above=0.5), less=0.7),
     "embedding_row",
     layer="embedding",
     also=BROKEN,
@@ -497,15 +499,7 @@ def reinforce(seed: int, baseline: bool, offset: float = 5.0) -> Program:
     return train(model, task, loss_of, adam(model, 1e-2), score, epochs=1, limit=120, log=log)
 
 
-with_baseline = zoo.healthy("everyday-reinforce-baseline", lambda s: reinforce(s, True))
-zoo.sick(
-    "everyday-reinforce-positive-rewards-no-baseline",
-    lambda s: reinforce(s, False),
-    broken(logged("entropy", below=0.1), less=0.8),
-    *COLLAPSED,
-    also={*BROKEN, "rate_too_high"},
-    control=with_baseline,
-)
+zoo.healthy("everyday-reinforce-baseline", lambda s: reinforce(s, True))
 
 
 def preferred(seed: int, weight: float, *, rate: float = 2e-3, steps: int = 140) -> Program:
