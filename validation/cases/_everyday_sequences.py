@@ -254,3 +254,86 @@ def more_than(measure: Callable[[Setup], float], least: float, what: str) -> Pro
         return judged(value >= least, what + " {:.3g}", value)
 
     return proof
+
+
+def same_outputs(path: str, below: float = 1e-5) -> Proof:
+    """A module that is called several times in a pass says the same each time."""
+
+    def proof(case: Case, seed: int) -> Evidence:
+        setup, said = case.make(seed), []
+        with watching([(path, setup.model.get_submodule(path))], lambda *seen: said.append(seen[-1])), torch.no_grad():
+            call(setup.model, setup.input_fn())
+        difference = max((each - said[0]).abs().max().item() for each in said)
+        return judged(len(said) > 1 and difference < below, "{} calls differ by {:.1e}", len(said), difference)
+
+    return proof
+
+
+# --- transformers
+
+
+class Patch(nn.Module):
+    """Cuts a picture into patches of 3×3 and projects them, through `narrow` numbers if told."""
+
+    def __init__(self, width: int, narrow: int | None = None, size: int = 3) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, narrow or width, size, stride=size)
+        self.widen = nn.Linear(narrow, width) if narrow else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.widen(self.conv(x).flatten(2).transpose(1, 2))
+
+
+class Model(nn.Module):
+    """Something that enters, learned positions, blocks, a norm, a head for every token or for their mean."""
+
+    def __init__(
+        self, enter: nn.Module, blocks: list[nn.Module], out: int, width: int = 32, length: int = 24, pool=False
+    ) -> None:
+        super().__init__()
+        self.enter, self.pos = enter, nn.Parameter(0.3 * torch.randn(1, length, width))
+        self.blocks, self.norm, self.head = nn.ModuleList(blocks), nn.LayerNorm(width), nn.Linear(width, out)
+        self.pool = pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        h = h + self.pos[:, : h.shape[1]]
+        for block in self.blocks:
+            h = block(h)
+        h = self.norm(h)
+        return self.head(h.mean(dim=1) if self.pool else h)
+
+
+class SelfAttention(nn.Module):
+    """Attention by hand from separate projections; `factor` multiplies the scores, by default 1 / √size."""
+
+    def __init__(self, width: int, heads: int, causal: bool = False, factor: float | None = None) -> None:
+        super().__init__()
+        self.heads, self.causal, self.factor = heads, causal, factor or (width // heads) ** -0.5
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
+        scores = q @ k.transpose(-2, -1) * self.factor
+        if self.causal:
+            ahead = torch.triu(torch.ones(x.shape[1], x.shape[1]), 1).bool()
+            scores = scores.masked_fill(ahead, float("-inf"))
+        return self.o((F.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2))
+
+
+class PreNorm(nn.Module):
+    """The usual block around any attention; `skip` may be forgotten."""
+
+    def __init__(self, attn: nn.Module, width: int = 32, skip: bool = True, act=F.gelu, norm=nn.LayerNorm) -> None:
+        super().__init__()
+        self.ln1, self.attn, self.ln2 = norm(width), attn, norm(width)
+        self.fc1, self.fc2, self.skip, self.act = nn.Linear(width, 2 * width), nn.Linear(2 * width, width), skip, act
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.attn(self.ln1(x))
+        x = x + h if self.skip else h
+        h = self.fc2(self.act(self.fc1(self.ln2(x))))
+        return x + h if self.skip else h
