@@ -102,7 +102,7 @@ def reversal(seed: int, words: int = 10, length: int = 6, batch: int = 32) -> Ta
 
 
 def gaps(seed: int, words: int = 16, length: int = 12, batch: int = 24, share: float = 0.2) -> Task:
-    """Masked words: the text counts upwards by a step of its own, and some words are hidden (the last number)."""
+    """Masked words: the text counts upwards from somewhere, and some words are hidden (the last number)."""
 
     def draw(random: torch.Generator) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         start = torch.randint(words, (batch, 1), generator=random)
