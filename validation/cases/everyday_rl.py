@@ -113,13 +113,13 @@ def poor(least: float):
 
 @costly
 def earns_less(case: Case, seed: int) -> Evidence:
-    """Each under its own optimizer, the policy ends up missing twice as much of the reward as its twin."""
+    """Each under its own optimizer, the policy ends up missing a third more of the reward than its twin."""
     missed = []
     for each in (case, case.control):
         setup = each.make(seed)
         train(setup, setup.steps, setup.optimizer)
         missed.append(poverty(setup))
-    return judged(missed[0] > 2 * missed[1], "misses {:.3g} of the reward, its twin {:.3g}", *missed)
+    return judged(missed[0] > 1.3 * missed[1], "misses {:.3g} of the reward, its twin {:.3g}", *missed)
 
 
 zoo = Zoo("rl", half="everyday", analyzer="policy", proof=thrives(0.15, measure=poverty))
