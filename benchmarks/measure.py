@@ -1,4 +1,4 @@
-"""What measuring costs, as ratios to torch calls on the same memory: `python benchmarks/measure.py [--save | --small]`."""
+"""What measuring costs, as ratios to torch calls on the same memory. `python benchmarks/measure.py [--save|--small]`."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def scaling_figures() -> None:
     torch.set_num_threads(THREADS)
     gain = {name: seconds[1][name] / seconds[2][name] for name in ("one", "many")}
     report.say(
-        f"  {len(large):,} elements, two threads: {gain['one']:.2f} x as fast on one tensor, {gain['many']:.2f} x on 1024"
+        f"  {len(large):,} elements, two threads: {gain['one']:.2f} x as fast on one, {gain['many']:.2f} x on 1024"
     )
     report.figure("gain from threads, many tensors / one tensor", gain["many"] / gain["one"], 1.15)
 
