@@ -1,4 +1,4 @@
-"""What measuring costs, as ratios to torch calls on the same memory. `python benchmarks/measure.py [--save|--small]`."""
+"""What measuring costs, beside torch calls on the same memory. `python benchmarks/measure.py [--save | --small]`."""
 
 from __future__ import annotations
 
