@@ -21,6 +21,10 @@
 #define CHUNK (1 << 14)
 /* Chunks that a thread takes at once: many when there are many, so that tiny tensors do not queue for the counter. */
 #define MOST_CHUNKS_PER_GRAB 16
+/* Bytes from here to what is asked of memory: a page, at whose end the processor's own foresight stops. To ask for what lies
+   beyond a tensor does no harm. */
+#define AHEAD 4096
+#define LINE 64
 /* Below this many elements a thread costs more than it brings. */
 #define ELEMENTS_PER_THREAD (1 << 15)
 
@@ -34,6 +38,10 @@ typedef struct {
     float near32, large32;
     double near64, large64;
 } limits;
+
+static inline __attribute__((always_inline)) void ask_for(const void *here, int line) {
+    __builtin_prefetch((const void *)((uintptr_t)here + AHEAD + (uintptr_t)line * LINE));
+}
 
 static size_t element_size(enum gf_kind kind) {
     return kind == GF_FLOAT64 ? 8 : kind == GF_FLOAT32 ? 4 : 2;
@@ -188,6 +196,8 @@ AVX512 static inline look found_by(const sums512 *t, double low, double high, do
             high = _mm512_max_##SUFFIX(high, _mm512_max_##SUFFIX(a, b));                                     \
             const VECTOR smaller = _mm512_range_##SUFFIX(a, b, SMALLER_MAGNITUDE);                           \
             smallest = _mm512_min_##SUFFIX(smallest, smaller);                                               \
+            ask_for(x + i, 0);                                                                               \
+            ask_for(x + i, 1);                                                                               \
             ADD_BOTH(&t, x + i);                                                                             \
         }                                                                                                    \
         for (; i < n; i += LANES_OF) {                                                                       \
@@ -284,6 +294,7 @@ static inline __attribute__((always_inline)) int sizes_in_floats(const float *x,
     size_t done = 0;
     for (; done + 8 * LANES <= n; done += 8 * LANES) {
         const float *here = x + done;
+        for (int line = 0; line < 8; line++) ask_for(here, line);
 #pragma omp simd
         for (int i = 0; i < LANES; i++) {
             const float a = fabsf(here[i]), b = fabsf(here[i + LANES]), c = fabsf(here[i + 2 * LANES]),
