@@ -1,6 +1,8 @@
-"""What monitoring the blocks of a 12-layer GPT costs. `python benchmarks/gain.py [--save]`."""
+"""What monitoring the blocks of a 12-layer GPT costs. `python benchmarks/gain.py [--save | --small]`."""
 
 from __future__ import annotations
+
+import sys
 
 import torch
 from torch import nn
@@ -9,8 +11,11 @@ from gradient_flow import GradientGainMonitor
 from models import GPT, gpt_loss
 from timing import Report, interleaved_medians
 
-torch.set_num_threads(2)
-LAYERS, WIDTH, BATCH, LENGTH = 12, 384, 4, 128
+SMALL = "--small" in sys.argv
+"""A few rounds on a tiny model: does the script run? Its figures mean nothing."""
+torch.set_num_threads(1 if SMALL else 2)
+LAYERS, WIDTH, BATCH, LENGTH = (2, 32, 2, 16) if SMALL else (12, 384, 4, 128)
+ROUNDS = 2 if SMALL else 15
 report = Report("gain")
 
 
@@ -89,13 +94,14 @@ def cost_of_hooks(batch: int, length: int) -> dict[str, float]:
             ".norm().item()": with_hooks(lambda: PlainHooks(blocks, norm_item)),
             "paused": with_hooks(Paused),
         },
-        rounds=61,
+        4 * ROUNDS + 1,
     )
     return {name: (value - seconds["none"]) / 5 for name, value in seconds.items()}
 
 
 def step_figures(costs: dict[str, float]) -> None:
-    model = GPT(layers=LAYERS, width=WIDTH)
+    vocabulary = 64 if SMALL else 8192
+    model = GPT(layers=LAYERS, width=WIDTH, heads=2 if SMALL else 6, vocabulary=vocabulary)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     parameters = sum(p.numel() for p in model.parameters())
     report.say(f"\nGPT of {LAYERS} layers, {parameters / 1e6:.1f} M parameters, batch {BATCH} x {LENGTH}")
@@ -104,7 +110,7 @@ def step_figures(costs: dict[str, float]) -> None:
 
     def step():
         optimizer.zero_grad()
-        gpt_loss(model, BATCH, LENGTH).backward()
+        gpt_loss(model, BATCH, LENGTH, vocabulary).backward()
         optimizer.step()
 
     def monitored():
@@ -113,16 +119,18 @@ def step_figures(costs: dict[str, float]) -> None:
         monitor.summary_stats()
         monitor.pause()
 
-    seconds = interleaved_medians({"plain": step, "monitored": monitored, "paused": step}, rounds=15)
+    seconds = interleaved_medians({"plain": step, "monitored": monitored, "paused": step}, ROUNDS)
     report.figure("cost of all hooks / step", 100 * costs["monitor"] / seconds["plain"], 1.0, unit=" %")
     for name in ("monitored", "paused"):
         report.say(f"  {name + ' step / plain step, timed whole':<66} {seconds[name] / seconds['plain']:>10.4f}")
 
 
 # The smaller gradients are still in the cache when the hook reads them; the larger ones come from memory.
-for batch, length in ((32, 512), (BATCH, LENGTH)):
+for batch, length in ((8 * BATCH, 4 * LENGTH), (BATCH, LENGTH)):
     size = batch * length * WIDTH * 4 / 2**20
-    report.say(f"\nhooks on 12 outputs of {batch} x {length} x {WIDTH} ({size:.1f} MiB each), added time per pass")
+    report.say(
+        f"\nhooks on {LAYERS} outputs of {batch} x {length} x {WIDTH} ({size:.1f} MiB each), added time per pass"
+    )
     costs = cost_of_hooks(batch, length)
     for name, value in costs.items():
         if name != "none":

@@ -1,4 +1,4 @@
-"""What measuring costs, as ratios to torch calls over the same memory. `python benchmarks/measure.py [--save]`."""
+"""What measuring costs, beside torch calls on the same memory. `python benchmarks/measure.py [--save | --small]`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,33 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradient_flow as gf
+from gradient_flow.table import kernels
 from gradient_flow.table.kernels import torch_ops
 from models import GPT, gpt_loss, transformer_gradients
 from timing import Report, interleaved_medians
 
-torch.set_num_threads(2)
+SMALL = "--small" in sys.argv
+"""A few rounds on little memory: does the script run? Its figures mean nothing."""
+THREADS = 1 if SMALL else 2
+torch.set_num_threads(THREADS)
 report = Report("measure")
+ROUNDS = 2 if SMALL else 15
+SMALLER = 1 << 8 if SMALL else 1
+"""By how much the large tensors are smaller in small."""
+
+
+def gradients_to_measure() -> list[torch.Tensor]:
+    return transformer_gradients()[: 8 if SMALL else None]
+
+
+def without_c(run: Callable[[], object]) -> Callable[[], object]:
+    """As where there was no C compiler."""
+
+    def patched() -> object:
+        with mock.patch.object(kernels, "NATIVE", False):
+            return run()
+
+    return patched
 
 
 def with_kernel(name: str, run: Callable[[], object]) -> Callable[[], object]:
@@ -46,7 +67,7 @@ def seven_ops(gradients: list[torch.Tensor]) -> list[list[float]]:
 
 
 def transformer_figures() -> None:
-    gradients = transformer_gradients()
+    gradients = gradients_to_measure()
     parameters = [torch.nn.Parameter(torch.empty_like(g)) for g in gradients]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -59,20 +80,17 @@ def transformer_figures() -> None:
     }
     flatten = {"flatten, concatenate, reduce": lambda: flatten_and_reduce(gradients)}
     seven = {"seven ops per tensor": lambda: seven_ops(gradients)}
-    fallbacks = {
-        "full table, torch ops": with_kernel("torch", lambda: gf.measure(gradients)),
-        "full table, NumPy": with_kernel("numpy", lambda: gf.measure(gradients)),
-    }
+    fallback = {"full table without the C kernel": without_c(lambda: gf.measure(gradients))}
+    as_on_a_device = {"full table, torch ops, made for devices": with_kernel("torch", lambda: gf.measure(gradients))}
     ratio = {}
-    for group in (passes, flatten, seven, fallbacks):
-        rounds = 31 if group is passes else 15
+    for group in (passes, flatten, seven, fallback, as_on_a_device):
+        rounds = 2 * ROUNDS if group is passes else ROUNDS // 5 + 1 if group is as_on_a_device else ROUNDS
         seconds = interleaved_medians({**table, **group}, rounds, before=passes["one torch.sum pass"])
         for name, value in seconds.items():
             ratio[name] = value / seconds["full table"]
             report.say(f"  {name:<66} {1e3 * value:>10.2f} ms   {ratio[name]:>8.2f} x the full table")
-    for kernel in ("torch ops", "NumPy"):
-        of_sum = ratio[f"full table, {kernel}"] / ratio["one torch.sum pass"]
-        report.figure(f"full table by {kernel} / one torch.sum pass", of_sum, 8)
+    name = "full table without the C kernel"
+    report.figure(f"{name} / one torch.sum pass", ratio[name] / ratio["one torch.sum pass"], 8)
     report.figure("full table / one torch.sum pass", 1 / ratio["one torch.sum pass"], 1.3)
     report.figure("full table / clip_grad_norm_", 1 / ratio["clip_grad_norm_"], 0.5)
     name = "flatten, concatenate, reduce"
@@ -81,20 +99,22 @@ def transformer_figures() -> None:
 
     half = [g.bfloat16() for g in gradients]
     half_sum = {"sum": lambda: [g.sum() for g in half]}
-    seconds = interleaved_medians({"table": lambda: gf.measure(half), **half_sum}, before=half_sum["sum"])
+    seconds = interleaved_medians({"table": lambda: gf.measure(half), **half_sum}, 2 * ROUNDS, before=half_sum["sum"])
     report.figure("bf16: full table / its own torch.sum pass", seconds["table"] / seconds["sum"], 2.0)
 
 
 def small_tensor_figures() -> None:
-    report.say("\n10,000 tensors of 64 elements")
-    small = [torch.randn(64) for _ in range(10_000)]
-    seconds = interleaved_medians({"table": lambda: gf.measure(small), "norm": lambda: torch._foreach_norm(small)})
+    small = [torch.randn(64) for _ in range(10_000 // SMALLER)]
+    report.say(f"\n{len(small):,} tensors of 64 elements")
+    candidates = {"table": lambda: gf.measure(small), "norm": lambda: torch._foreach_norm(small)}
+    seconds = interleaved_medians(candidates, 2 * ROUNDS)
     report.figure("full table / torch._foreach_norm", seconds["table"] / seconds["norm"], 0.45)
 
 
 def accuracy_figures() -> None:
-    report.say("\nrelative error of the norm against fp64, 16 M fp32 elements")
-    for name, x in {"random": torch.randn(1 << 24), "constant 0.1": torch.full((1 << 24,), 0.1)}.items():
+    count = (1 << 24) // SMALLER
+    report.say(f"\nrelative error of the norm against fp64, {count:,} fp32 elements")
+    for name, x in {"random": torch.randn(count), "constant 0.1": torch.full((count,), 0.1)}.items():
         exact = x.double().norm().item()
         report.figure(f"{name}: ours", abs(gf.measure(x).total.norm / exact - 1), 1e-7)
         report.say(f"  {name + ': torch.linalg.vector_norm':<66} {abs(x.norm().item() / exact - 1):>10.4g}")
@@ -102,54 +122,58 @@ def accuracy_figures() -> None:
 
 def scaling_figures() -> None:
     report.say("\none tensor or many, one thread or two")
-    large = torch.randn(1 << 26)
-    many = list(large.split(1 << 16))
+    large = torch.randn((1 << 26) // SMALLER)
+    many = list(large.split((1 << 16) // SMALLER))
     seconds = {}
     for threads in (1, 2):
         torch.set_num_threads(threads)
         seconds[threads] = interleaved_medians(
-            {"one": lambda: gf.measure(large), "many": lambda: gf.measure(many)}, rounds=11
+            {"one": lambda: gf.measure(large), "many": lambda: gf.measure(many)}, ROUNDS
         )
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)
     gain = {name: seconds[1][name] / seconds[2][name] for name in ("one", "many")}
     report.say(
-        f"  64 M elements: two threads are {gain['one']:.2f} x as fast on one tensor, {gain['many']:.2f} x on 1024"
+        f"  {len(large):,} elements, two threads: {gain['one']:.2f} x as fast on one, {gain['many']:.2f} x on 1024"
     )
     report.figure("gain from threads, many tensors / one tensor", gain["many"] / gain["one"], 1.15)
 
-    sizes = [1 << shift for shift in (20, 22, 24, 26, 28)]
+    sizes = [(1 << shift) // SMALLER for shift in (20, 22, 24, 26, 28)]
     whole = torch.zeros(sizes[-1])
     whole.normal_()
     per_element = {}
     for size in sizes:
         part = whole[:size]
-        median = interleaved_medians({"m": lambda part=part: gf.measure(part)}, rounds=15 if size < 1 << 26 else 5)
+        median = interleaved_medians({"m": lambda part=part: gf.measure(part)}, ROUNDS if size < 1 << 26 else 5)
         per_element[size] = median["m"] / size * 1e9
-    line = ", ".join(f"{size >> 20} M: {nanoseconds:.3f} ns" for size, nanoseconds in per_element.items())
+    line = ", ".join(f"{size:,}: {nanoseconds:.3f} ns" for size, nanoseconds in per_element.items())
     report.say(f"  per element: {line}")
     # 1 M elements (4 MB) lie in the cache; beyond it memory sets the pace.
-    report.figure("256 M elements / 16 M elements, per element", per_element[1 << 28] / per_element[1 << 24], 1.2)
+    largest, middle = sizes[4], sizes[2]
+    what = f"{largest:,} elements / {middle:,} elements, per element"
+    report.figure(what, per_element[largest] / per_element[middle], 1.2)
 
 
 def training_step_figures() -> None:
-    model = GPT()
+    model = GPT(layers=1, width=32, heads=2, vocabulary=64, length=32) if SMALL else GPT()
+    tokens = {"batch": 2, "length": 16, "vocabulary": 64} if SMALL else {"batch": 4, "length": 128}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     parameters = sum(p.numel() for p in model.parameters())
-    report.say(f"\ntraining step of a GPT with {parameters / 1e6:.1f} M parameters, batch 4 x 128")
+    batch = f"{tokens['batch']} x {tokens['length']}"
+    report.say(f"\ntraining step of a GPT with {parameters / 1e6:.1f} M parameters, batch {batch}")
 
     def step(watched: bool) -> None:
         optimizer.zero_grad()
-        gpt_loss(model).backward()
+        gpt_loss(model, **tokens).backward()
         if watched:
             _ = gf.measure(model).total.norm
         optimizer.step()
 
     step(False)
     seconds = interleaved_medians(
-        {"step": lambda: step(False), "measure": lambda: gf.measure(model).total.norm}, rounds=15
+        {"step": lambda: step(False), "measure": lambda: gf.measure(model).total.norm}, ROUNDS
     )
     report.figure("measuring every step / step", 100 * seconds["measure"] / seconds["step"], 1.0, unit=" %")
-    seconds = interleaved_medians({"plain": lambda: step(False), "watched": lambda: step(True)}, rounds=15)
+    seconds = interleaved_medians({"plain": lambda: step(False), "watched": lambda: step(True)}, ROUNDS)
     report.say(
         f"  {'step with measuring / plain step, timed whole':<66} {seconds['watched'] / seconds['plain']:>10.4f}"
     )
@@ -163,7 +187,7 @@ def import_figures() -> None:
 
     seconds = interleaved_medians(
         {"numpy": python("import numpy"), "both": python("import numpy, gradient_flow; gradient_flow.measure")},
-        rounds=9,
+        1 if SMALL else 9,
     )
     report.figure("import gradient_flow after numpy", 1e3 * (seconds["both"] - seconds["numpy"]), 50, unit=" ms")
 
@@ -177,8 +201,8 @@ class CountHostReads(TorchDispatchMode):
 
 
 def fallback_figures() -> None:
-    report.say("\ntorch ops, the fallback and the way on devices")
-    gradients = transformer_gradients()[:12]
+    report.say("\ntorch ops, the way on devices without Triton")
+    gradients = gradients_to_measure()[:12]
     # On a device the one sync is the transfer of the stacked rows; scalars read one by one would each be another.
     for where, is_device in (("in host memory", False), ("as on a device", True)):
         with (

@@ -9,6 +9,16 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 LINES = {
+    "measure": (
+        "full table without the C kernel / one torch.sum pass",
+        "full table / torch._foreach_norm",
+        "constant 0.1: ours",
+        "measuring every step / step",
+        "gain from threads, many tensors / one tensor",
+        "import gradient_flow after numpy",
+        "beside the one transfer, as on a device",
+    ),
+    "gain": ("monitor / hooks that read the gradient once", "cost of all hooks / step"),
     "device": (
         "measured on: ",
         "full table, read",

@@ -44,7 +44,7 @@ def forced() -> str | None:
     if name == "native" and not NATIVE:
         raise KernelError(
             f"`{ENVIRONMENT_VARIABLE}=native`, but the C kernel was not built. Reinstall with a C compiler and the "
-            "Python headers, or unset the variable to use torch ops."
+            "Python headers, or unset the variable to use NumPy."
         )
     if name == "triton" and not has_triton():
         raise KernelError(
@@ -70,7 +70,7 @@ def reads_float8(tensor: torch.Tensor) -> bool:
 
 def describe() -> str:
     """One line on the kernel in use, for people."""
-    name = forced() or ("native" if NATIVE else "torch")
+    name = forced() or ("native" if NATIVE else "numpy")
     if name != "native":
         return {"torch": "torch ops", "numpy": "NumPy", "triton": "Triton"}[name] + (
             "" if NATIVE else " (C kernel not built)"

@@ -1,4 +1,4 @@
-"""The torch kernel: for devices without Triton, tensor subclasses and installations without the C kernel.
+"""The torch kernel: for devices without Triton and for tensor subclasses.
 
 Operations are launched by the megabyte, not by the tensor: tensors are gathered in a matrix whose lines belong to one
 tensor each, every operation reduces all lines at once, and lines are merged into rows once they have come. No host
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from gradient_flow.capture.arrivals import Copy, on_device
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, limits_in_float32, merge_by_owner
 from gradient_flow.table.exponents import BIAS, BINS, FIELDS, LEFT_OUT, LOWEST, SMALLEST_NORMAL
-from gradient_flow.table.kernels import torch_host
 from gradient_flow.table.kernels.pending import LateRows
 
 SHORT: Final = 256
@@ -54,30 +53,16 @@ class _Lines:
         self._lengths: list[int] = []
         self._widths: list[int] = []
         self._raw: list[bool] = []
-        self._scratch: dict[torch.dtype, torch_host.Scratch] = {}
 
     def add(self, bucket: list[_Piece], width: int, dtype: torch.dtype, near: Limit, large: Limit) -> None:
         """Measure some pieces."""
-        columns, is_raw = self._measured(_matrix(bucket, width, dtype), near, large)
+        lines, is_raw = _matrix(bucket, width, dtype), not dtype.is_complex
+        columns = _raw_columns(lines, near, large) if is_raw else _complex_columns(lines, near, large)
         self.columns.append(columns)
         self._owners += [piece.owner for piece in bucket]
         self._lengths += [piece.elements.numel() for piece in bucket]
         self._widths += [width] * len(bucket)
         self._raw += [is_raw] * len(bucket)
-
-    def _measured(self, lines: torch.Tensor, near: Limit, large: Limit) -> tuple[torch.Tensor, bool]:
-        """All columns of each line, where it lies, and whether they are still to be completed on the host."""
-        if lines.is_complex():
-            return _complex_columns(lines, near, large), False
-        if on_device(lines) or type(lines) is not torch.Tensor:
-            return _raw_columns(lines, near, large), True
-        scratch = self._scratch.setdefault(lines.dtype, torch_host.Scratch(lines.dtype))
-        rows = torch_host.columns(lines, float(near), float(large), scratch)
-        bad = np.flatnonzero(~np.isfinite(rows[:, INDEX["sum_abs"]]))  # filled up with NaN, most often
-        if len(bad):
-            raw = _raw_columns(lines[torch.from_numpy(bad)], near, large).numpy()
-            rows[bad] = _completed(raw, np.full(len(bad), lines.shape[1]))
-        return torch.from_numpy(rows), False
 
     def merged(self, lines: torch.Tensor, count: int) -> torch.Tensor:
         """The rows of `count` tensors, merged where the lines are: what `owned` and `merge_by_owner` do on the host."""

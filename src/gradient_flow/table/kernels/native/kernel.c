@@ -21,6 +21,10 @@
 #define CHUNK (1 << 14)
 /* Chunks that a thread takes at once: many when there are many, so that tiny tensors do not queue for the counter. */
 #define MOST_CHUNKS_PER_GRAB 16
+/* Bytes from here to what is asked of memory: a page, at whose end the processor's own foresight stops. To ask for what lies
+   beyond a tensor does no harm. */
+#define AHEAD 4096
+#define LINE 64
 /* Below this many elements a thread costs more than it brings. */
 #define ELEMENTS_PER_THREAD (1 << 15)
 
@@ -34,6 +38,10 @@ typedef struct {
     float near32, large32;
     double near64, large64;
 } limits;
+
+static inline __attribute__((always_inline)) void ask_for(const void *here, int line) {
+    __builtin_prefetch((const void *)((uintptr_t)here + AHEAD + (uintptr_t)line * LINE));
+}
 
 static size_t element_size(enum gf_kind kind) {
     return kind == GF_FLOAT64 ? 8 : kind == GF_FLOAT32 ? 4 : 2;
@@ -119,9 +127,9 @@ static inline __attribute__((always_inline)) uint32_t pair_at(const uint16_t *x,
         low = value < low ? value : low;                                          \
         high = value > high ? value : high;                                       \
         smallest = size < smallest ? size : smallest;                             \
-        near_zero += size < near_limit;                                           \
     }
 #define TAKE_ZERO(VALUE) zeros += (VALUE) == 0;
+#define TAKE_NEAR(VALUE) near_zero += ABS_OF(VALUE) < near_limit;
 #define TAKE_LARGE(VALUE) very_large += ABS_OF(VALUE) > large_limit;
 #define TAKE_SIZE(VALUE)                                                          \
     {                                                                             \
@@ -132,32 +140,123 @@ static inline __attribute__((always_inline)) uint32_t pair_at(const uint16_t *x,
         high = size > high ? size : high;                                         \
     }
 
-/* The hot loop. Sums are taken in double: float lanes drift when all elements are equal. Zeros and very large
-   elements are rare in most blocks, so the loop only tracks the extremes and a block that has them is counted again. */
-#define QUICK_BLOCK(NAME, TYPE, COUNTER, NEAR, LARGE, CAREFUL)                                               \
-    static inline __attribute__((always_inline)) totals NAME(const TYPE *x, size_t n, const limits *limit) { \
+/* What the first look at a block finds. A NaN or an Inf shows in `sum_abs`. */
+typedef struct {
+    double sum, sum_sq, sum_abs, low, high, smallest; /* `smallest`: of the magnitudes */
+} look;
+
+/* The hot loop. Sums are taken in double: float lanes drift when all elements are equal. */
+#define FIRST_LOOK(NAME, TYPE)                                                                               \
+    static inline __attribute__((always_inline)) look NAME(const TYPE *x, size_t n) {                        \
         typedef TYPE number;                                                                                 \
-        const TYPE near_limit = limit->NEAR, large_limit = limit->LARGE;                                     \
         double sum = 0, sum_sq = 0, sum_abs = 0;                                                             \
         TYPE low = INFINITY, high = -INFINITY, smallest = INFINITY;                                          \
-        COUNTER near_zero = 0;                                                                               \
-        EACH("omp simd reduction(+:sum,sum_sq,sum_abs,near_zero) reduction(min:low,smallest) reduction(max:high)", \
-             TAKE_ALL);                                                                                      \
-        /* A NaN or an Inf shows in this sum; so does a finite overflow, which is merely counted again. */   \
-        if (!(sum_abs <= DBL_MAX)) return CAREFUL(x, n, limit);                                              \
+        EACH("omp simd reduction(+:sum,sum_sq,sum_abs) reduction(min:low,smallest) reduction(max:high)", TAKE_ALL); \
+        return (look){sum, sum_sq, sum_abs, low, high, smallest};                                            \
+    }
+#define ABS_OF fabsf
+FIRST_LOOK(look_at_floats, float)
+#undef ABS_OF
+#define ABS_OF fabs
+FIRST_LOOK(look_at_doubles, double)
+#undef ABS_OF
+
+#ifdef HAVE_X86
+/* The same by hand, because every operation counts. Of two numbers, |a| + |b| is the larger of |a + b| and |a - b|, to the
+   last bit: five operations for both sums of a pair. `range` gives the smaller or larger magnitude, without its sign. */
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma")))
+#define SMALLER_MAGNITUDE 10
+#define LARGER_MAGNITUDE 11
+typedef struct {
+    __m512d sum, sum_sq, more_sq, sum_abs;
+} sums512;
+
+AVX512 static inline void add_pair(sums512 *t, __m512d a, __m512d b) {
+    const __m512d both = _mm512_add_pd(a, b), apart = _mm512_sub_pd(a, b);
+    t->sum = _mm512_add_pd(t->sum, both);
+    t->sum_abs = _mm512_add_pd(t->sum_abs, _mm512_range_pd(both, apart, LARGER_MAGNITUDE));
+    t->sum_sq = _mm512_fmadd_pd(a, a, t->sum_sq);
+    t->more_sq = _mm512_fmadd_pd(b, b, t->more_sq);
+}
+
+AVX512 static inline look found_by(const sums512 *t, double low, double high, double smallest) {
+    return (look){_mm512_reduce_add_pd(t->sum), _mm512_reduce_add_pd(_mm512_add_pd(t->sum_sq, t->more_sq)),
+                  _mm512_reduce_add_pd(t->sum_abs), low, high, smallest};
+}
+
+/* Two vectors at a time, and the rest behind a mask. */
+#define LOOK_AVX512(NAME, TYPE, VECTOR, LANES_OF, MASK, SUFFIX, ADD_BOTH, ADD_LEFT)                           \
+    AVX512 static look NAME(const TYPE *x, size_t n) {                                                       \
+        VECTOR low = _mm512_set1_##SUFFIX(INFINITY), high = _mm512_set1_##SUFFIX(-INFINITY), smallest = low; \
+        sums512 t = {_mm512_setzero_pd(), _mm512_setzero_pd(), _mm512_setzero_pd(), _mm512_setzero_pd()};    \
+        size_t i = 0;                                                                                        \
+        for (; i + 2 * LANES_OF <= n; i += 2 * LANES_OF) {                                                   \
+            const VECTOR a = _mm512_loadu_##SUFFIX(x + i), b = _mm512_loadu_##SUFFIX(x + i + LANES_OF);      \
+            low = _mm512_min_##SUFFIX(low, _mm512_min_##SUFFIX(a, b));                                       \
+            high = _mm512_max_##SUFFIX(high, _mm512_max_##SUFFIX(a, b));                                     \
+            const VECTOR smaller = _mm512_range_##SUFFIX(a, b, SMALLER_MAGNITUDE);                           \
+            smallest = _mm512_min_##SUFFIX(smallest, smaller);                                               \
+            ask_for(x + i, 0);                                                                               \
+            ask_for(x + i, 1);                                                                               \
+            ADD_BOTH(&t, x + i);                                                                             \
+        }                                                                                                    \
+        for (; i < n; i += LANES_OF) {                                                                       \
+            const MASK left = (MASK)(n - i < LANES_OF ? (1u << (n - i)) - 1 : (1u << LANES_OF) - 1);         \
+            const VECTOR a = _mm512_maskz_loadu_##SUFFIX(left, x + i);                                       \
+            low = _mm512_mask_min_##SUFFIX(low, left, low, a);                                               \
+            high = _mm512_mask_max_##SUFFIX(high, left, high, a);                                            \
+            smallest = _mm512_mask_range_##SUFFIX(smallest, left, smallest, a, SMALLER_MAGNITUDE);           \
+            ADD_LEFT(&t, a);                                                                                 \
+        }                                                                                                    \
+        return found_by(&t, _mm512_reduce_min_##SUFFIX(low), _mm512_reduce_max_##SUFFIX(high),               \
+                        _mm512_reduce_min_##SUFFIX(smallest));                                               \
+    }
+/* Floats are read again, because they can be loaded wide, where a vector of them would have to be taken apart. */
+AVX512 static inline void add_floats(sums512 *t, const float *x) {
+    for (int i = 0; i < 32; i += 16)
+        add_pair(t, _mm512_cvtps_pd(_mm256_loadu_ps(x + i)), _mm512_cvtps_pd(_mm256_loadu_ps(x + i + 8)));
+}
+AVX512 static inline void add_doubles(sums512 *t, const double *x) {
+    add_pair(t, _mm512_loadu_pd(x), _mm512_loadu_pd(x + 8));
+}
+AVX512 static inline void add_floats_left(sums512 *t, __m512 a) {
+    add_pair(t, _mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
+}
+AVX512 static inline void add_doubles_left(sums512 *t, __m512d a) { add_pair(t, a, _mm512_setzero_pd()); }
+LOOK_AVX512(look_at_floats_avx512, float, __m512, 16, __mmask16, ps, add_floats, add_floats_left)
+LOOK_AVX512(look_at_doubles_avx512, double, __m512d, 8, __mmask8, pd, add_doubles, add_doubles_left)
+#else
+#define look_at_floats_avx512 look_at_floats
+#define look_at_doubles_avx512 look_at_doubles
+#endif
+
+/* Elements that are small or very large are rare in most blocks: the first look takes only the extremes, and a block that
+   has them is counted again. */
+#define QUICK_BLOCK(NAME, TYPE, COUNTER, NEAR, LARGE, CAREFUL, LOOK)                                         \
+    static inline __attribute__((always_inline)) totals NAME(                                                \
+        const TYPE *x, size_t n, const limits *limit, int has_avx512                                         \
+    ) {                                                                                                      \
+        const TYPE near_limit = limit->NEAR, large_limit = limit->LARGE;                                     \
+        const look found = has_avx512 ? LOOK##_avx512(x, n) : LOOK(x, n);                                    \
+        /* So does a finite overflow show, which is merely counted again. */                                 \
+        if (!(found.sum_abs <= DBL_MAX)) return CAREFUL(x, n, limit);                                        \
         totals t = nothing();                                                                                \
-        t.sum = sum;                                                                                         \
-        t.sum_sq = sum_sq;                                                                                   \
-        t.sum_abs = sum_abs;                                                                                 \
-        t.min = low;                                                                                         \
-        t.max = high;                                                                                        \
-        t.near_zero = near_zero;                                                                             \
-        if (smallest == 0) {                                                                                 \
+        t.sum = found.sum;                                                                                   \
+        t.sum_sq = found.sum_sq;                                                                             \
+        t.sum_abs = found.sum_abs;                                                                           \
+        t.min = found.low;                                                                                   \
+        t.max = found.high;                                                                                  \
+        if (found.smallest == 0) {                                                                           \
             COUNTER zeros = 0;                                                                               \
             EACH("omp simd reduction(+:zeros)", TAKE_ZERO);                                                  \
             t.zeros = zeros;                                                                                 \
         }                                                                                                    \
-        if (high > large_limit || -low > large_limit) {                                                      \
+        if (found.smallest < near_limit) {                                                                   \
+            COUNTER near_zero = 0;                                                                           \
+            EACH("omp simd reduction(+:near_zero)", TAKE_NEAR);                                              \
+            t.near_zero = near_zero;                                                                         \
+        }                                                                                                    \
+        if (largest_of(&t) > large_limit) {                                                                  \
             COUNTER very_large = 0;                                                                          \
             EACH("omp simd reduction(+:very_large)", TAKE_LARGE);                                            \
             t.very_large = very_large;                                                                       \
@@ -195,6 +294,7 @@ static inline __attribute__((always_inline)) int sizes_in_floats(const float *x,
     size_t done = 0;
     for (; done + 8 * LANES <= n; done += 8 * LANES) {
         const float *here = x + done;
+        for (int line = 0; line < 8; line++) ask_for(here, line);
 #pragma omp simd
         for (int i = 0; i < LANES; i++) {
             const float a = fabsf(here[i]), b = fabsf(here[i + LANES]), c = fabsf(here[i + 2 * LANES]),
@@ -231,10 +331,10 @@ static inline __attribute__((always_inline)) int sizes_in_floats(const float *x,
 }
 
 #define ABS_OF fabsf
-QUICK_BLOCK(quick_block_float, float, int32_t, near32, large32, careful_block_float)
+QUICK_BLOCK(quick_block_float, float, int32_t, near32, large32, careful_block_float, look_at_floats)
 #undef ABS_OF
 #define ABS_OF fabs
-QUICK_BLOCK(quick_block_double, double, int64_t, near64, large64, careful_block_double)
+QUICK_BLOCK(quick_block_double, double, int64_t, near64, large64, careful_block_double, look_at_doubles)
 #undef ABS_OF
 
 static totals careful_block_bfloat16(const uint16_t *x, size_t n, const limits *limit) {
@@ -365,7 +465,8 @@ static void widen_float16_f16c(const uint16_t *x, size_t n, float *wide) {
 #endif
 
 static inline __attribute__((always_inline)) totals chunk_body(
-    const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what, int has_f16c
+    const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what, int has_f16c,
+    int has_avx512
 ) {
     totals t = nothing();
     float wide[BLOCK];
@@ -375,7 +476,7 @@ static inline __attribute__((always_inline)) totals chunk_body(
         totals block;
         if (kind == GF_FLOAT64) {
             const double *x = (const double *)data + start;
-            block = sizes ? quick_block_double_sizes(x, length, limit) : quick_block_double(x, length, limit);
+            block = sizes ? quick_block_double_sizes(x, length, limit) : quick_block_double(x, length, limit, has_avx512);
         } else if (kind == GF_BFLOAT16) {
             const uint16_t *x = (const uint16_t *)data + start;
             block = sizes ? quick_block_bfloat16_sizes(x, length, limit) : quick_block_bfloat16(x, length, limit);
@@ -387,7 +488,7 @@ static inline __attribute__((always_inline)) totals chunk_body(
                 else widen_float16(halves, length, wide);
                 x = wide;
             }
-            if (!sizes) block = quick_block_float(x, length, limit);
+            if (!sizes) block = quick_block_float(x, length, limit, has_avx512);
             else if (!sizes_in_floats(x, length, &block)) block = quick_block_float_sizes(x, length, limit);
         }
         merge(&t, &block);
@@ -398,16 +499,15 @@ static inline __attribute__((always_inline)) totals chunk_body(
 typedef totals (*chunk_function)(const void *, enum gf_kind, size_t, const limits *, enum gf_what);
 
 static totals chunk_baseline(const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what) {
-    return chunk_body(data, kind, n, limit, what, 0);
+    return chunk_body(data, kind, n, limit, what, 0, 0);
 }
 #ifdef HAVE_X86
 __attribute__((target("avx2,fma")))
 static totals chunk_avx2(const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what) {
-    return chunk_body(data, kind, n, limit, what, 1);
+    return chunk_body(data, kind, n, limit, what, 1, 0);
 }
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma")))
-static totals chunk_avx512(const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what) {
-    return chunk_body(data, kind, n, limit, what, 1);
+AVX512 static totals chunk_avx512(const void *data, enum gf_kind kind, size_t n, const limits *limit, enum gf_what what) {
+    return chunk_body(data, kind, n, limit, what, 1, 1);
 }
 #endif
 
