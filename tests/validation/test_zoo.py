@@ -37,7 +37,7 @@ SICK = [case for case in CASES.values() if case.sick]
 HEALTHY = [case for case in CASES.values() if not case.sick]
 BY_HASH = sorted(CASES.values(), key=lambda case: zlib.crc32(case.name.encode()))
 PROVEN = [*[case for case in BY_HASH if case.costly][:90], *[case for case in BY_HASH if not case.costly][:40]]
-"""Cases whose labels are proven here: as many however large the zoo grows, and as good as drawn, but always the same."""
+"""Cases whose labels are proven here: as many however large the zoo grows; as good as drawn, but always the same."""
 GROUPS = sorted({(case.half, case.family) for case in CASES.values()})
 
 
@@ -93,7 +93,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
         programs = {"game", "state"}
         without = {"live": {"game", *PROGRAMS}, **dict.fromkeys(("fresh", "blind"), programs)}
-        without |= dict.fromkeys(("drill", "sealed", "veiled", "everyday"), {"game"})
+        without |= {half: {"game"} for half in ("drill", "sealed", "veiled", "everyday")}
         expected = set(FAMILIES) - without.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected

@@ -52,8 +52,8 @@ _unwrapped: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
 def _is_wrapped(model: nn.Module) -> bool:
     """Whether a compiled wrapper holds the model, as far as something was compiled since it was last asked.
 
-    A wrapper is found among all objects of the process, which takes a while: looks ask each time, and as a rule what was
-    compiled is something else.
+    A wrapper is found among all objects of the process, which takes a while; looks ask each time, and as a rule
+    something else was compiled.
     """
     graphs = compiled_graphs()
     known, then = _unwrapped.get(id(model), (None, -1))
