@@ -9,6 +9,7 @@ import zipfile
 import pytest
 
 import gradient_flow as gf
+from warm import warm_python
 
 SHOW = """
 import sys
@@ -45,7 +46,7 @@ def folder(tmp_path):
 
 
 def started(folder, *command, **settings):
-    """What came of `python <command>`."""
+    """What came of `python <command>`, from nothing: here starts, ends and tracebacks are compared to the letter."""
     return subprocess.run(
         [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120, **settings
     )
@@ -53,6 +54,11 @@ def started(folder, *command, **settings):
 
 def watched(folder, *command, options=("--out", "out"), **settings):
     return started(folder, "-m", "gradient_flow", "run", *options, *command, **settings)
+
+
+def warm(folder, *command, options=("--out", "out")):
+    """The same where something else is asked, without waiting for torch to be imported."""
+    return warm_python("-m", "gradient_flow", "run", *options, *command, cwd=folder)
 
 
 def script(folder, text, name="train.py"):
@@ -156,7 +162,7 @@ def test_torch_is_as_it_was_when_the_script_has_failed(folder):
         + "train(2)\n"
         + "raise ValueError\n",
     )
-    alone, ours = started(folder, "train.py"), watched(folder, "train.py")
+    alone, ours = warm_python("train.py", cwd=folder), warm(folder, "train.py")
     assert ours.stdout == alone.stdout
     assert "2 steps watched" in ours.stderr
     assert ours.returncode == alone.returncode == 1
@@ -171,7 +177,7 @@ def test_a_script_that_changes_directory_keeps_its_run_and_finds_itself(folder, 
     script(
         folder, text + TRAIN + "train(4)\nprint(open(__file__).read().count('ValueError'))\nraise ValueError('seen')"
     )
-    ours = watched(folder, "train.py", options=options)
+    ours = warm(folder, "train.py", options=options)
     assert ours.stdout == "2\n"
     assert "raise ValueError('seen')" in ours.stderr  # the source line in the traceback
     (run,) = [path.parent for path in folder.rglob("run.jsonl")]
@@ -185,7 +191,7 @@ def test_a_script_that_changes_directory_keeps_its_run_and_finds_itself(folder, 
 
 def test_training_in_a_thread_that_outlives_the_script_is_watched_to_its_end(folder):
     text = TRAIN + "import threading, time\ndef late():\n    time.sleep(0.5); train(5)\n"
-    ours = watched(script(folder, text + "threading.Thread(target=late).start()"), "train.py")
+    ours = warm(script(folder, text + "threading.Thread(target=late).start()"), "train.py")
     assert "5 steps watched" in ours.stderr
     assert len(gf.load_run(folder / "out")) == 5
 
@@ -193,7 +199,7 @@ def test_training_in_a_thread_that_outlives_the_script_is_watched_to_its_end(fol
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_leaves_the_run_to_its_parent(folder):
     text = TRAIN + "import os\ntrain(2)\nchild = os.fork()\ntrain(3)\n"
-    ours = watched(script(folder, text + "child and os.waitpid(child, 0)"), "train.py")
+    ours = warm(script(folder, text + "child and os.waitpid(child, 0)"), "train.py")
     assert ours.stderr.count("steps watched") == 1
     assert len(gf.load_run(folder / "out")) == 5
     assert (folder / "out" / "run.jsonl").read_text().count('"kind":"end"') == 1
@@ -229,7 +235,8 @@ UNWATCHED = {
 @pytest.mark.parametrize("how", UNWATCHED)
 def test_without_a_step_the_message_names_the_reason_and_the_way_out(folder, how):
     text, expected = UNWATCHED[how]
-    ours = watched(script(folder, text), "train.py")
+    start = watched if how == "children" else warm  # a child of its own needs a start that it can repeat
+    ours = start(script(folder, text), "train.py")
     message = ours.stderr[ours.stderr.index("gradient-flow: no optimizer took a step") :]
     for part in expected:
         assert part in message
@@ -246,7 +253,7 @@ def test_warnings_as_errors_do_not_end_the_training(folder):
         "class Secret(torch.nn.Linear):\n    def named_parameters(self, *_, **__):\n        raise KeyError('secret')\n"
     )
     text += "model = Secret(3, 1)\noptimizer = torch.optim.SGD([model.weight], lr=0.1)\ntrain(3)\nprint('trained')"
-    ours = watched(script(folder, text), "train.py")
+    ours = warm(script(folder, text), "train.py")
     assert ours.stdout == "trained\n"
     assert ours.returncode == 0
     assert ours.stderr.startswith("This optimizer is not watched (KeyError: 'secret').")
@@ -260,7 +267,7 @@ SICK = f"{TRAIN}\nmodel.weight.data.fill_(float('nan'))\ntrain(30)\n"
 def test_it_ends_with_the_verdict_where_the_run_lies_and_a_next_command_that_works(folder):
     sound = f"import torch; torch.manual_seed(0)\n{TRAIN}\ntrain(2)\n"
     for text, name, command in ((sound, "one", "report --open"), (SICK, "two", "diagnose")):
-        ours = watched(script(folder, text), "train.py", options=("--out", f"my runs/{name}"))
+        ours = warm(script(folder, text), "train.py", options=("--out", f"my runs/{name}"))
         lines = ours.stderr.splitlines()
         assert any(line.startswith("  verdict: ") for line in lines)
         assert lines[-2:] == [
@@ -274,10 +281,10 @@ def test_it_ends_with_the_verdict_where_the_run_lies_and_a_next_command_that_wor
 def test_an_alert_reaches_a_command_and_the_script_ends_as_before(folder):
     (folder / "notify.py").write_text("import sys; open('told.txt', 'a').write(sys.argv[1] + '\\n')")
     alert = f"{sys.executable} notify.py"
-    ours = watched(script(folder, SICK), "train.py", options=("--out", "out", "--alert", alert))
+    ours = warm(script(folder, SICK), "train.py", options=("--out", "out", "--alert", alert))
     assert ours.returncode == 0
     assert (folder / "told.txt").read_text().count("CRITICAL") == 1
-    wrong = watched(folder, "train.py", options=("--alert", "ftp://host/secret"))
+    wrong = warm(folder, "train.py", options=("--alert", "ftp://host/secret"))
     assert wrong.returncode == 2
     assert "`alert` must be the address of a webhook" in wrong.stderr
     assert "secret" not in wrong.stderr

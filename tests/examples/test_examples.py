@@ -9,7 +9,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def run(script, *arguments, cwd):
     command = [sys.executable, "-W", "error", str(EXAMPLES / script), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
 
 
 def test_the_seven_uses_of_the_gain_monitor(tmp_path):

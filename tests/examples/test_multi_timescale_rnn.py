@@ -59,7 +59,7 @@ def load(name):
 
 def run(script, *arguments):
     command = [sys.executable, "-B", script, *map(str, arguments)]
-    return subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    return subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, encoding="utf-8", timeout=600)
 
 
 # The model

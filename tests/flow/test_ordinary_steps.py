@@ -1,9 +1,6 @@
 """Ordinary steps are noted as they are taken and recorded later: the same records, and nobody who asks can tell."""
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -15,6 +12,7 @@ from gradient_flow.flow import ordinary_steps
 from gradient_flow.flow.ordinary_steps import MOST_NOTED, OrdinarySteps
 from gradient_flow.looks.loop_watch import LoopWatch
 from gradient_flow.looks.optimizer_watch import OptimizerWatch
+from warm import warm_python
 
 SPIKE = 33
 STEPS = 64
@@ -288,9 +286,7 @@ SCRIPT = """
 
 @pytest.mark.parametrize(("how", "lost"), [("killed", MOST_NOTED), ("raised", 0), ("dropped", 0)])
 def test_what_a_process_leaves_behind(how, lost, tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "run"), how]
-    subprocess.run(command, capture_output=True, env=environment)
+    warm_python("-c", textwrap.dedent(SCRIPT), tmp_path / "run", how, cwd=tmp_path)
     steps = [line["step"] for line in lines_of(tmp_path / "run" / "run.jsonl") if line["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1))
     assert 100 - lost <= len(steps) <= 100

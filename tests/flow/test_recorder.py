@@ -2,8 +2,6 @@
 
 import gc
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import weakref
@@ -18,6 +16,7 @@ from gradient_flow.flow.recorder import MOST_OPEN, Recorder
 from gradient_flow.record.run_writer import RunWriter
 from gradient_flow.record.step import TOTALS, StepRecord
 from gradient_flow.record.window import History
+from warm import warm_python
 
 
 class Number:
@@ -204,7 +203,7 @@ def test_closing_in_a_signal_handler(tmp_path):
             optimizer.step()
         print("trained")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    done = warm_python("-c", textwrap.dedent(code), cwd=tmp_path)
     assert (done.stdout.strip(), done.returncode) == ("trained", 0), done.stderr
     run = gf.load_run(tmp_path)
     assert run.end is not None

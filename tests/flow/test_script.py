@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import gradient_flow as gf
+from warm import warm_python
 
 SCRIPT = """
 import sys, torch
@@ -58,18 +59,21 @@ def folder(tmp_path):
     return tmp_path
 
 
-def plain(folder, *arguments, **settings):
-    command = [sys.executable, "train.py", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, **settings)
+def cold_python(*command, cwd):
+    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-def watched(folder, *arguments, options=(), target=("train.py",), **settings):
-    command = [sys.executable, "-m", "gradient_flow", "run", "--out", "out", *options, *target, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, **settings)
+def plain(folder, *arguments, python=warm_python):
+    return python("train.py", *arguments, cwd=folder)
+
+
+def watched(folder, *arguments, options=(), target=("train.py",), python=warm_python, **settings):
+    command = ["-m", "gradient_flow", "run", "--out", "out", *options, *target, *arguments]
+    return python(*command, cwd=folder, **settings)
 
 
 def test_the_script_behaves_as_without_us_and_the_run_is_there(folder):
-    alone, ours = plain(folder, "--lr", "3", "-m", "x"), watched(folder, "--lr", "3", "-m", "x")
+    alone, ours = (run(folder, "--lr", "3", "-m", "x", python=cold_python) for run in (plain, watched))
     assert ours.returncode == alone.returncode == 0
     assert ours.stdout == alone.stdout  # also the weights, to the last digit
     assert "30 steps watched" in ours.stderr
@@ -180,14 +184,12 @@ assert not Path("out").exists()
 
 def test_closing_leaves_torch_as_it_was(tmp_path):
     # In a process of its own: a Flow that another test has not closed yet listens to clips too.
-    command = [sys.executable, "-c", LEFT_AS_IT_WAS]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ended = warm_python("-c", LEFT_AS_IT_WAS, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
 
 
 def test_without_out_the_folder_is_named_after_time_and_script(folder):
-    command = [sys.executable, "-m", "gradient_flow", "run", "train.py"]
-    subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=True)
+    warm_python("-m", "gradient_flow", "run", "train.py", cwd=folder).check_returncode()
     (made,) = (folder / "runs").iterdir()
     assert made.name.endswith("_train")
 

@@ -1,8 +1,6 @@
 """How a run ended, told from its lines and its file."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from gradient_flow.record.ending import Ending
 from gradient_flow.record.run import run_of_lines
 from gradient_flow.record.run_writer import RunWriter
 from recorded_runs import record
+from warm import warm_python
 
 OLD = (1e9, 1e9)
 
@@ -145,7 +144,7 @@ for step in range(5):
     ],
 )
 def test_a_script_that_closes_nothing(tmp_path, last, state, sentence):
-    subprocess.run([sys.executable, "-c", SCRIPT.format(last=last), tmp_path / "run"], capture_output=True, check=False)
+    warm_python("-c", SCRIPT.format(last=last), tmp_path / "run", cwd=tmp_path)
     os.utime(tmp_path / "run" / "run.jsonl", OLD)
     run = gf.load_run(tmp_path / "run")
     assert run.ending.state == state

@@ -4,8 +4,6 @@ import html
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -17,6 +15,7 @@ from gradient_flow.cli.main import main
 from gradient_flow.report.data import page_data
 from gradient_flow.report.serve.live_runs import LiveRuns
 from gradient_flow.report.serve.run_ids import RunFolder
+from warm import warm_python
 
 SENTENCE = "The run failed at step 12 with ValueError: bad batch. No other problem found in 12 steps and 2 looks."
 SCRIPT = """
@@ -132,8 +131,8 @@ def test_a_run_that_falls_silent_is_said_to_be_silent_without_any_news(crashed, 
 )
 def test_gradient_flow_run_says_how_the_script_ended(tmp_path, last, state, words):
     (tmp_path / "train.py").write_text(SCRIPT.format(last=last))
-    arguments = [sys.executable, "-m", "gradient_flow", "run", "--out", "out", "train.py", "--api-key", "sesame"]
-    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+    arguments = ["-m", "gradient_flow", "run", "--out", "out", "train.py", "--api-key", "sesame"]
+    done = warm_python(*arguments, cwd=tmp_path)
     assert words in plain(done.stderr.partition("gradient-flow:")[2])
     run = gf.load_run(tmp_path / "out")
     assert run.ending.state == state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -41,6 +42,31 @@ def is_compiled(model: nn.Module) -> bool:
     for module in model.modules():
         if "_orig_mod" in module._modules or vars(module).get("_compiled_call_impl") is not None:
             return True
-    return bool(compiled_graphs()) and any(
-        isinstance(owner, dict) and owner.get("_orig_mod") is model for owner in gc.get_referrers(model)
-    )
+    return bool(compiled_graphs()) and _is_wrapped(model)
+
+
+_unwrapped: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
+"""Models that no compiled wrapper held, by `id`, with the number of graphs at that time."""
+
+
+def _is_wrapped(model: nn.Module) -> bool:
+    """Whether a compiled wrapper holds the model, as far as something was compiled since it was last asked.
+
+    A wrapper is found among all objects of the process, which takes a while; looks ask each time, and as a rule
+    something else was compiled.
+    """
+    graphs = compiled_graphs()
+    known, then = _unwrapped.get(id(model), (None, -1))
+    if known is not None and known() is model and then == graphs:
+        return False
+    found = any(isinstance(owner, dict) and owner.get("_orig_mod") is model for owner in gc.get_referrers(model))
+    if not found:
+        key = id(model)
+        _unwrapped[key] = weakref.ref(model, lambda gone: _forget(key, gone)), graphs
+    return found
+
+
+def _forget(key: int, gone: weakref.ref[nn.Module]) -> None:
+    """A later model at the same address keeps its own entry."""
+    if _unwrapped.get(key, (None,))[0] is gone:
+        del _unwrapped[key]
