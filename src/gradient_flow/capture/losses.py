@@ -125,7 +125,7 @@ class NearestParameter:
     def __init__(self, is_known: Callable[[torch.Tensor], bool]) -> None:
         self._is_known = is_known
         self._path: list[int] = []
-        self.last: Callable[[], torch.Tensor | None] = _nothing
+        self.last: Callable[[], torch.Tensor | None] = nothing
         """The parameter that was found last, while it exists."""
         self.steady = True
         """Whether every loss so far led to the same one."""
@@ -275,16 +275,16 @@ class _Scaled:
     """What a `GradScaler` made of a loss; without one where it made something else."""
 
     def __init__(self, output: torch.Tensor | None, loss: torch.Tensor | None, scaler: Any = None) -> None:
-        self.output: Callable[[], Any] = _nothing if output is None else weakref.ref(output)
+        self.output: Callable[[], Any] = nothing if output is None else weakref.ref(output)
         self.value = None if loss is None else loss.detach()
         self.version = -1 if self.value is None else self.value._version
-        self.scaler: Callable[[], Any] = _nothing if scaler is None else weakref.ref(scaler)
+        self.scaler: Callable[[], Any] = nothing if scaler is None else weakref.ref(scaler)
         self.is_open = True
         """Whether no backward pass has come that may have been for it."""
 
 
-def _nothing() -> None:
-    """Stands for a tensor that is gone."""
+def nothing() -> None:
+    """What to call after a pass that is of no interest; and what a reference to a tensor that is gone gives."""
 
 
 def _close_scaled(loss: torch.Tensor | None) -> None:

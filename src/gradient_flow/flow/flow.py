@@ -40,7 +40,7 @@ from gradient_flow.flow.step_records import StepRecords
 from gradient_flow.flow.step_tables import StepMeasure
 from gradient_flow.flow.steps import Steps, origin_event
 from gradient_flow.flow.watched_optimizers import WatchedOptimizers
-from gradient_flow.flow.weakly import nothing, weakly
+from gradient_flow.flow.weakly import weakly
 from gradient_flow.record.ending import Ending
 from gradient_flow.record.event import CURE, LOOKS_DROPPED, RESERVED_KINDS, RESUMED, Event
 from gradient_flow.record.evidence import NonFinite
@@ -157,7 +157,7 @@ class Flow:
                 self._recorder.sinks.append(_noting(alerts, self._recorder))
         self.describer.tell = weakly(self, "_add_about")
         self._guard.run(lambda: self.describer.begin(parameter for _, parameter in self._known.live()))
-        self._stay_open = close_at_exit(self, self._recorder) if first else nothing
+        self._stay_open = close_at_exit(self, self._recorder) if first else losses.nothing
         self._stop_listening: list[Callable[[], None]] = []
         if not self._guard.off:
             passes = self._passes

@@ -16,7 +16,6 @@ from gradient_flow.capture.module_calls import aside, has_modes
 from gradient_flow.flow.guard import Guard
 from gradient_flow.flow.loss_origin import LossOrigin
 from gradient_flow.flow.steps import Steps
-from gradient_flow.flow.weakly import nothing
 
 
 class Passes:
@@ -33,7 +32,7 @@ class Passes:
         if not guard.closed:
             self._steps.describer.saw_clip(foreign_clipping.current_clip())
         if guard.closed or guard.gave_up or not self._steps.may_be_recorded() or is_capturing():
-            return nothing
+            return losses.nothing
         done: list[Callable[[], None]] = []
 
         def measure_before() -> None:
@@ -48,9 +47,11 @@ class Passes:
         guard, steps = self._guard, self._steps
         if guard.closed or guard.gave_up or not steps.wants_losses():
             self._losses.forget()
-            return nothing
+            return losses.nothing
         if steps.progress.thread != threading.get_ident() and not self._losses.is_ours(loss):
-            return nothing  # another model's loss: reading our gradients while their thread writes them would crash
+            return (
+                losses.nothing
+            )  # another model's loss: reading our gradients while their thread writes them would crash
         guard.run(self._begins, loss, clear)
         return partial(guard.run, self._ended)
 

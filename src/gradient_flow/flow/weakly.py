@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from gradient_flow.capture.losses import nothing
+
 
 def weakly(owner: object, method: str) -> Callable[..., Any]:
     """A function that calls a method of its owner while that exists, and afterwards does nothing."""
@@ -16,7 +18,3 @@ def weakly(owner: object, method: str) -> Callable[..., Any]:
         return getattr(alive, method)(*arguments) if alive is not None else nothing
 
     return hook
-
-
-def nothing() -> None:
-    """What to call after something that is not ours."""

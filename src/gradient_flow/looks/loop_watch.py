@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, Final
 
 import numpy as np
@@ -158,6 +159,7 @@ class LoopWatch:
 
     def _begin(self, step: int, optimizer: torch.optim.Optimizer) -> None:
         self._look = LoopLook(step=step)
+        self._thread = get_ident()
         self._owner: Callable[[], Any] = weakref.ref(optimizer)
         self._others = self._depth = 0
         self._uncleared: set[str] | None = None
@@ -238,6 +240,8 @@ class LoopWatch:
         return self._backward_begins(loss)
 
     def _backward_begins(self, loss: torch.Tensor | None) -> Callable[[], None]:
+        if get_ident() != self._thread and (loss is None or losses.reached(loss, self._is_ours) is None):
+            return losses.nothing  # another model's: to read our gradients while our own thread frees them would crash
         with self._guarded():
             look = self._look
             if look is not None:
@@ -253,6 +257,9 @@ class LoopWatch:
                     if loss is not None and loss.grad_fn is not None:
                         self._near = note_graph(look, loss.grad_fn, self._outputs, read_saved=self._may_read_saved())
         return self._backward_ended
+
+    def _is_ours(self, parameter: torch.Tensor) -> bool:
+        return any(parameter is ours for ours in self._model.parameters())
 
     def _backward_ended(self) -> None:
         with self._guarded():
