@@ -25,6 +25,7 @@ from gradient_flow.looks.found import found_by, policy_head, with_bounded_mean
 from gradient_flow.looks.observer import Observer
 from gradient_flow.looks.probe import Probe
 from gradient_flow.looks.schedule import FIRST, Schedule
+from gradient_flow.looks.triggers import NOT_FINITE
 from gradient_flow.probes.attention.probe import AttentionProbe
 from gradient_flow.probes.embedding.probe import EmbeddingProbe
 from gradient_flow.probes.policy.probe import PolicyProbe
@@ -66,7 +67,13 @@ class Looks:
         nothing = nn.Module()
         self._schedule, self.agreement, self._budget = schedule, agreement, agreement.budget
         self._observer = Observer(
-            nothing, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, fails=self._fail, zero=zero
+            nothing,
+            most=MOST_LOOKS,
+            begins=self._call_begins,
+            ends=self._call_ended,
+            fails=self._fail,
+            zero=zero,
+            by_rows=True,
         )
         self._top_of: dict[nn.Module, nn.Module] = {}
         self._attention = AttentionProbe(nothing, eager=False)
@@ -213,7 +220,7 @@ class Looks:
             self._forget()
             self._observer.forget_direction()
             self._observer.note_direction(gradients)
-            self._observer.begin(step)
+            self._observer.begin(step, whole=because == NOT_FINITE)
             self._attention.at_step = step
             modes = compiled_graphs() == self._graphs
             for name, probe in self._probes.items():
