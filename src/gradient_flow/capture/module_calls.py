@@ -324,7 +324,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 def _may_be_given(tensor: torch.Tensor) -> bool:
     """Whether a tensor can share memory with the batch: what an operation made has memory of its own."""
-    return tensor.grad_fn is None or tensor._is_view()  # type: ignore[no-untyped-call]  # torch does not type it
+    return tensor.grad_fn is None or tensor._is_view()
 
 
 @cache
