@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradient_flow.table import samples
+from gradient_flow.table import measure, samples
+from gradient_flow.table.sums import Sums
 
 
 @pytest.mark.parametrize("shape", [(5,), (300, 7), (9, 11, 700), (4, 3, 8, 8), (1, 2, 3, 4, 5)])
@@ -118,3 +119,16 @@ def test_ranks_of_many_matrices_are_those_of_each():
 def test_the_cosine_of_what_is_not_finite_is_unknown_and_warns_of_nothing():
     finite, bad = np.ones(4), np.array([1.0, np.inf, -np.inf, np.nan])
     assert math.isnan(samples.cosine([finite, bad], [finite, finite]))
+
+
+@pytest.mark.parametrize("shape", [(4, 512, 96), (4096, 64), (2, 3, 512, 64)])
+def test_the_size_of_a_large_tensor_is_told_by_some_of_its_rows(shape):
+    values = torch.randn(shape)
+    row = samples.size_by_rows(values, units_second=False)
+    assert Sums(row).rms[0] == pytest.approx(Sums(measure([values]).rows).rms[0], rel=0.05)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_rows_that_are_not_finite_do_not_tell_a_size(bad):
+    values = torch.full((512, 512), bad)
+    assert samples.size_by_rows(values, units_second=False) is None

@@ -8,8 +8,9 @@ Nothing is kept of a tensor beyond what the functions that are handed it make of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, is_dataclass
+from functools import cache
 from threading import get_ident
 from typing import Any, Final
 
@@ -166,20 +167,23 @@ class ModuleCalls:
         if (
             self._accepted and output is not None and len(self.passages) < _MOST_CALLS
         ):  # a loop over time may make very many calls
-            with self._guarded(), aside():
-                self._see_call(path, module, args, kwargs, output)
+            try:
+                if has_modes():
+                    with _HiddenFromModes():
+                        self._see_call(path, module, args, kwargs, output)
+                else:
+                    self._see_call(path, module, args, kwargs, output)
+            except Exception as problem:
+                self._failed(problem)
         if self._begins is not None:
             self._leave(module, output)
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as problem:
-            if self._fails is None:
-                raise
-            self._accepted = False  # report the first problem only
-            self._fails(problem)
+    def _failed(self, problem: Exception) -> None:
+        """To be called where a problem is handled."""
+        if self._fails is None:
+            raise problem
+        self._accepted = False  # report the first problem only
+        self._fails(problem)
 
     def _see_call(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if torch._C._current_graph_task_id() != -1:
@@ -189,17 +193,19 @@ class ModuleCalls:
         self.called.add(path)
         if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
             self.saved_tensor_hooks = True
-        given = list(_tensors((args, kwargs)))
+        alone = not kwargs and len(args) == 1 and type(args[0]) is torch.Tensor
+        given = list(args) if alone else list(_tensors((args, kwargs)))
         taken = [tensor for tensor in given if tensor.is_floating_point()]
-        made = main_tensor(output)
-        for tensor in taken[:1]:
-            if tensor.grad_fn is not None and tensor is not made:  # an operation in place returns what it took
-                self._pass(tensor, path, "input", call, module)
+        made = output if type(output) is torch.Tensor else main_tensor(output)
+        if taken:
+            first = taken[0]
+            if first.grad_fn is not None and first is not made:  # an operation in place returns what it took
+                self._pass(first, path, "input", call, module)
         if isinstance(made, torch.Tensor) and (made.is_floating_point() or made.is_complex()) and made.dim() > 0:
             passage = self._pass(made, path, "output", call, module)
             if passage is not None:
                 passage.feeds_from_data = not any(tensor.requires_grad for tensor in taken)
-                passage.took_batch = any(storage_of(tensor) in self.batch for tensor in given)
+                passage.took_batch = any(_may_be_given(t) and storage_of(t) in self.batch for t in given)
 
     def _pass(self, tensor: torch.Tensor, path: str, role: str, call: int, module: nn.Module) -> Passage | None:
         node = tensor.grad_fn
@@ -211,7 +217,7 @@ class ModuleCalls:
         here = part_here(tensor)
         if here is None:
             return None
-        shape, dtype = tuple(here.shape), str(tensor.dtype).removeprefix("torch.")
+        shape, dtype = tuple(here.shape), _name_of(tensor.dtype)
         passage = Passage(path, role, call, module, len(self.passages), shape, node, dtype)
         self.passages.append(passage)
         passage.forward = self._on_forward(passage, here)
@@ -233,10 +239,13 @@ class ModuleCalls:
         def hook(gradient: torch.Tensor) -> None:
             if passage.backward is not None:
                 return  # of several backward passes the first
-            with self._guarded(), aside():
-                here = part_here(gradient)
-                if here is not None:
-                    passage.backward = self._on_gradient(passage, here)
+            try:
+                with aside():
+                    here = part_here(gradient)
+                    if here is not None:
+                        passage.backward = self._on_gradient(passage, here)
+            except Exception as problem:
+                self._failed(problem)
 
         self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]  # torch does not type it
 
@@ -311,6 +320,16 @@ def storage_of(tensor: torch.Tensor) -> int:
     if tensor.layout is not torch.strided or type(tensor) not in _PLAIN:
         return 0
     return tensor.untyped_storage().data_ptr()
+
+
+def _may_be_given(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can share memory with the batch: what an operation made has memory of its own."""
+    return tensor.grad_fn is None or tensor._is_view()
+
+
+@cache
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

@@ -25,6 +25,7 @@ from gradient_flow.looks.found import found_by, policy_head, with_bounded_mean
 from gradient_flow.looks.observer import Observer
 from gradient_flow.looks.probe import Probe
 from gradient_flow.looks.schedule import FIRST, Schedule
+from gradient_flow.looks.triggers import NOT_FINITE
 from gradient_flow.probes.attention.probe import AttentionProbe
 from gradient_flow.probes.embedding.probe import EmbeddingProbe
 from gradient_flow.probes.policy.probe import PolicyProbe
@@ -40,6 +41,9 @@ MOST_LOOKS: Final = 8
 _MOST_NAMED: Final = 8
 """Dropped looks whose steps the record names."""
 _SCHEDULE: Final = "schedule"
+_WITHOUT: Final = 4
+"""Looks at a model of the same parts without any attention after which none is expected: to listen for it slows every
+operation. Where two models take turns, each was looked at twice by then."""
 _BLIND: Final = 2
 """Looks in which no hook fires before it is taken for granted that none will."""
 
@@ -66,7 +70,13 @@ class Looks:
         nothing = nn.Module()
         self._schedule, self.agreement, self._budget = schedule, agreement, agreement.budget
         self._observer = Observer(
-            nothing, most=MOST_LOOKS, begins=self._call_begins, ends=self._call_ended, fails=self._fail, zero=zero
+            nothing,
+            most=MOST_LOOKS,
+            begins=self._call_begins,
+            ends=self._call_ended,
+            fails=self._fail,
+            zero=zero,
+            by_rows=True,
         )
         self._top_of: dict[nn.Module, nn.Module] = {}
         self._attention = AttentionProbe(nothing, eager=False)
@@ -80,6 +90,8 @@ class Looks:
             extractor = policy if callable(policy) else None
             self._probes["policy"] = PolicyProbe(nothing, action_extractor=extractor)
         self._wants_output = bool(policy)
+        self._parts, self._without_attention = 0, 0
+        """A number that tells models of other parts apart, and looks at the present one that saw no attention."""
         self._graphs = compiled_graphs()
         self._last_planned = 0
         self._stop_listening: Callable[[], None] | None = None
@@ -202,9 +214,13 @@ class Looks:
         # Several models under one name have no mode of their own: that of the one that is called counts.
         tops = list(model.children()) if type(model) is nn.Module else [model]
         self._top_of = {module: top for top in tops for module in top.modules()}
+        parts = hash(tuple(map(type, self._top_of)))
+        if parts != self._parts:
+            self._parts, self._without_attention = parts, 0
         self._observer.bind(model)
         for probe in self._probes.values():
-            probe.bind(model)
+            if probe is not self._attention or self._without_attention < _WITHOUT:
+                probe.bind(model)
         self._begin(step, asked or _SCHEDULE, {name: parameter.grad for name, parameter in parameters})
 
     def _begin(self, step: int, because: str, gradients: Mapping[str, torch.Tensor | None]) -> None:
@@ -213,11 +229,12 @@ class Looks:
             self._forget()
             self._observer.forget_direction()
             self._observer.note_direction(gradients)
-            self._observer.begin(step)
+            self._observer.begin(step, whole=because == NOT_FINITE)
             self._attention.at_step = step
             modes = compiled_graphs() == self._graphs
-            for name, probe in self._probes.items():
-                if modes or name != "attention":  # a mode makes compiled code recompile
+            listens = modes and self._without_attention < _WITHOUT  # a mode makes compiled code recompile
+            for probe in self._probes.values():
+                if listens or probe is not self._attention:
                     probe.__enter__()
                     self._entered.append(probe)
             self._stop_listening = losses.listen(self._backward_begins, self._unclear_begins)
@@ -304,6 +321,8 @@ class Looks:
                 observer.note_optimizer(optimizer)
             for probe in self._entered:
                 probe.after_step(self._inputs, self._output)
+            if self._attention in self._entered:
+                self._without_attention = 0 if self._attention.saw_any else self._without_attention + 1
             self._end()
             observer.before_update()
             self._heard = True

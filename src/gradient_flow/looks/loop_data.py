@@ -12,6 +12,8 @@ from gradient_flow.diagnosis.loop.record import LossCall
 
 _MOST_LABELS: Final = 1 << 16
 _MOST_VALUES: Final = 4096
+_FEWEST_VALUES, _MOST_COMPARED = 256, 1 << 21
+"""Predictions that are compared with their labels, and logits of all of them."""
 _MOST_ENTRIES, _FEWEST_ROWS = 1 << 15, 128
 """Of a table of numbers: entries that deviations are computed of, and rows at least."""
 _MOST_LOGITS, _MOST_THERE = 1 << 18, 1 << 26
@@ -85,7 +87,9 @@ def _is_squashed(function: str, predicted: torch.Tensor) -> bool:
     if function not in (*_WANT_LOGITS, "nll_loss") or (predicted.dim() < 2 and function != _WANT_LOGITS[1]):
         return False
     few = predicted.detach()[:64].float()
-    if few.numel() < _LEAST_ENTRIES or bool((few < 0).any()) or bool((few > 1).any()):
+    if few.numel() < _LEAST_ENTRIES or bool((few[0] < 0).any()):  # nearly all logits are known by the first row
+        return False
+    if bool((few < 0).any()) or bool((few > 1).any()):
         return False
     node, squashed = predicted.grad_fn, False
     for _ in range(_LEAST_ROWS):
@@ -145,8 +149,11 @@ def _agreement(function: str, predicted: torch.Tensor, target: torch.Tensor, set
             or target.numel() * predicted.shape[1] != predicted.numel()
         ):
             return None
+        most = min(_MOST_VALUES, max(_FEWEST_VALUES, _MOST_COMPARED // max(1, predicted.shape[1])))
         rows = predicted.movedim(1, -1).reshape(-1, predicted.shape[1])[:_MOST_VALUES]
         labels = target.reshape(-1)[:_MOST_VALUES]
+        apart = -(-len(labels) // most) or 1  # of a vocabulary some positions tell enough
+        rows, labels = rows[::apart], labels[::apart]
         kept = (labels != settings.get("ignore_index", -100)) & (labels >= 0) & (labels < rows.shape[1])
         each = _likelihoods(*((rows, labels) if bool(kept.all()) else (rows[kept], labels[kept])))
     elif predicted.shape == target.shape and predicted.dim() and predicted.numel() > 1:
@@ -163,13 +170,16 @@ def _likelihoods(rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
     Part by part: with a vocabulary, those of all classes at once are as large as the largest tensor of the model.
     """
-    own, everything = [], rows.new_zeros(rows.shape[1], dtype=torch.float32)
+    # The mean is asked of labels alone, which may be few beside a vocabulary.
+    asked = labels if len(labels) < rows.shape[1] else None
+    own, everything = [], rows.new_zeros(rows.shape[1] if asked is None else len(asked), dtype=torch.float32)
     few = max(1, (_MOST_LOGITS if rows.is_cpu else _MOST_THERE) // max(1, rows.shape[1]))
     for part, theirs in zip(torch.split(rows, few), torch.split(labels, few), strict=True):
         logs = part.float().log_softmax(1)
         own.append(logs.gather(1, theirs[:, None])[:, 0])
-        everything += logs.sum(0)
-    return torch.cat(own) - (everything / max(1, len(rows)))[labels]
+        everything += (logs if asked is None else logs.index_select(1, asked)).sum(0)
+    mean = everything / max(1, len(rows))
+    return torch.cat(own) - (mean[labels] if asked is None else mean)
 
 
 def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[int]]:

@@ -48,7 +48,8 @@ class Observer:
     """Collects what passes through a model in some of its steps; `record()` is everything as plain numbers.
 
     A step that is looked at has hooks on all modules. A *close* look also keeps a few rows of every tensor until its
-    end, for ranks. With `most`, only that many looks are kept: the first and the latest.
+    end, for ranks. With `most`, only that many looks are kept: the first and the latest. With `by_rows`, a few rows
+    tell how large the values of a large tensor are; then an element that is not finite may be missed elsewhere in it.
     """
 
     def __init__(
@@ -61,8 +62,11 @@ class Observer:
         ends: Callable[[Any], None] | None = None,
         fails: Callable[[Exception], None] | None = None,
         zero: Collection[str] = (),
+        by_rows: bool = False,
     ) -> None:
         self._most, self._begins, self._ends, self._fails = most, begins, ends, fails
+        self._some_rows = self._by_rows = by_rows
+        """Whether a few rows tell how large the values of a large tensor are, always and in the present look."""
         self._zero = frozenset(zero)
         """Parameters known to have been zero when training began, long before the first look."""
         self._read = reader_for_hooks(sizes_only=True)
@@ -144,8 +148,9 @@ class Observer:
 
     # ---- one look -------------------------------------------------------------------------------------------------
 
-    def begin(self, step: int, *, close: bool = True) -> None:
-        """Put hooks on the model: the coming forward and backward pass are looked at."""
+    def begin(self, step: int, *, close: bool = True, whole: bool = False) -> None:
+        """Put hooks on the model: the coming forward and backward pass are looked at, every element where `whole`."""
+        self._by_rows = self._some_rows and not whole
         if self._weights is None:
             self._weights = measure({name: local_part(parameter) for name, parameter in self.parameters})
         while self._most is not None and len(self._record.watched) >= self._most:
@@ -311,53 +316,67 @@ class Observer:
 
     def _on_forward(self, passage: Passage, tensor: torch.Tensor) -> Seen:
         started = time.perf_counter()
-        asked = passage.role == "output" and passage.module in self._weighted
-        tanh = getattr(passage.module, "nonlinearity", None) == "tanh"
-        keep = self._close and (tanh or self._places.wants_values(passage.key))
-        few = self._on_host(passage, tensor) if asked else None
-        rows = self._rows_of(passage, tensor) if keep or (asked and few is None) else None
+        module = passage.module
+        asked = passage.role == "output" and module in self._weighted
+        keep = self._close and (_gives_tanh(module) or self._places.wants_values(passage.key))
+        few = self._on_host(passage, tensor) if asked or keep else None
+        rows: torch.Tensor | None = None
         silent: Any = None
         any_silent = True
-        if few is not None:
+        if few is None:
+            rows = self._rows_of(passage, tensor) if asked or keep else None
+            silent = samples.never_positive(rows) if asked and rows is not None else None
+        elif asked:
             silent = samples.never_positive(few)
             any_silent = bool(silent.any())
             # Whether the others vary is asked where many are silent.
-            if rows is None and self._close and any_silent and (samples.share_in_all([silent]) or 0.0) >= QUIET:
-                rows = self._rows_of(passage, tensor)
-        elif asked and rows is not None:
-            silent = samples.never_positive(rows)
+            keep = keep or (self._close and any_silent and (samples.share_in_all([silent]) or 0.0) >= QUIET)
+        if few is not None and keep:
+            rows = torch.from_numpy(few.copy())
         kept = self._kept(rows) if self._close else None
-        seen = Seen(self._read([tensor]), kept, silent, any_unit=any_silent)
+        seen = Seen(self._size_of(passage, tensor), kept, silent, any_unit=any_silent)
         self.seconds += time.perf_counter() - started
         return seen
 
+    def _size_of(self, passage: Passage, tensor: torch.Tensor) -> Any:
+        """A row of sums. Values are much alike from row to row: of many, some tell how large they are.
+
+        Not so gradients, which may come from the last position alone.
+        """
+        if self._by_rows and tensor.numel() > samples.LARGE and tensor.is_cpu and _is_readable(tensor):
+            found = samples.size_by_rows(tensor, samples.units_come_second(passage.module, passage.shape))
+            if found is not None:
+                return found
+        return self._read([tensor])
+
     def _on_gradient(self, passage: Passage, gradient: torch.Tensor) -> Seen:
         started = time.perf_counter()
+        forward = passage.forward
         # A unit that had a positive value is alive, whatever its gradient.
-        asked = passage.forward.units is not None and passage.forward.any_unit
+        asked = forward.any_unit and forward.units is not None
         keep = self._close and self._places.wants_gradients(passage.key)
+        size = self._read([gradient])  # first: what comes then is in the cache
         active = self._active(passage, gradient) if asked else None
         rows = self._rows_of(passage, gradient) if keep or (asked and active is None) else None
         if rows is not None and asked and active is None:
             active = samples.any_nonzero(rows)
-        entry = self._close and passage.feeds_from_data and gradient.dim() == 3 and gradient.shape[1] >= _LEAST_SEQUENCE
-        in_order = entry and _is_readable(gradient) and not samples.units_come_second(passage.module, passage.shape)
-        reach = samples.reach(gradient) if in_order else None
-        seen = Seen(self._read([gradient]), self._kept(rows) if keep else None, active, reach=reach)
+        reach = None
+        if self._close and passage.feeds_from_data and gradient.dim() == 3 and gradient.shape[1] >= _LEAST_SEQUENCE:
+            in_order = _is_readable(gradient) and not samples.units_come_second(passage.module, passage.shape)
+            reach = samples.reach(gradient) if in_order else None
+        seen = Seen(size, self._kept(rows) if keep else None, active, reach=reach)
         self.seconds += time.perf_counter() - started
         return seen
 
     def _active(self, passage: Passage, gradient: torch.Tensor) -> NDArray[np.bool_] | None:
         """Units with a gradient: in a few rows, if those settle it for every unit in question, as they do as a rule."""
         silent = passage.forward.units
-        if isinstance(silent, torch.Tensor):
+        if isinstance(silent, torch.Tensor) or not gradient.is_cpu or not _is_readable(gradient):
             return None
-        active: NDArray[np.bool_] | None = None
-        for most in (_FEW_ROWS, samples.ROWS):
-            rows = self._on_host(passage, gradient, most)
-            active = None if rows is None else samples.any_nonzero(rows)
-            if active is None or (active.shape == silent.shape and not (silent > active).any()):
-                break
+        second = samples.units_come_second(passage.module, passage.shape)
+        active: NDArray[np.bool_] = samples.any_nonzero(samples.rows_on_host(gradient, second, _FEW_ROWS))
+        if active.shape != silent.shape or np.logical_or.reduce(silent > active):
+            active = samples.any_nonzero(samples.rows_on_host(gradient, second))
         return active
 
     def _on_host(self, passage: Passage, tensor: torch.Tensor, most: int = samples.ROWS) -> NDArray[np.float32] | None:
@@ -446,6 +465,10 @@ class Observer:
 
 def _is_readable(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.is_floating_point() and tensor.numel() > 0
+
+
+def _gives_tanh(module: nn.Module) -> bool:
+    return vars(module).get("nonlinearity") == "tanh"  # to ask a module for what it has not takes long
 
 
 def _is_layer(module: nn.Module) -> bool:

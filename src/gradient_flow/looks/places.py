@@ -114,14 +114,14 @@ class PlaceRecords:
     def note_states(self, passages: Sequence[Passage]) -> None:
         """A plain recurrent layer returns what its tanh gave: its slope can be read from that."""
         for passage in passages:
-            tanh = getattr(passage.module, "nonlinearity", None) == "tanh"
+            tanh = vars(passage.module).get("nonlinearity") == "tanh"
             if tanh and passage.role == "output" and passage.forward.rows is not None:
                 self._note_bend(passage.path, "Tanh", samples.tanh_slopes(passage.forward.rows), False)
 
     def note_kinds(self, passages: Sequence[Passage]) -> None:
         """How many different vectors embeddings give; the ids themselves need not be known for that."""
         for passage in passages:
-            large = getattr(passage.module, "num_embeddings", 0) >= _WIDE
+            large = vars(passage.module).get("num_embeddings", 0) >= _WIDE
             if large and passage.role == "output" and passage.forward.rows is not None:
                 rows = passage.forward.rows.flatten(0, 1)
                 if len(rows) >= _LEAST_VECTORS:
@@ -195,7 +195,7 @@ class PlaceRecords:
                 if not place.own_weights:
                     continue
                 # The first layer of a branch may take another input than the one whose rows are known.
-                wide = getattr(passage.module, "in_features", _WIDE) >= _WIDE
+                wide = vars(passage.module).get("in_features", _WIDE) >= _WIDE
                 if place.on_a_line is None and wide:
                     if before is not None and rows is not None:
                         place.on_a_line = samples.are_on_a_line(rows) and _spreads(before)

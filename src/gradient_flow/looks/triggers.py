@@ -21,10 +21,10 @@ _APART: Final = 20
 """Steps between two looks that were asked for; a change of the rate is deliberate and does not wait."""
 RATE_CHANGED: Final = "the learning rate changed"
 LOSS_STALLED: Final = "the loss stopped falling"
-_NOT_FINITE: Final = "a gradient was not finite"
+NOT_FINITE: Final = "a gradient was not finite"
 _SPIKED: Final = "the norm spiked"
 _QUIET: Final = "gradients went quiet"
-KINDS: Final = (RATE_CHANGED, LOSS_STALLED, _NOT_FINITE, _SPIKED, _QUIET)
+KINDS: Final = (RATE_CHANGED, LOSS_STALLED, NOT_FINITE, _SPIKED, _QUIET)
 """All that may ask for a look; of several at once, the first does."""
 
 
@@ -59,7 +59,7 @@ class Triggers:
         if loss is not None and self.stalls(loss):
             return LOSS_STALLED
         if not math.isfinite(norm):
-            return _NOT_FINITE
+            return NOT_FINITE
         enough = len(self._norms) >= _LEAST
         spiked = enough and exceeds(norm, _SPIKE, self._norms)
         # That nearly every norm is above a thousandth of the largest settles it: nothing need be sorted.

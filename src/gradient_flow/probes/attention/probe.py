@@ -153,6 +153,11 @@ class AttentionProbe:
         self._forget_step()
 
     @property
+    def saw_any(self) -> bool:
+        """Whether there was any attention so far, also one that could not be read."""
+        return bool(self._windows or self._unreadable or self._tap.unreadable)
+
+    @property
     def reason(self) -> str:
         """Why `result()` is `None`; empty when it is not."""
         if self._windows:

@@ -85,8 +85,10 @@ class EagerAttention:
         elif func in _PAIRING and _makes_pairs(_tensors(args), result):
             self._marks.put(result, _Pairs(*result.shape[-3:-1]))
         elif func in _PRODUCTS or func is F.linear or self._marks:
-            operands = _tensors((*args, *kwargs.values()))
+            operands = _tensors((*args, *kwargs.values()) if kwargs else args)
             marked, mark = self._first_marked(operands)
+            if mark is None and func is not F.linear and func not in _PRODUCTS:
+                return  # as most are
             factors = operands[1:] if func in _ADDED_PRODUCTS else operands
             if (func is F.linear or func in _PRODUCTS) and not isinstance(mark, _Pairs) and _has_matrix(operands):
                 self._marks.put(result, _FEATURES)

@@ -88,7 +88,8 @@ def _look(gradient: torch.Tensor) -> _Look | None:
         if width >= 2 * _COLUMNS:
             long = width // _RUNS
             part = gradient[:, : _RUNS * long].view(-1, _RUNS, long)[..., : _COLUMNS // _RUNS]
-        squares = part.float().square().flatten(1).sum(dim=1, dtype=torch.float64 if part.is_cpu else None)
+        squares = part.float().square().sum(dim=tuple(range(1, part.dim())))
+        squares = squares.double() if part.is_cpu else squares
         top, at = squares.max(dim=0)
         numbers = torch.stack([top, squares.sum(), (squares > 0).sum(), at]).tolist()  # one sync
     largest, total, used, row = numbers

@@ -136,7 +136,7 @@ def reader(thresholds: Thresholds, *, sizes_only: bool = False) -> Callable[[lis
             filled = _filled(arrays, thresholds, sizes_only=sizes_only)
         else:
             filled = measure_tensors(arrays, types, exchange_api, near, large, _threads(), sizes_only)
-            if filled is None or _any_negated(arrays):
+            if filled is None or (not sizes_only and _any_negated(arrays)):  # of sizes a sign changes nothing
                 return None
         return None if filled is None else np.ndarray((len(arrays), len(COLUMNS)), np.float64, filled)
 
