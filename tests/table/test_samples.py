@@ -132,3 +132,11 @@ def test_the_size_of_a_large_tensor_is_told_by_some_of_its_rows(shape):
 def test_rows_that_are_not_finite_do_not_tell_a_size(bad):
     values = torch.full((512, 512), bad)
     assert samples.size_by_rows(values, units_second=False) is None
+
+
+def test_rows_that_differ_by_rounding_alone_are_on_no_line():
+    rows = torch.randn(16).repeat(20, 1)
+    rows[3, 5] = torch.nextafter(rows[3, 5], torch.tensor(math.inf))
+    assert not samples.are_on_a_line(rows)
+    rows[3, 5] += 0.01
+    assert samples.are_on_a_line(rows)

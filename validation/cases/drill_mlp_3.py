@@ -199,7 +199,7 @@ def plain_net(out: int = 6, dim: int = 12, act=nn.ReLU) -> nn.Module:
 
 zoo.healthy("visitors-counted", lambda s: live(plain_net(1, 8, nn.Tanh), visitors(s), lr=5e-3, steps=80))
 zoo.healthy(
-    "kinds-two-at-a-time-by-sgd", lambda s: live(plain_net(), kinds(s, batch=2), kind="SGD", lr=0.02, steps=100)
+    "kinds-two-at-a-time-by-sgd", lambda s: live(plain_net(), kinds(s, batch=2), kind="SGD", lr=0.03, steps=100)
 )
 
 

@@ -305,6 +305,10 @@ def is_rank_one(matrix: torch.Tensor) -> bool:
     return bool((cosines.abs() > 1 - 1e-6).all())
 
 
+_ROUNDING: Final = 32.0
+"""Times the precision of the numbers: differences up to here are rounding."""
+
+
 def are_on_a_line(rows: torch.Tensor) -> bool:
     """Whether rows differ from one another in one direction only: their differences are multiples of one.
 
@@ -317,7 +321,9 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
         return False
     away = few - few.mean(dim=0)
     size = float(away.norm())
-    if not 0 < size < math.inf:
+    # Rows that are equal but for the last digits differ at random, and with luck in one place only.
+    rounding = _ROUNDING * torch.finfo(rows.dtype if rows.is_floating_point() else torch.float32).eps
+    if not rounding * float(few.norm()) < size < math.inf:
         return False
     longest = away[away.norm(dim=1).argmax()]
     along = torch.outer(away @ longest, longest) / longest.square().sum()
