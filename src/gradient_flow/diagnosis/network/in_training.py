@@ -13,7 +13,7 @@ from gradient_flow.diagnosis.network import levels, stability
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.network.updates import has_converged
-from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
+from gradient_flow.diagnosis.robust import fell_to, is_solved, loss_change
 from gradient_flow.record.evidence import RunRecord, Series
 
 _SETTLING: Final = 5
@@ -110,7 +110,7 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     that learns where to look may be sharp. A memory that the loss does not miss is long enough.
     """
     change = loss_change(losses, _LEAST_LOSSES)
-    if first is None or not (change < _FALLS and fell_beyond_noise(losses)):
+    if first is None or not fell_to(losses, _FALLS, _LEAST_LOSSES):
         return [_out_of_reach(issue, losses) for issue in issues]
     issues = [
         replace(issue, severity=IssueSeverity.LOW)
