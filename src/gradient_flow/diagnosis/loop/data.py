@@ -19,10 +19,8 @@ _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _CLASSES: Final = ("cross_entropy", "nll_loss")
 FIRST_HIGH: Final = 2.25
 """Times the loss of a guess; usual initialisations stay below twice."""
-_SURE: Final = 3.5
+_SURE: Final = 10.0
 """Times the loss of a guess: so sure of wrong answers that also a start which was overcome is worth a word."""
-_SOLVED: Final = 0.1
-"""The same at the end of a run that has got over more than that."""
 _LEAST_EXCESS: Final = 1.5
 """Above the loss of a guess: with two classes twice of it is soon reached."""
 _LEAST_FAR: Final = 20
@@ -271,8 +269,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
     if _is_high(first, guess):
         output = loop.network.output_layer if loop.network is not None else "model"
         # A model that has left the guess behind by now got over its start: a remark.
-        now = median(losses[-5:])
-        overcome = (first < _SURE * guess and now < guess) or (first < 2 * _SURE * guess and now < _SOLVED * guess)
+        overcome = first < _SURE * guess and median(losses[-5:]) < guess
         yield issue(
             "first_loss_high",
             IssueSeverity.LOW if overcome else IssueSeverity.MEDIUM,

@@ -28,8 +28,12 @@ _LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueT
 _LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
 _LEARNS: Final = 0.7
 """Share of the first loss."""
-_FALLS: Final = 0.9
+_FALLS: Final = 0.97
 """The same, of a training that attention which is sharp, but passes a gradient, does not stop."""
+_FROM_THEN_ON: Final = 10
+"""Steps after which what comes up was not there from the start, as good as."""
+_NEARLY_ALL: Final = 0.9
+"""Share of dead units up to which the others do the work of a layer, in a training that learns."""
 _FROZEN: Final = 500.0
 """A logit of attention beyond which its softmax has no slope left, whatever was learnt beside it."""
 _HOT, _ONE_KEY = 100.0, 0.03
@@ -106,8 +110,9 @@ def without_settled(issues: Sequence[Issue], network: AnalysisRecord) -> list[Is
 def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | None) -> list[Issue]:
     """What came up after the first look, at step `first`, in a training whose loss falls is what it learnt: a remark.
 
-    A tanh that learns leaves its linear part, a recurrence that has to remember gets a radius above 1, and attention
-    that learns where to look may be sharp. A memory that the loss does not miss is long enough.
+    A tanh that learns leaves its linear part, a policy becomes certain, a recurrence that has to remember gets a radius
+    above 1, and attention that learns where to look may be sharp. A memory that the loss does not miss is long enough,
+    and so are the units that are left of a layer.
     """
     change = loss_change(losses, _LEAST_LOSSES)
     if first is None or not fell_to(losses, _FALLS, _LEAST_LOSSES):
@@ -123,10 +128,18 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     return [
         replace(issue, severity=IssueSeverity.LOW)
         if (issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first)
+        or (_may_be_learnt(issue) and (issue.step or 0) > max(first, _FROM_THEN_ON))
         or (issue.issue_type is IssueType.SPECTRAL_RADIUS and issue.severity < IssueSeverity.HIGH and change < _THRIVES)
         else issue
         for issue in issues
     ]
+
+
+def _may_be_learnt(issue: Issue) -> bool:
+    """Whether it is a state that training leads to: certainty, or units that others have made needless."""
+    if issue.issue_type is IssueType.DEAD:
+        return issue.evidence.get("dead_share", 1.0) < _NEARLY_ALL
+    return issue.issue_type in (IssueType.SATURATION, IssueType.ENTROPY_COLLAPSE) and not _looks_sharply(issue)
 
 
 def _remembers(issue: Issue) -> bool:
