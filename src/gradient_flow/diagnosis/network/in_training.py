@@ -128,18 +128,22 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     return [
         replace(issue, severity=IssueSeverity.LOW)
         if (issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first)
-        or (_may_be_learnt(issue) and (issue.step or 0) > max(first, _FROM_THEN_ON))
+        or (_may_be_certain(issue) and (issue.step or 0) > max(first, _FROM_THEN_ON))
+        or _has_enough_left(issue)
         or (issue.issue_type is IssueType.SPECTRAL_RADIUS and issue.severity < IssueSeverity.HIGH and change < _THRIVES)
         else issue
         for issue in issues
     ]
 
 
-def _may_be_learnt(issue: Issue) -> bool:
-    """Whether it is a state that training leads to: certainty, or units that others have made needless."""
-    if issue.issue_type is IssueType.DEAD:
-        return issue.evidence.get("dead_share", 1.0) < _NEARLY_ALL
+def _may_be_certain(issue: Issue) -> bool:
+    """Whether it says that outputs are certain, of a policy, say: that is what training leads to."""
     return issue.issue_type in (IssueType.SATURATION, IssueType.ENTROPY_COLLAPSE) and not _looks_sharply(issue)
+
+
+def _has_enough_left(issue: Issue) -> bool:
+    """Whether units of a layer are dead, and others do its work."""
+    return issue.issue_type is IssueType.DEAD and issue.evidence.get("dead_share", 1.0) < _NEARLY_ALL
 
 
 def _remembers(issue: Issue) -> bool:
