@@ -110,6 +110,7 @@ def test_a_policy_that_became_certain_while_it_learnt_is_a_remark_and_one_that_b
     (later,) = as_learnt([certain], FALLING, 3)
     assert later.severity == IssueSeverity.LOW
     assert as_learnt([certain], STUCK, 3) == [certain]
+    assert as_learnt([certain], [loss - 1.0 for loss in FALLING], 3) == [certain]  # a sum of advantages
     at_first = replace(certain, step=6)
     assert as_learnt([at_first], FALLING, 3) == [at_first]
 

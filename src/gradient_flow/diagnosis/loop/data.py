@@ -245,11 +245,15 @@ def _class_loss(loop: Loop) -> int | None:
     for look, call in loop.calls(*_CLASSES):
         if call.reduction != "mean" or not call.classes or call.classes < 2 or not call.of_output:
             return None
-        close = look.loss is not None and call.value is not None and abs(look.loss - call.value) <= 0.1 * abs(look.loss)
-        if not close and not (look.loss is not None and not math.isfinite(look.loss)):
+        if not _is_the_loss(look, call) and not (look.loss is not None and not math.isfinite(look.loss)):
             return None
     calls = loop.calls(*_CLASSES)
     return calls[0][1].classes if calls else None
+
+
+def _is_the_loss(look: LoopLook, call: LossCall) -> bool:
+    """Whether the loss of a step is what this function gave, and little else."""
+    return look.loss is not None and call.value is not None and abs(look.loss - call.value) <= 0.1 * abs(look.loss)
 
 
 def _is_high(first: float, guess: float) -> bool:
@@ -291,7 +295,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
 def _far_targets(loop: Loop) -> Iterator[Issue]:
     """Targets whose mean is so far from zero that it takes a training of its own to get there."""
     known, losses = uninformed(loop), loop.losses
-    if known is None or len(losses) < _LEAST_FAR:
+    if known is None or len(losses) < _LEAST_FAR or not all(_is_the_loss(*each) for each in loop.calls("mse_loss")):
         return
     now = median(losses[-5:])
     far = losses[0] >= _FAR * known and now > _STILL_FAR * known and now > _HALF * losses[0]

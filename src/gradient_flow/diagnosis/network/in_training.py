@@ -128,7 +128,8 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     return [
         replace(issue, severity=IssueSeverity.LOW)
         if (issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first)
-        or (_may_be_certain(issue) and (issue.step or 0) > max(first, _FROM_THEN_ON))
+        # Below zero a loss is a sum of advantages, which falls whatever a policy does.
+        or (_may_be_certain(issue) and (issue.step or 0) > max(first, _FROM_THEN_ON) and change > 0)
         or _has_enough_left(issue)
         or (issue.issue_type is IssueType.SPECTRAL_RADIUS and issue.severity < IssueSeverity.HIGH and change < _THRIVES)
         else issue
