@@ -181,9 +181,11 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
         return
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
     # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out.
-    late = not often and is_solved(series.losses) and at[0] > len(norms) // 2 and tall < _MUCH * TALL
+    losses, there = _losses_at(series, [steps[i] for i in at])
+    quiet = is_solved(losses) and all(is_solved([losses[0], losses[k]]) for k in there)
+    late = not often and at[0] > len(norms) // 2 and quiet
     loud = are_batches(series, [steps[i] for i in at])
-    unfelt = not often and tall < _MUCH * TALL and goes_unfelt(*_losses_at(series, [steps[i] for i in at]))
+    unfelt = not often and tall < _MUCH * TALL and goes_unfelt(losses, there)
     # Batches that are louder than others and leave no trace; a step or two that the loss knows nothing of.
     calm = late or (loud and tall < TALL) or unfelt
     yield Issue(

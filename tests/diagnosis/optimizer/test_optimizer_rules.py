@@ -181,3 +181,19 @@ def test_rules_need_nothing_that_was_not_seen():
 def test_damaged_states_count_as_not_seen():
     record = RunRecord(seen={"optimizer": {"looks": 3}})
     assert list(judge(record)) == []
+
+
+@pytest.mark.parametrize(
+    ("ages", "codes"),
+    [
+        ([3, 6, 12, 25, 1, 9, 17, 25], []),  # once, for a second phase
+        ([3, 6, 12, 25, 1, 9, 1, 9], ["state_reset"]),
+    ],
+)
+def test_a_state_that_starts_anew_once_is_no_fault(ages, codes):
+    owns = [3, 6, 12, 25, 61, 69, 77, 85]
+    looks = [
+        StateLook(step=own, own=own, age=age, name="Adam", kind="adam") for own, age in zip(owns, ages, strict=True)
+    ]
+    loop = Loop(RunRecord(), LoopFacts(), states=OptimizerFacts(looks=looks))
+    assert [issue.code for rule in OPTIMIZER_RULES for issue in rule(loop)] == codes

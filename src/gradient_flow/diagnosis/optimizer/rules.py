@@ -281,7 +281,8 @@ def reset(loop: Loop) -> Iterator[Issue]:
         return
     for looks in _by_optimizer(loop, "age"):
         young = [look for look in looks if (look.age or 0) <= look.own / 2]
-        if len(young) < ENOUGH:
+        # A state that starts anew once, for a second phase, say, is young for a while, and has one beginning.
+        if len(young) < ENOUGH or len({look.own - (look.age or 0) for look in young}) < 2:
             continue
         last = young[-1]
         yield _issue(
