@@ -51,6 +51,8 @@ LONG_MEMORY: Final = 0.98
 """A momentum from which on the memory is longer than 50 steps."""
 ACROSS: Final = 0.2
 """Cosine of momentum and gradient: ordinary runs are above it, unless batches are noisy."""
+NEVER_FORGETS: Final = 3.0
+"""A memory that is this many times as long as the run: nothing of its first steps is forgotten."""
 LITTLE: Final = 0.85
 """A loss that has not fallen below this share of its first."""
 LEAST_LOSSES: Final = 30
@@ -254,15 +256,21 @@ def long_momentum(loop: Loop) -> Iterator[Issue]:
         last = looks[-1]
         momentum = last.beta1 or 0.0
         later = [look.cosine or 0.0 for look in looks[len(looks) // 2 :]]
-        fails = is_idle(loop) or loop.run.nonfinite is not None
-        if momentum < LONG_MEMORY or last.beta2 is not None or median(later) > ACROSS or not fails:
-            continue
         memory, rate = 1 / max(1 - momentum, 1e-9), last.rate or 0.0
+        fails = is_idle(loop) or loop.run.nonfinite is not None
+        whole = memory > NEVER_FORGETS * last.own and len(loop.losses) >= LEAST_LOSSES and not is_solved(loop.losses)
+        across = momentum >= LONG_MEMORY and last.beta2 is None and median(later) <= ACROSS
+        if not across or not (fails or whole):
+            continue
         yield _issue(
             "momentum_too_long",
             IssueSeverity.MEDIUM,
             f"the momentum ({momentum:g}) adds up {memory:,.0f} gradients, has a cosine of {median(later):.2f} with "
-            "the present one, and the loss does not fall.",
+            + (
+                "the present one, and the loss does not fall."
+                if fails
+                else "the present one, and forgets none of them."
+            ),
             f"with so long a memory a learning rate of {rate:g} acts like one of {plain(rate * memory)}.",
             [
                 "Use a momentum of 0.9.",
