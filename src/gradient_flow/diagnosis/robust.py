@@ -229,7 +229,12 @@ def is_solved(losses: Sequence[float]) -> bool:
     Of the first alone, since a solver may be done before a fifth of the run, and a run that broke was worse since.
     """
     finite = [loss for loss in losses if math.isfinite(loss)]
-    return len(finite) > 1 and 0 <= max(finite[-3:]) < 0.1 * finite[0]
+    return len(finite) > 1 and is_done(max(finite[-3:]), finite[0])
+
+
+def is_done(loss: float, first: float) -> bool:
+    """Whether a loss is below a tenth of the very first."""
+    return 0 <= loss < 0.1 * first
 
 
 class Slope(NamedTuple):
