@@ -32,6 +32,8 @@ _FALLS: Final = 0.97
 """The same, of a training that attention which is sharp, but passes a gradient, does not stop."""
 _FROM_THEN_ON: Final = 10
 """Steps after which what comes up was not there from the start, as good as."""
+_A_FEW: Final = 4
+"""Units of a narrow layer up to which it counts although the training learns."""
 _NEARLY_ALL: Final = 0.9
 """Share of dead units up to which the others do the work of a layer, in a training that learns."""
 _FROZEN: Final = 500.0
@@ -143,7 +145,9 @@ def _may_be_certain(issue: Issue) -> bool:
 
 
 def _has_enough_left(issue: Issue) -> bool:
-    """Whether units of a layer are dead, and others do its work."""
+    """Whether units of a layer are dead, and others do its work; or a layer is narrow, and not down to a few units."""
+    if issue.issue_type is IssueType.BOTTLENECK and issue.severity < IssueSeverity.HIGH:
+        return issue.evidence.get("units", 0) > _A_FEW
     return issue.issue_type is IssueType.DEAD and issue.evidence.get("dead_share", 1.0) < _NEARLY_ALL
 
 
