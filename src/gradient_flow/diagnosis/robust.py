@@ -104,8 +104,8 @@ _NORMAL_MEDIAN: Final = 0.6745
 _FEW: Final = 3
 _LOUD, _BACK = 2.0, 1.5
 """Times the losses around it that of a loud batch is, and how far the next ones may be above those before."""
-_LEARNS: Final = 0.7
-"""Share of the first loss."""
+LEARNS: Final = 0.7
+"""Share of the first loss that is left of a training that learns."""
 _CLEARLY: Final = 3.0
 """Standard errors beyond which a fall of the loss is none of chance."""
 
@@ -144,6 +144,15 @@ def fell_beyond_noise(losses: Sequence[float]) -> bool:
     return median(finite[:few]) - median(finite[-few:]) > _CLEARLY * error
 
 
+def fell_to(losses: Sequence[float], share: float, least: int = 1) -> bool:
+    """Whether less than this share of the first loss is left, and chance did not do it.
+
+    >>> fell_to([4.0, 3.0, 2.0, 1.0] * 5, 0.5), fell_to(range(20, 0, -1), 0.5)
+    (False, True)
+    """
+    return loss_change(losses, least) < share and fell_beyond_noise(losses)
+
+
 def beside(losses: Sequence[float], at: int) -> tuple[float, float] | None:
     """The median loss of a few steps before one and of a few after it; None where too few are known, or positive.
 
@@ -169,7 +178,7 @@ def sets_back(before: float, after: float) -> bool:
 
 def goes_unfelt(losses: Sequence[float], at: Iterable[int]) -> bool:
     """Whether a training learns, and the loss neither jumps at any of these steps nor is set back by it."""
-    if not (loss_change(losses) < _LEARNS and fell_beyond_noise(losses)):
+    if not fell_to(losses, LEARNS):
         return False
     for k in at:
         sides = beside(losses, k)
@@ -220,7 +229,12 @@ def is_solved(losses: Sequence[float]) -> bool:
     Of the first alone, since a solver may be done before a fifth of the run, and a run that broke was worse since.
     """
     finite = [loss for loss in losses if math.isfinite(loss)]
-    return len(finite) > 1 and 0 <= max(finite[-3:]) < 0.1 * finite[0]
+    return len(finite) > 1 and is_done(max(finite[-3:]), finite[0])
+
+
+def is_done(loss: float, first: float) -> bool:
+    """Whether a loss is below a tenth of the very first."""
+    return 0 <= loss < 0.1 * first
 
 
 class Slope(NamedTuple):

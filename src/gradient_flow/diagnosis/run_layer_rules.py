@@ -11,7 +11,14 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.updates import SUSPICIOUS, TOO_LARGE, TOO_SMALL
-from gradient_flow.diagnosis.robust import fell_beyond_noise, is_converged, is_solved, loss_change
+from gradient_flow.diagnosis.robust import (
+    LEARNS,
+    fell_beyond_noise,
+    fell_to,
+    is_converged,
+    is_solved,
+    loss_change,
+)
 from gradient_flow.diagnosis.words import compared, plain, portion
 from gradient_flow.record.evidence import LayerSeries, RunRecord
 
@@ -19,8 +26,6 @@ LOST: Final = -4.0
 """Decades from the last weights to the first, in gradients of weights, which see less than those of activations."""
 LEAST_LOSSES: Final = 5
 _LOW_LOSS: Final = 1e-2
-_WELL: Final = 0.7
-"""Share of the first loss."""
 _EARLY: Final = 10
 """Looks from which on the first half of them is judged by itself."""
 _NAMED: Final = 4
@@ -129,8 +134,7 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
 
 
 def _learns(record: RunRecord, layer: LayerSeries) -> bool:
-    losses = record.losses_of(layer.optimizer)
-    return loss_change(losses, LEAST_LOSSES) < _WELL and fell_beyond_noise(losses)
+    return fell_to(record.losses_of(layer.optimizer), LEARNS, LEAST_LOSSES)
 
 
 def _others(found: Sequence[tuple[LayerSeries, int]]) -> str:

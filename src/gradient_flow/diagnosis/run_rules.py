@@ -12,9 +12,12 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.rate_changes import raised_too_far
 from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.diagnosis.robust import (
+    LEARNS,
     beside,
+    fell_to,
     goes_unfelt,
     heights,
+    is_done,
     is_loud,
     is_solved,
     loss_change,
@@ -104,7 +107,7 @@ def _trend(record: RunRecord, series: Series) -> Iterator[Issue]:
     if found.status not in ("vanishing", "exploding"):
         return
     falls = found.status == "vanishing"
-    if change < 0.5 if falls else is_solved(losses):
+    if change < 0.5 or fell_to(losses, LEARNS) if falls else is_solved(losses):
         return  # the loss fell as well: that is what training is for
     whole = abs(found.change) >= 2
     layers = [layer for layer in record.layers if layer.optimizer in ("", series.name)]
@@ -181,9 +184,11 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
         return
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
     # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out.
-    late = not often and is_solved(series.losses) and at[0] > len(norms) // 2 and tall < _MUCH * TALL
+    losses, there = _losses_at(series, [steps[i] for i in at])
+    quiet = is_solved(losses) and all(is_done(losses[k], losses[0]) for k in there)
+    late = not often and at[0] > len(norms) // 2 and quiet
     loud = are_batches(series, [steps[i] for i in at])
-    unfelt = not often and tall < _MUCH * TALL and goes_unfelt(*_losses_at(series, [steps[i] for i in at]))
+    unfelt = not often and tall < _MUCH * TALL and goes_unfelt(losses, there)
     # Batches that are louder than others and leave no trace; a step or two that the loss knows nothing of.
     calm = late or (loud and tall < TALL) or unfelt
     yield Issue(

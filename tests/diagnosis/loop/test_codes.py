@@ -319,7 +319,7 @@ def loss_stuck(sick):
 def first_loss_high(sick):
     model = net()
     with torch.no_grad():
-        model[4].weight.mul_(100.0 if sick else 1.0)
+        model[4].weight.mul_(400.0 if sick else 1.0)
     return Parts(model)
 
 
@@ -572,7 +572,7 @@ def owned(data):
 
 
 def first_loss_high_inside_the_model(sick):
-    return Parts(OwnLoss(60.0 if sick else 1.0), data=owned(classified), loss=lambda out, _: out[1])
+    return Parts(OwnLoss(400.0 if sick else 1.0), data=owned(classified), loss=lambda out, _: out[1])
 
 
 first_loss_high_inside_the_model.code = "first_loss_high"

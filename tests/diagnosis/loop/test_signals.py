@@ -30,8 +30,8 @@ def collapsing(at):
 @pytest.mark.parametrize(
     ("rule", "series", "code", "step"),
     [
-        (entropy, {"entropy": collapsing}, "policy_entropy_collapse", 31),
-        (entropy, {"entropy": collapsing, "reward": lambda at: 1 - abs(at - 40) / 60}, "policy_entropy_collapse", 31),
+        (entropy, {"entropy": collapsing}, "policy_entropy_collapse", 25),
+        (entropy, {"entropy": collapsing, "reward": lambda at: 1 - abs(at - 40) / 60}, "policy_entropy_collapse", 25),
         (kl, {"kl": lambda at: 1e-3 * math.exp(at / 12)}, "kl_runaway", 76),
         (zero_variance, {"zero_std": lambda at: min(1.0, at / 50)}, "no_reward_variance", 41),
         (clip_fraction, {"clip_fraction": lambda at: 0.5}, "clip_fraction_high", 1),
@@ -99,6 +99,25 @@ def test_a_policy_that_always_answers_the_same_has_collapsed_although_its_reward
     assert "the same answer each time" in issue.message
     assert list(entropy(loop_with(**{**series, "zero_std": lambda at: 0.3}))) == []  # groups still differ
     assert list(entropy(loop_with(**{**series, "reward": lambda at: min(at, 40) / 40}))) == []  # solved
+
+
+@pytest.mark.parametrize(("within", "sick"), [(0.01, True), (0.2, False)])
+def test_so_it_has_where_batches_differ_by_more_than_the_answers_within_a_group(within, sick):
+    series = {"entropy": collapsing, "reward": wavers(0.4), "reward_std": lambda at: within}
+    assert [issue.code for issue in entropy(loop_with(**series))] == ["policy_entropy_collapse"] * sick
+
+
+@pytest.mark.parametrize(("nats", "sick"), [(2.0, True), (0.02, False)])
+def test_a_policy_without_entropy_far_from_its_reference_has_collapsed_whatever_it_earns(nats, sick):
+    series = {"entropy": collapsing, "reward": lambda at: min(at, 40) / 40, "kl": lambda at: nats * min(at, 40) / 40}
+    assert [issue.code for issue in entropy(loop_with(**series))] == ["policy_entropy_collapse"] * sick
+
+
+def test_a_reward_that_rises_by_chance_alone_does_not_count():
+    noise = torch.Generator().manual_seed(0)
+    level = lambda rise: lambda at: 5 + rise * at / STEPS + 0.1 * float(torch.randn((), generator=noise))  # noqa: E731
+    assert [issue.code for issue in entropy(loop_with(entropy=collapsing, reward=level(0.0)))]
+    assert not list(entropy(loop_with(entropy=collapsing, reward=level(1.0))))
 
 
 def test_the_collapse_is_the_cause_of_rewards_without_variance():

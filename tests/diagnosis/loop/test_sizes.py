@@ -69,7 +69,7 @@ def test_a_limit_far_below_the_norms_is_the_cause_where_steps_depend_on_it_and_l
 
 
 @pytest.mark.parametrize(
-    ("times", "end", "severity"), [(5.0, 0.02, "LOW"), (5.0, 0.5, "MEDIUM"), (50.0, 0.02, "MEDIUM"), (2.5, 0.5, "LOW")]
+    ("times", "end", "severity"), [(9.0, 0.5, "LOW"), (9.0, 1.2, "MEDIUM"), (50.0, 0.02, "MEDIUM"), (2.5, 0.5, "LOW")]
 )
 def test_a_high_first_loss_is_a_remark_once_it_is_overcome(times, end, severity):
     guess = math.log(6)

@@ -104,6 +104,33 @@ def test_what_came_up_while_the_loss_fell_is_a_remark_and_what_was_there_at_firs
     assert as_learnt([dead], FALLING, 3) == [dead]
 
 
+@pytest.mark.parametrize("kind", [IssueType.SATURATION, IssueType.ENTROPY_COLLAPSE])
+def test_a_policy_that_became_certain_while_it_learnt_is_a_remark_and_one_that_began_so_is_not(kind):
+    certain = Issue(issue_type=kind, severity=IssueSeverity.CRITICAL, layer="pi", message="", evidence={}, step=51)
+    (later,) = as_learnt([certain], FALLING, 3)
+    assert later.severity == IssueSeverity.LOW
+    assert as_learnt([certain], STUCK, 3) == [certain]
+    assert as_learnt([certain], [loss - 1.0 for loss in FALLING], 3) == [certain]  # a sum of advantages
+    at_first = replace(certain, step=6)
+    assert as_learnt([at_first], FALLING, 3) == [at_first]
+
+
+@pytest.mark.parametrize(
+    ("share", "losses", "severity"), [(0.85, FALLING, "LOW"), (0.85, STUCK, "HIGH"), (0.97, FALLING, "HIGH")]
+)
+def test_units_that_are_left_of_a_layer_do_its_work_in_a_training_that_learns(share, losses, severity):
+    dead = Issue(
+        issue_type=IssueType.DEAD,
+        severity=IssueSeverity.HIGH,
+        layer="a",
+        message="",
+        evidence={"dead_share": share},
+        step=3,
+    )
+    (issue,) = as_learnt([dead], losses, 3)
+    assert issue.severity.name == severity
+
+
 def fed(forth, back, calls=20):
     """A layer that takes in values `forth` times as large with each call; gradients grow `back`-fold on their way."""
     record = called(1.0, calls)

@@ -6,8 +6,11 @@ from torch import nn
 
 import gradient_flow as gf
 from gradient_flow.diagnosis.issue import IssueSeverity
-from gradient_flow.diagnosis.optimizer.noise import Noise, noise_of, together
+from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop.record import LoopFacts
+from gradient_flow.diagnosis.optimizer.noise import Noise, batch_size, noise_of, together
 from gradient_flow.diagnosis.optimizer.record import NoiseLook, OptimizerFacts
+from gradient_flow.record.evidence import RunRecord, Series
 from gradient_flow.record.plain import from_plain
 
 
@@ -57,6 +60,22 @@ def test_a_batch_far_off_is_worth_a_remark(mean, spread, words):
 
 def test_a_batch_of_about_that_size_is_not():
     assert not [issue for issue in trained(1.0, 6.0, 4, 8).diagnose() if issue.code == "batch_size"]
+
+
+@pytest.mark.parametrize(
+    ("small", "many", "losses", "severity"),
+    [
+        (4.0, 4, [1.0] * 40, ["MEDIUM"]),  # no direction in common, and nothing is learned
+        (4.0, 4, [0.9**at for at in range(40)], []),
+        (4.0, 400, [1.0] * 40, []),  # a large batch: the loss may have come to its floor
+        (1.8, 4, [1.0] * 40, []),  # half of it is signal
+    ],
+)
+def test_samples_without_a_direction_in_common_count_where_nothing_is_learned(small, many, losses, severity):
+    looks = [NoiseLook(step=at, small=small, large=1, few=many // 2, many=many) for at in range(8)]
+    series = Series(name="model", steps=list(range(len(losses))), norms=[1.0] * len(losses), losses=losses)
+    loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(noise=looks))
+    assert [issue.severity.name for issue in batch_size(loop)] == severity
 
 
 def test_without_micro_batches_there_is_none():

@@ -181,3 +181,34 @@ def test_rules_need_nothing_that_was_not_seen():
 def test_damaged_states_count_as_not_seen():
     record = RunRecord(seen={"optimizer": {"looks": 3}})
     assert list(judge(record)) == []
+
+
+@pytest.mark.parametrize(
+    ("ages", "codes"),
+    [
+        ([3, 6, 12, 25, 1, 9, 17, 25], []),  # once, for a second phase
+        ([3, 6, 12, 25, 1, 9, 1, 9], ["state_reset"]),
+    ],
+)
+def test_a_state_that_starts_anew_once_is_no_fault(ages, codes):
+    owns = [3, 6, 12, 25, 61, 69, 77, 85]
+    looks = [
+        StateLook(step=own, own=own, age=age, name="Adam", kind="adam") for own, age in zip(owns, ages, strict=True)
+    ]
+    loop = Loop(RunRecord(), LoopFacts(), states=OptimizerFacts(looks=looks))
+    assert [issue.code for rule in OPTIMIZER_RULES for issue in rule(loop)] == codes
+
+
+@pytest.mark.parametrize(
+    ("momentum", "cosine", "codes"), [(0.999, 0.05, ["momentum_too_long"]), (0.999, 0.5, []), (0.99, 0.05, [])]
+)
+def test_a_momentum_that_forgets_nothing_and_runs_across_the_gradient_is_too_long_though_the_loss_falls(
+    momentum, cosine, codes
+):
+    looks = [
+        StateLook(step=at, own=at, kind="momentum", rate=0.5, beta1=momentum, cosine=cosine) for at in (3, 30, 60, 90)
+    ]
+    losses = [4.0 - 2.0 * at / 90 for at in range(90)]
+    series = Series(name="model", steps=list(range(90)), norms=[1.0] * 90, losses=losses)
+    loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))
+    assert [issue.code for rule in OPTIMIZER_RULES for issue in rule(loop)] == codes

@@ -19,10 +19,8 @@ _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _CLASSES: Final = ("cross_entropy", "nll_loss")
 FIRST_HIGH: Final = 2.25
 """Times the loss of a guess; usual initialisations stay below twice."""
-_SURE: Final = 3.5
+_SURE: Final = 10.0
 """Times the loss of a guess: so sure of wrong answers that also a start which was overcome is worth a word."""
-_SOLVED: Final = 0.1
-"""The same at the end of a run that has got over more than that."""
 _LEAST_EXCESS: Final = 1.5
 """Above the loss of a guess: with two classes twice of it is soon reached."""
 _LEAST_FAR: Final = 20
@@ -247,11 +245,15 @@ def _class_loss(loop: Loop) -> int | None:
     for look, call in loop.calls(*_CLASSES):
         if call.reduction != "mean" or not call.classes or call.classes < 2 or not call.of_output:
             return None
-        close = look.loss is not None and call.value is not None and abs(look.loss - call.value) <= 0.1 * abs(look.loss)
-        if not close and not (look.loss is not None and not math.isfinite(look.loss)):
+        if not _is_the_loss(look, call) and not (look.loss is not None and not math.isfinite(look.loss)):
             return None
     calls = loop.calls(*_CLASSES)
     return calls[0][1].classes if calls else None
+
+
+def _is_the_loss(look: LoopLook, call: LossCall) -> bool:
+    """Whether the loss of a step is what this function gave, and little else."""
+    return look.loss is not None and call.value is not None and abs(look.loss - call.value) <= 0.1 * abs(look.loss)
 
 
 def _is_high(first: float, guess: float) -> bool:
@@ -271,8 +273,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
     if _is_high(first, guess):
         output = loop.network.output_layer if loop.network is not None else "model"
         # A model that has left the guess behind by now got over its start: a remark.
-        now = median(losses[-5:])
-        overcome = (first < _SURE * guess and now < guess) or (first < 2 * _SURE * guess and now < _SOLVED * guess)
+        overcome = first < _SURE * guess and median(losses[-5:]) < guess
         yield issue(
             "first_loss_high",
             IssueSeverity.LOW if overcome else IssueSeverity.MEDIUM,
@@ -294,7 +295,7 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
 def _far_targets(loop: Loop) -> Iterator[Issue]:
     """Targets whose mean is so far from zero that it takes a training of its own to get there."""
     known, losses = uninformed(loop), loop.losses
-    if known is None or len(losses) < _LEAST_FAR:
+    if known is None or len(losses) < _LEAST_FAR or not all(_is_the_loss(*each) for each in loop.calls("mse_loss")):
         return
     now = median(losses[-5:])
     far = losses[0] >= _FAR * known and now > _STILL_FAR * known and now > _HALF * losses[0]

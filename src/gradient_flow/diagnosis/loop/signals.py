@@ -8,12 +8,14 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop, issue
+from gradient_flow.diagnosis.robust import median_error
 from gradient_flow.diagnosis.words import plain
 
 LEAST: Final = 20
 """Logged values without which nothing is said."""
-COLLAPSED: Final = 0.05
-"""Of the entropy at the start."""
+COLLAPSED: Final = 0.1
+"""Of the entropy at the start. Policies that learn as they should keep a quarter of it; those that gave up exploring, a
+sixteenth or less."""
 NO_VARIANCE: Final = 0.8
 """Share of groups of samples whose rewards are all the same."""
 CLIPPED: Final = 0.4
@@ -28,11 +30,14 @@ KL_HIGH: Final = 0.5
 KL_FAR: Final = 10.0
 """Nats from which on a policy has nothing to do with its reference, whatever its reward says."""
 KL_LOST: Final = 1.0
-"""Nats from which on, without a reward that rises, a policy is lost that was already there in the first fifth."""
+"""Nats from which on a policy is lost that was already there in the first fifth, where its reward does not rise; and
+one that has no entropy left, whatever its reward does."""
 NOTHING: Final = 1e-4
 """Of the largest reward: a deviation that is none."""
 DIFFERS: Final = 0.005
 """Of the mean reward: how much batches differ while there is something left to learn."""
+_CLEARLY: Final = 3.0
+"""Standard errors beyond which a reward has risen, or fallen again, by more than chance."""
 
 
 def entropy(loop: Loop) -> Iterator[Issue]:
@@ -41,7 +46,8 @@ def entropy(loop: Loop) -> Iterator[Issue]:
     if len(values) < LEAST:
         return
     start, end = _start(values), _last(values)
-    if not start > 0 or end > COLLAPSED * start or (does_well(loop) and not _always_the_same(loop)):
+    far = _is_far(loop)
+    if not start > 0 or end > COLLAPSED * start or (does_well(loop) and not far):
         return
     since = next((step for step, value in zip(steps, values, strict=True) if value <= COLLAPSED * start), steps[-1])
     yield issue(
@@ -51,7 +57,9 @@ def entropy(loop: Loop) -> Iterator[Issue]:
         + (
             ", and it gives the same answer each time, for more reward or for less"
             if _always_the_same(loop)
-            else ", and the reward is below what it was"
+            else f", {plain(_last(_signal(loop, 'kl')[1]), 2)} nats from its reference"
+            if far
+            else ", and the reward does not rise"
             if _signal(loop, "reward")[1]
             else ""
         )
@@ -102,10 +110,9 @@ def zero_variance(loop: Loop) -> Iterator[Issue]:
         return
     share = median(values[len(values) // 2 :])
     since = next(step for step, value in zip(steps, values, strict=True) if value >= NO_VARIANCE)
-    solved = does_well(loop) and not _always_the_same(loop)
     yield issue(
         "no_reward_variance",
-        IssueSeverity.LOW if solved else IssueSeverity.MEDIUM,
+        IssueSeverity.LOW if does_well(loop) else IssueSeverity.MEDIUM,
         f"in {share:.0%} of the groups all rewards are the same: their advantages are zero, and they teach nothing.",
         "tasks that are all too easy or all too hard, or a reward without degrees.",
         [
@@ -169,12 +176,20 @@ def _without_variance(loop: Loop) -> tuple[list[int], list[float]]:
 
 
 def _always_the_same(loop: Loop) -> bool:
-    """Whether rewards differ from batch to batch, and not within a group: some tasks are always failed."""
-    rewards = _signal(loop, "reward")[1]
-    last = rewards[-max(5, len(rewards) // 5) :]
-    if not lacks_variance(loop) or len(rewards) < LEAST:
+    """Whether rewards differ more from batch to batch than within a group: what is asked decides, not the answer."""
+    rewards, within = _signal(loop, "reward")[1], _signal(loop, "reward_std")[1]
+    if len(rewards) < LEAST:
         return False
-    return pstdev(last) > DIFFERS * max(abs(mean(last)), 1e-12)
+    last = rewards[-max(5, len(rewards) // 5) :]
+    between = pstdev(last)
+    same = lacks_variance(loop) or (len(within) >= LEAST and between > _last(within))
+    return same and between > DIFFERS * max(abs(mean(last)), 1e-12)
+
+
+def _is_far(loop: Loop) -> bool:
+    """Whether a policy has left its reference: where it has no entropy left either, a reward may be cheated."""
+    values = _signal(loop, "kl")[1]
+    return len(values) >= LEAST and _last(values) >= KL_LOST
 
 
 def _is_certain(loop: Loop) -> bool:
@@ -189,11 +204,15 @@ def _earns_less(loop: Loop) -> bool:
 
 
 def does_well(loop: Loop) -> bool:
-    """Whether the reward has risen, and is at its best now: who has solved a task may be certain. Unknown is no."""
+    """Whether the reward has risen and is at its best now, as far as chance lets one say, and answers still decide it.
+
+    Who has solved a task may be certain. Unknown is no.
+    """
     _, values = _signal(loop, "reward")
-    if len(values) < LEAST:
+    if len(values) < LEAST or _always_the_same(loop):
         return False
     fifth = len(values) // 5
     levels = [median(values[at * fifth : (at + 1) * fifth]) for at in range(5)]
     best, rose = max(levels), max(levels) - levels[0]
-    return rose > 0 and levels[-1] >= best - 0.1 * rose
+    chance = _CLEARLY * median_error(values) * (len(values) / fifth) ** 0.5
+    return rose > chance and levels[-1] >= best - max(0.1 * rose, chance)

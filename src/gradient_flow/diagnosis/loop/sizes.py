@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
@@ -80,9 +80,7 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
         yield from _limited(loop, limit)
     idle = len(losses) >= 20 and ((slow and not fell_beyond_noise(losses)) or (sets and loss_change(losses) > _HARDLY))
     if factor is not None and idle:
-        yield context.issue(
-            "clip_sets_step",
-            IssueSeverity.HIGH,
+        yield _slow(
             f"clipping makes nearly every gradient over {1 / max(factor, 1e-300):,.0f} times smaller, a step moves the "
             f"typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the loss does not "
             "fall.",
@@ -90,7 +88,6 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
             if _clipped_scaled(loop)
             else "a clip limit far below the usual norm: it sets the size of the step.",
             [advice.UNSCALE_FIRST if _clipped_scaled(loop) else advice.RAISE_CLIP],
-            step=1,
             factor=factor,
             update_ratio=loop.typical_update,
         )
@@ -99,18 +96,21 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
 def _limited(loop: Loop, limit: float) -> Iterator[Issue]:
     """Gradients that come with one and the same norm, too small to move anything: a limit by the user's own code."""
     if len(loop.losses) >= 20 and not fell_beyond_noise(loop.losses):
-        yield context.issue(
-            "clip_sets_step",
-            IssueSeverity.HIGH,
+        yield _slow(
             f"the gradients have a norm of {plain(limit, 2)} in nearly every step, to three digits: something sets it. "
             f"A step moves the typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the "
             "loss does not fall.",
             "code that divides gradients by their norm, or clips them at a limit far below it.",
             [advice.RAISE_CLIP],
-            step=1,
             norm=limit,
             update_ratio=loop.typical_update,
         )
+
+
+def _slow(message: str, cause: str, steps: Sequence[str], **more: Any) -> Issue:
+    """Steps that are too small by a limit: the same issue as by a rate, with another cause."""
+    found = context.issue("clip_sets_step", IssueSeverity.HIGH, message, cause, steps, step=1, **more)
+    return replace(found, issue_type=IssueType.SLOW)
 
 
 def with_code(issue: Issue, loop: Loop) -> Issue:

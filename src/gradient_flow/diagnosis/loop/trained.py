@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself
-from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
 from gradient_flow.diagnosis.optimizer.record import HALF
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
@@ -224,7 +225,7 @@ def decaying(loop: Loop) -> Iterator[Issue]:
     if names and loop.looks and loop.facts.moving > len(names) and _any_gradient(loop):
         # A bias that cancels, as in a difference of scores, or a vector for words that no batch hides is no harm.
         matrices = {layer.name for layer in loop.run.layers if layer.is_weight}
-        yield issue(
+        found = issue(
             "only_decay",
             IssueSeverity.LOW if matrices.isdisjoint(names) else IssueSeverity.HIGH,
             f"{some(names)} get a gradient of exactly zero in every step, and weight decay alone moves them, towards "
@@ -238,6 +239,7 @@ def decaying(loop: Loop) -> Iterator[Issue]:
             layer=module_of(names[0]),
             step=1,
         )
+        yield replace(found, issue_type=IssueType.DISCONNECTED)
 
 
 def unmoved(loop: Loop) -> Iterator[Issue]:

@@ -185,9 +185,7 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
 
 def _is_all_of_a_kind(record: AnalysisRecord, place: Place) -> bool:
     """Whether one number stands for a word beside numbers of the data, and nothing is learnt: a worth may be enough."""
-    if place.kind != "Embedding" or place.units > 1:
-        return False
-    return _is_stuck(record)
+    return place.kind == "Embedding" and place.units == 1 and _is_stuck(record)
 
 
 def _is_stuck(record: AnalysisRecord) -> bool:

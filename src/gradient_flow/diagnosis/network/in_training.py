@@ -13,7 +13,7 @@ from gradient_flow.diagnosis.network import levels, stability
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.network.rules import NETWORK_RULES
 from gradient_flow.diagnosis.network.updates import has_converged
-from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
+from gradient_flow.diagnosis.robust import fell_to, is_solved, loss_change
 from gradient_flow.record.evidence import RunRecord, Series
 
 _SETTLING: Final = 5
@@ -28,8 +28,14 @@ _LASTING: Final = frozenset({IssueType.NUMERICAL, IssueType.DISCONNECTED, IssueT
 _LEARNT: Final = frozenset({IssueType.SATURATION, IssueType.SPECTRAL_RADIUS})
 _LEARNS: Final = 0.7
 """Share of the first loss."""
-_FALLS: Final = 0.9
+_FALLS: Final = 0.97
 """The same, of a training that attention which is sharp, but passes a gradient, does not stop."""
+_FROM_THEN_ON: Final = 10
+"""Steps after which what comes up was not there from the start, as good as."""
+_A_FEW: Final = 4
+"""Units of a narrow layer up to which it counts although the training learns."""
+_NEARLY_ALL: Final = 0.9
+"""Share of dead units up to which the others do the work of a layer, in a training that learns."""
 _FROZEN: Final = 500.0
 """A logit of attention beyond which its softmax has no slope left, whatever was learnt beside it."""
 _HOT, _ONE_KEY = 100.0, 0.03
@@ -106,11 +112,12 @@ def without_settled(issues: Sequence[Issue], network: AnalysisRecord) -> list[Is
 def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | None) -> list[Issue]:
     """What came up after the first look, at step `first`, in a training whose loss falls is what it learnt: a remark.
 
-    A tanh that learns leaves its linear part, a recurrence that has to remember gets a radius above 1, and attention
-    that learns where to look may be sharp. A memory that the loss does not miss is long enough.
+    A tanh that learns leaves its linear part, a policy becomes certain, a recurrence that has to remember gets a radius
+    above 1, and attention that learns where to look may be sharp. A memory that the loss does not miss is long enough,
+    and so are the units that are left of a layer.
     """
     change = loss_change(losses, _LEAST_LOSSES)
-    if first is None or not (change < _FALLS and fell_beyond_noise(losses)):
+    if first is None or not fell_to(losses, _FALLS, _LEAST_LOSSES):
         return [_out_of_reach(issue, losses) for issue in issues]
     issues = [
         replace(issue, severity=IssueSeverity.LOW)
@@ -123,10 +130,27 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
     return [
         replace(issue, severity=IssueSeverity.LOW)
         if (issue.issue_type in _LEARNT and issue.severity < IssueSeverity.CRITICAL and (issue.step or 0) > first)
+        # Below zero a loss is a sum of advantages, which falls whatever a policy does.
+        or (_may_be_certain(issue) and (issue.step or 0) > max(first, _FROM_THEN_ON) and change > 0)
+        or _has_enough_left(issue)
         or (issue.issue_type is IssueType.SPECTRAL_RADIUS and issue.severity < IssueSeverity.HIGH and change < _THRIVES)
         else issue
         for issue in issues
     ]
+
+
+def _may_be_certain(issue: Issue) -> bool:
+    """Whether it says that outputs are certain, of a policy, say: that is what training leads to."""
+    return issue.issue_type in (IssueType.SATURATION, IssueType.ENTROPY_COLLAPSE) and not _looks_sharply(issue)
+
+
+def _has_enough_left(issue: Issue) -> bool:
+    """Whether units of a layer are dead, and others do its work; or a layer is narrow, and not down to a few units."""
+    if issue.issue_type is IssueType.BOTTLENECK and issue.severity < IssueSeverity.HIGH:
+        return issue.evidence.get("units", 0) > _A_FEW
+    share, at_first = issue.evidence.get("dead_share", 1.0), issue.evidence.get("dead_share_at_first") or 0.0
+    # Units that never fired from the start on were not made needless by others.
+    return issue.issue_type is IssueType.DEAD and share < _NEARLY_ALL and at_first < _NEARLY_ALL * share
 
 
 def _remembers(issue: Issue) -> bool:

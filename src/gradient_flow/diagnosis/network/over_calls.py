@@ -2,8 +2,8 @@
 
 What an `nn.LSTM` does inside is seen by a probe. Of a loop of one's own only the calls are seen, and the gradient that
 comes back to each of them: where it shrinks from call to call, early steps teach nothing; where it grows, and values
-grow too, the state runs away. Where no layer is part of the
-recurrence, as in a state space, what goes into it is a sequence whose gradient tells the same.
+grow too, the state runs away. Where no layer is part of the recurrence, as in a state space, what goes into it is a
+sequence whose gradient tells the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
-from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change, median_slope
+from gradient_flow.diagnosis.robust import fell_to, loss_change, median_slope
 from gradient_flow.diagnosis.words import percent, times
 
 LEAST_CALLS: Final = 8
@@ -57,19 +57,27 @@ def _is_stuck(record: AnalysisRecord) -> bool:
     """Whether the loss does not fall; where it does, what has to be remembered is."""
     if not record.trained or len(record.losses) < _LEAST_LOSSES or not all(map(math.isfinite, record.losses)):
         return False
-    return not (loss_change(record.losses) < _STUCK and fell_beyond_noise(record.losses))
+    return not fell_to(record.losses, _STUCK)
+
+
+def _calls(record: AnalysisRecord, role: str) -> Iterator[list[Place]]:
+    """What layers that are called often took in, or gave, call by call."""
+    layers = {layer.name for layer in record.layers}
+    calls: dict[str, list[Place]] = {}
+    for place in record.places:
+        if place.role == role and place.name in layers:
+            calls.setdefault(place.name, []).append(place)
+    for places in calls.values():
+        if len(places) >= LEAST_CALLS:
+            yield sorted(places, key=lambda place: place.call)
 
 
 def fading_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
     """The gradient shrinks from call to call of one layer, and the loss does not fall."""
     if not _is_stuck(record):
         return
-    layers = {layer.name for layer in record.layers}
-    calls: dict[str, list[Place]] = {}
-    for place in record.places:
-        if place.role == "output" and place.name in layers and place.typical_gradient:
-            calls.setdefault(place.name, []).append(place)
-    found = [(places, decades) for places in calls.values() if (decades := _fading(places)) >= LOST]
+    heard = ([place for place in places if place.typical_gradient] for places in _calls(record, "output"))
+    found = [(places, decades) for places in heard if (decades := _fading(places)) >= LOST]
     if found:
         # Of several layers of a cell the state goes through that which gets most of the gradient.
         places, decades = max(found, key=lambda each: each[0][-1].typical_gradient or 0.0)
@@ -84,19 +92,13 @@ def cut_between_calls(record: AnalysisRecord) -> Iterator[Issue]:
     """
     if not _is_stuck(record):
         return
-    layers = {layer.name for layer in record.layers}
-    calls: dict[str, list[Place]] = {}
-    for place in record.places:
-        if place.role == "output" and place.name in layers:
-            calls.setdefault(place.name, []).append(place)
-    for name, places in calls.items():
-        places.sort(key=lambda place: place.call)
+    for places in _calls(record, "output"):
         heard = [bool(place.typical_gradient) for place in places]
         last = heard[::-1].index(False) if False in heard else 0
-        if len(places) < LEAST_CALLS or not 0 < last <= FAR_ENOUGH * len(places) or any(heard[: len(places) - last]):
+        if not 0 < last <= FAR_ENOUGH * len(places) or any(heard[: len(places) - last]):
             continue
         yield _short(
-            name,
+            places[0].name,
             f"short effective memory: only the last {last:,} of its {len(places):,} calls get a gradient, and the loss "
             "does not fall.",
             {"reach": last / len(places), "calls": len(places), "loss_change": loss_change(record.losses)},
@@ -112,25 +114,19 @@ def cut_between_calls(record: AnalysisRecord) -> Iterator[Issue]:
 
 def growing_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
     """What a layer takes in grows from call to call by the same factor, and so does the gradient on its way back."""
-    layers = {layer.name for layer in record.layers}
-    calls: dict[str, list[Place]] = {}
-    for place in record.places:
-        if place.role == "input" and place.name in layers and place.typical_gradient and place.typical_rms > 0:
-            calls.setdefault(place.name, []).append(place)
-    for name, places in calls.items():
-        places.sort(key=lambda place: place.call)
-        if len(places) < LEAST_CALLS:
+    for places in _calls(record, "input"):
+        seen = [place for place in places if place.typical_gradient and place.typical_rms > 0]
+        if len(seen) < LEAST_CALLS:
             continue
-        forth = _rise([place.typical_rms for place in places])
-        back = _rise([place.typical_gradient or math.nan for place in reversed(places)])
+        forth = _rise([place.typical_rms for place in seen])
+        back = _rise([place.typical_gradient or math.nan for place in reversed(seen)])
         if min(forth, back) >= RUNS_AWAY:
-            yield _runaway(name, len(places), forth, back)
+            yield _runaway(seen[0].name, len(seen), forth, back)
             return
 
 
 def _fading(places: list[Place]) -> float:
     """Decades by which the gradient shrinks from the last call to the first; 0 where it does not do so steadily."""
-    places.sort(key=lambda place: place.call)
     return _rise([place.typical_gradient or math.nan for place in places]) if len(places) >= LEAST_CALLS else 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,11 +10,14 @@ from typing import Final
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.optimizer.record import NoiseLook
+from gradient_flow.diagnosis.optimizer.rules import is_idle
 
 LEAST: Final = 5
 """Looks over which numerator and denominator are averaged: of one alone they may even be negative."""
 FAR: Final = 8.0
 """Times the batch, up or down, from which on it is worth a remark."""
+FEW: Final = 8
+"""Samples in a step up to which noise is what keeps a loss from falling."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +57,30 @@ def batch_size(loop: Loop) -> Iterator[Issue]:
     """A remark on the size of the batch, from the micro-batches that it is made of."""
     looks = loop.states.noise
     noise = together(looks)
-    if noise is None or noise.covariance <= 0 or noise.squared <= 0:
+    if noise is None or noise.covariance <= 0:
         return
     batch, scale = looks[-1].many, noise.scale
-    if batch / FAR <= scale <= batch * FAR:
-        return
     small = scale > batch
+    stops = small and batch <= FEW and is_idle(loop)
+    if batch / FAR <= scale <= batch * FAR or (scale == math.inf and not stops):
+        return  # of a few looks, that they have no direction in common is chance, unless nothing is learned either
     yield Issue(
         issue_type=IssueType.OPTIMIZER,
-        severity=IssueSeverity.LOW,
+        severity=IssueSeverity.MEDIUM if stops else IssueSeverity.LOW,
         layer="model",
-        message=f"the gradient noise scale is about {scale:,.0f} samples, and a step is made of {batch:,.0f}: "
-        + ("gradients are mostly noise." if small else "most samples of a batch say what the others say."),
+        message=(
+            f"the gradient noise scale is about {scale:,.0f} samples, and a step is made of {batch:,.0f}: "
+            if scale < math.inf
+            else f"a step is made of {batch:,.0f} samples, whose gradients have no direction in common: "
+        )
+        + ("gradients are mostly noise" if small else "most samples of a batch say what the others say")
+        + (", and the loss does not fall." if stops else "."),
         evidence={"noise_scale": scale, "batch": batch, "looks": len(looks)},
         cause=f"a batch that is {'small' if small else 'large'} for what there is to learn at present.",
         advice=[
             f"A batch of up to {_round(scale)} samples, with a larger rate, needs fewer steps for the same loss."
+            if small and scale < math.inf
+            else f"Use batches of {_round(16 * batch)} samples or more, or a far lower rate."
             if small
             else f"A batch of {_round(scale)} to {_round(4 * scale)} samples learns nearly as much from each step."
         ],
