@@ -214,5 +214,5 @@ def does_well(loop: Loop) -> bool:
     fifth = len(values) // 5
     levels = [median(values[at * fifth : (at + 1) * fifth]) for at in range(5)]
     best, rose = max(levels), max(levels) - levels[0]
-    chance = _CLEARLY * median_error(values) * (len(values) / fifth) ** 0.5
+    chance = _CLEARLY * median_error(values) * math.sqrt(len(values) / fifth)
     return rose > chance and levels[-1] >= best - max(0.1 * rose, chance)

@@ -147,7 +147,7 @@ def _may_be_certain(issue: Issue) -> bool:
 def _has_enough_left(issue: Issue) -> bool:
     """Whether units of a layer are dead, and others do its work; or a layer is narrow, and not down to a few units."""
     if issue.issue_type is IssueType.BOTTLENECK and issue.severity < IssueSeverity.HIGH:
-        return issue.evidence.get("units", 0) > _A_FEW
+        return bool(issue.evidence.get("units", 0) > _A_FEW)
     share, at_first = issue.evidence.get("dead_share", 1.0), issue.evidence.get("dead_share_at_first") or 0.0
     # Units that never fired from the start on were not made needless by others.
     return issue.issue_type is IssueType.DEAD and share < _NEARLY_ALL and at_first < _NEARLY_ALL * share
