@@ -20,6 +20,8 @@ from validation.score import Record, crashes, false_alarms, misplaced, misses, u
 from validation.zoo import CASES
 
 RESULTS = Path(__file__).parent / "VALIDATION_RESULTS.md"
+WAYS = ("analyzers", "watch")
+"""Through which the zoo is run."""
 console = Console()
 
 
@@ -54,9 +56,7 @@ def plain(record: Record) -> dict[str, Any]:
 def validate(jobs: list[Job], workers: int, json_path: Path | None, output: Path | None, through: str) -> None:
     """Run the tool, print what went wrong, write the report."""
     started = time.perf_counter()
-    work = measure_in_training if through == "watch" else measure
-    records: list[Record] = with_progress("Validation", work, jobs, workers)
-    records.sort(key=lambda r: jobs.index((r.case, r.seed)))
+    runs = {way: run_through(way, jobs, workers) for way in (WAYS if through == "both" else (through,))}
     seconds = time.perf_counter() - started
     sections = (
         ("Misses", misses),
@@ -65,14 +65,26 @@ def validate(jobs: list[Job], workers: int, json_path: Path | None, output: Path
         ("False alarms", false_alarms),
         ("Crashes", crashes),
     )
-    console.print(goals(records), markup=False, soft_wrap=True)
-    for title, read in sections:
-        console.print(listed(title, read(records)), markup=False, soft_wrap=True)
+    for way, records in runs.items():
+        console.print(goals(records, way), markup=False, soft_wrap=True)
+        for title, read in sections:
+            console.print(listed(title, read(records)), markup=False, soft_wrap=True)
     if json_path:
-        json_path.write_text(json.dumps([plain(r) for r in records], indent=1))
+        json_path.write_text(json.dumps([plain(r) for records in runs.values() for r in records], indent=1))
     if output:
-        output.write_text(markdown(records, seconds))
+        first, *others = runs.values()
+        watched = others[0] if others else ()
+        output.write_text(markdown(first, seconds, next(iter(runs)), watched))
         console.print(f"Written: {output}")
+
+
+def run_through(way: str, jobs: list[Job], workers: int) -> list[Record]:
+    """What the tool says of each case: through an analyzer, or as a training loop under watch."""
+    # The rotation of a game's field takes passes of its own: it is measured on demand.
+    jobs = [job for job in jobs if way != "watch" or CASES[job[0]].analyzer != "game"]
+    work = measure_in_training if way == "watch" else measure
+    records: list[Record] = with_progress(f"Validation, {way}", work, jobs, workers)
+    return sorted(records, key=lambda record: jobs.index((record.case, record.seed)))
 
 
 def verify_labels(jobs: list[Job], workers: int) -> bool:
@@ -100,9 +112,9 @@ def verify_labels(jobs: list[Job], workers: int) -> bool:
 @click.option("--verify", "verifying", is_flag=True, help="Measure that the labels are true; does not use the tool.")
 @click.option(
     "--through",
-    type=click.Choice(["analyzers", "watch"]),
+    type=click.Choice([*WAYS, "both"]),
     default="analyzers",
-    help="Through the analyzers, or as training loops under gf.watch.",
+    help="Through the analyzers, as training loops under gf.watch, or both.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the cases and stop.")
 def main(
@@ -118,8 +130,6 @@ def main(
 ) -> None:
     """Run labelled training set-ups through the diagnosis and score what it says."""
     cases = chosen(half, only)
-    if through == "watch":  # the rotation of a game's field takes passes of its own: it is measured on demand
-        cases = [case for case in cases if case.analyzer != "game"]
     if not cases:
         raise click.UsageError(f"no case of {half!r} fits {only!r}; --list shows their names")
     if listing:
@@ -130,7 +140,7 @@ def main(
     if verifying:
         raise SystemExit(0 if verify_labels(jobs, workers) else 1)
     # A part of the zoo must not take the place of the whole in the record.
-    whole = half == "both" and only is None and seeds >= 5 and through == "analyzers"
+    whole = half == "both" and only is None and seeds >= 5 and through != "watch"
     validate(jobs, workers, json_path, output or (RESULTS if whole else None), through)
 
 

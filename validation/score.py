@@ -10,6 +10,8 @@ from validation.case import HEALTHY, Layers
 
 SEVERITIES = ("LOW", "MEDIUM", "HIGH", "CRITICAL")
 NOTHING, CRASH = "nothing", "crash"
+ATTENTION = ("ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY")
+RECURRENCE = ("SHORT_MEMORY", "SPECTRAL_RADIUS")
 BLOCK_SHARE = 0.25
 """A container that is named instead of the layer inside it is a place if it holds at most this share of the layers."""
 
@@ -176,7 +178,13 @@ class Totals:
     recall: Share
     precision: Share
     place: Share
+    """Right layer, out of all runs that have one: a miss is not located."""
+    place_if_found: Share
     bottlenecks: Share
+    attention: Share
+    """Found, of the classes of attention."""
+    recurrence: Share
+    """Found, of the classes of recurrence."""
     false_alarms: Share
     """Healthy runs with an alarm of MEDIUM or above."""
     causes: Share
@@ -192,7 +200,10 @@ def score_all(records: Sequence[Record]) -> Totals:
         recall=share(r.answer is not None for r in sick),
         precision=share(says(alarm, r.label | r.also) for r, alarm in alarms),
         place=share(r.located for r in sick if r.place is not None),
+        place_if_found=share(r.located for r in sick if r.place is not None and r.answer is not None),
         bottlenecks=share(r.answer is not None for r in sick if r.fault == "BOTTLENECK"),
+        attention=share(r.answer is not None for r in sick if r.fault in ATTENTION),
+        recurrence=share(r.answer is not None for r in sick if r.fault in RECURRENCE),
         false_alarms=share(bool(r.alarms) for r in records if not r.sick),
         causes=share(r.cause_named for r in sick if r.cause),
         crashes=share(r.error is not None for r in records),
