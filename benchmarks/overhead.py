@@ -341,9 +341,12 @@ def main() -> None:
         loss = loss_of(model)
 
         def watch_step():
-            flow._on_loss(loss)()
-            flow._on_step_begins(optimizer, None)
-            flow._on_step_ended(optimizer)
+            flow._passes.on_loss(loss)()
+            short = flow._shortcut()
+            if not short.take(optimizer):
+                flow._steps.begins(optimizer, None)
+            if not short.step_is_over():
+                flow._steps.ended(optimizer)
 
         act = callback_action()
         added = interleaved_medians(

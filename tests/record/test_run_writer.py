@@ -230,7 +230,7 @@ def test_a_file_of_the_first_format_can_be_continued(tmp_path):
     model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with gf.watch(model, optimizer, run=tmp_path) as flow:
-        flow.steps = 10
+        flow._progress.steps = 10
         model(torch.randn(8, 4)).square().mean().backward()
         optimizer.step()
     run = gf.load_run(tmp_path)

@@ -90,8 +90,8 @@ class Flow:
         alert: Any = None,
     ) -> None:
         check_choice("again", again, ("append", "number"))
-        check_whole("every", every, error=InputError)
-        check_whole("layers_every", layers_every, error=InputError)
+        self.every = check_whole("every", every, error=InputError)
+        self.layers_every = check_whole("layers_every", layers_every, error=InputError)
         thresholds = Thresholds(near_zero, very_large)
         if groups is not None:
             GradientTable((), np.empty((0, len(COLUMNS)))).group(groups)  # refused now rather than at the first step

@@ -28,8 +28,8 @@ FAULTS = {
     ),
     "counts elements at the limit": (
         "kernel.c",
-        "near_zero += size < near_limit;",
-        "near_zero += size <= near_limit;",
+        "near_zero += ABS_OF(VALUE) < near_limit;",
+        "near_zero += ABS_OF(VALUE) <= near_limit;",
         "near_zero is",
     ),
     "samples past the end": (
