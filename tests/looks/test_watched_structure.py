@@ -164,3 +164,29 @@ def test_slopes_and_ends_of_a_clamp():
     assert slopes(node).tolist() == [0, 1, 1, 1, 0]
     assert share_above_middle(node) == pytest.approx(0.4)
     assert slopes(x.clamp(min=0).grad_fn) is None
+
+
+class Form(nn.Module):
+    """Categories by tables of a few numbers, beside columns of numbers; or all of it through as few units."""
+
+    def __init__(self, through=None):
+        super().__init__()
+        self.tables, self.drop = nn.ModuleList(nn.Embedding(12, width) for width in (3, 4, 6)), nn.Dropout(0.1)
+        self.through = nn.Sequential() if through is None else nn.Sequential(nn.Linear(21, through), nn.ReLU())
+        self.body = nn.Sequential(nn.Linear(through or 21, 48), nn.ReLU(), nn.Linear(48, 6))
+
+    def forward(self, pair):
+        numbers, kinds = pair
+        vectors = [table(kinds[:, k]) for k, table in enumerate(self.tables)]
+        return self.body(self.through(torch.cat([numbers, self.drop(torch.cat(vectors, dim=1))], dim=1)))
+
+
+def forms():
+    numbers, kinds = torch.randn(96, 8), torch.randint(12, (96, 3))
+    return (numbers, kinds), (kinds.sum(1) + 3 * (numbers[:, 0] > 0)) % 6
+
+
+@pytest.mark.parametrize(("through", "sick"), [(None, False), (1, True)])
+def test_a_table_of_a_few_numbers_beside_others_is_no_bottleneck(through, sick):
+    kinds = {issue.issue_type for issue in serious(Form(through), forms, F.cross_entropy, steps=40)}
+    assert (T.BOTTLENECK in kinds) is sick
