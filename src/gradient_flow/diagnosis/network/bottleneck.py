@@ -131,10 +131,12 @@ def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
     if not chain or chain[-1].own_weights:
         return []
     last = max((place.order for place in chain if place.own_weights), default=-1)
-    later = [p for p in others if p.own_weights and p.order > last and p.typical_gradient is not None]
-    names = {place.name for place in chain if place.own_weights}
-    # A second input enters: another tower, no head. A layer of the chain runs again: a loop that unrolls an answer.
-    return [] if any(place.from_data or place.name in names for place in later) else later
+    others = [place for place in others if place.own_weights]
+    later = [place for place in others if place.order > last and place.typical_gradient is not None]
+    ran = {place.name for place in (*chain, *others) if place.own_weights and place.order <= last}
+    # A second input enters: another tower, no head. A layer that ran before, on the chain or in a branch of it, runs
+    # again: a loop that unrolls an answer, or a tower that shares its weights.
+    return [] if any(place.from_data or place.name in ran for place in later) else later
 
 
 def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
