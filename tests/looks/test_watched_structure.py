@@ -97,6 +97,29 @@ def test_units_whose_values_are_dropped_are_dead_although_they_fire(kept, sick):
     assert sick or not issues
 
 
+class Floored(nn.Module):
+    """A regressor whose output may be floored at zero."""
+
+    def __init__(self, floor):
+        super().__init__()
+        self.enter, self.head, self.floor = nn.Linear(20, 32), nn.Linear(32, 1), floor
+
+    def forward(self, x):
+        return self.floor(self.head(F.relu(self.enter(x))))[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("floor", "shift", "dead"), [(F.relu, -9.0, True), (F.relu, 3.0, False), (nn.Identity(), -9.0, False)]
+)
+def test_a_relu_at_the_very_output_that_never_fires_is_dead(floor, shift, dead):
+    def batch():
+        x = torch.randn(64, 20)
+        return x, x[:, 0] + shift
+
+    issues = serious(Floored(floor), batch, F.mse_loss, steps=50, rate=1e-2)
+    assert found(issues) == ({(T.DEAD, "head")} if dead else set())
+
+
 class Bare(nn.Module):
     """Two matrices of the model's own."""
 
