@@ -220,6 +220,36 @@ def test_a_head_for_later_is_a_remark():
     assert (issue.issue_type, issue.severity, issue.layer) == (IssueType.DISCONNECTED, LOW, "later")
 
 
+class Copied(nn.Module):
+    """Three hidden layers; `order` is how `forward` calls them."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3, self.out = (
+            nn.Linear(8, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 1),
+        )
+        self.order = order
+
+    def forward(self, x):
+        for name in self.order:
+            x = torch.tanh(getattr(self, name)(x))
+        return self.out(x)
+
+
+@pytest.mark.parametrize(
+    ("order", "severity"),
+    [(("fc1", "fc2", "fc2"), MEDIUM), (("fc1", "fc2"), LOW)],  # in its place another one runs twice; it waits
+)
+def test_a_layer_in_whose_place_another_one_runs_twice_is_more_than_a_remark(order, severity):
+    analyzer = gf.GradientFlowAnalyzer(Copied(order))
+    issues = analyzer.analyze(lambda: INPUTS, lambda output: (output - 1).square().mean())
+    assert [(i.issue_type, i.severity, i.layer) for i in issues] == [(IssueType.DISCONNECTED, severity, "fc3")]
+    assert ("fc2" in issues[0].cause) is (severity == MEDIUM)
+
+
 # ---- advice ---------------------------------------------------------------------------------------------------------
 
 
