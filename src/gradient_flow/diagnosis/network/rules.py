@@ -34,6 +34,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     call_rules.fading_over_calls,
     call_rules.fading_over_positions,
     call_rules.cut_between_calls,
+    call_rules.cut_into_parts,
     call_rules.growing_over_calls,
     update_rules.learning_rate_too_large,
     update_rules.learning_rate_too_small,
