@@ -21,7 +21,7 @@ from gradient_flow.diagnosis.run_rules import clipped_share, trends, unstable_no
 from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
 from gradient_flow.report.headline import verdict_sentence
 
-LOW, MEDIUM = IssueSeverity.LOW, IssueSeverity.MEDIUM
+LOW, MEDIUM, HIGH = IssueSeverity.LOW, IssueSeverity.MEDIUM, IssueSeverity.HIGH
 INPUTS = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
 
 
@@ -150,7 +150,8 @@ def test_norms_that_rise_to_a_restless_level_do_not_spike():
         (15.0, 1.0, 0.97, LOW),
         (15.0, 5.0, 0.97, MEDIUM),  # the loss jumps with it
         (15.0, 1.0, 1.0, MEDIUM),  # nothing is learnt
-        (50.0, 1.0, 0.97, MEDIUM),
+        (90.0, 1.0, 0.97, LOW),
+        (90.0, 5.0, 0.97, MEDIUM),
     ],
 )
 def test_a_lone_spike_that_the_loss_does_not_show_is_a_remark(height, loss, fall, severity):
@@ -161,6 +162,17 @@ def test_a_lone_spike_that_the_loss_does_not_show_is_a_remark(height, loss, fall
     assert issue.severity == severity
     inside = AnalysisRecord(steps=80, norms=norms, losses=losses, trained=True)
     (issue,) = unstable_inside(inside)
+    assert issue.severity == severity
+
+
+@pytest.mark.parametrize(("tall", "after", "severity"), [(40.0, 1.0, LOW), (40.0, 2.0, HIGH), (400.0, 1.0, HIGH)])
+def test_steep_places_of_which_a_falling_loss_knows_nothing_are_a_remark(tall, after, severity):
+    norms, losses = wobbling(1.0, 80), [0.98**k for k in range(80)]
+    for at in range(20, 70, 8):
+        norms[at] = tall
+        losses[at + 1 : at + 4] = [after * loss for loss in losses[at + 1 : at + 4]]
+    series = Series(name="model", steps=list(range(1, 81)), norms=norms, losses=losses)
+    (issue,) = unstable_norm(RunRecord(totals=[series]))
     assert issue.severity == severity
 
 
@@ -206,6 +218,36 @@ def test_a_head_for_later_is_a_remark():
     model.forward = lambda x: trunk(x)
     (issue,) = gf.GradientFlowAnalyzer(model).analyze(lambda: INPUTS, lambda output: output.square().mean())
     assert (issue.issue_type, issue.severity, issue.layer) == (IssueType.DISCONNECTED, LOW, "later")
+
+
+class Copied(nn.Module):
+    """Three hidden layers; `order` is how `forward` calls them."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3, self.out = (
+            nn.Linear(8, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 1),
+        )
+        self.order = order
+
+    def forward(self, x):
+        for name in self.order:
+            x = torch.tanh(getattr(self, name)(x))
+        return self.out(x)
+
+
+@pytest.mark.parametrize(
+    ("order", "severity"),
+    [(("fc1", "fc2", "fc2"), MEDIUM), (("fc1", "fc2"), LOW)],  # in its place another one runs twice; it waits
+)
+def test_a_layer_in_whose_place_another_one_runs_twice_is_more_than_a_remark(order, severity):
+    analyzer = gf.GradientFlowAnalyzer(Copied(order))
+    issues = analyzer.analyze(lambda: INPUTS, lambda output: (output - 1).square().mean())
+    assert [(i.issue_type, i.severity, i.layer) for i in issues] == [(IssueType.DISCONNECTED, severity, "fc3")]
+    assert ("fc2" in issues[0].cause) is (severity == MEDIUM)
 
 
 # ---- advice ---------------------------------------------------------------------------------------------------------

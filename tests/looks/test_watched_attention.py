@@ -93,6 +93,59 @@ def test_heads_that_are_one_name_the_queries():
     assert issue.layer == "2.ask"
 
 
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ask, self.offer, self.give = (nn.Linear(32, 8, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        return (self.ask(x) @ self.offer(x).mT / 8**0.5).softmax(-1) @ self.give(x)
+
+
+class Listed(nn.Module):
+    def __init__(self, *heads):
+        super().__init__()
+        self.heads, self.out = nn.ModuleList(heads), nn.Linear(32, 32)
+
+    def forward(self, x):
+        return x + self.out(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+def test_a_list_that_holds_one_head_several_times_has_redundant_heads():
+    issue = alarms(attending(Attention(), Listed(*[Head()] * 4)))[IssueType.HEAD_DIVERSITY]
+    assert issue.layer == "2.heads.0.ask"
+    assert issue.evidence["heads"] == 4
+    assert IssueType.HEAD_DIVERSITY not in alarms(attending(Attention(), Listed(*(Head() for _ in range(4)))))
+    again = [Attention()] * 4  # one block used again and again takes in what it gave out
+    assert IssueType.HEAD_DIVERSITY not in alarms(attending(*again))
+
+
+class Bare(Attention):
+    """Without its skip."""
+
+    def forward(self, x):
+        return super().forward(x) - x
+
+
+class Again(nn.Module):
+    """One block, used ten times over."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        for _ in range(10):
+            x = self.block(x)
+        return x
+
+
+@pytest.mark.parametrize("around", [lambda block: [Again(block)], lambda block: [block] * 10])
+def test_tokens_that_one_block_makes_alike_by_running_again_and_again_have_collapsed(around):
+    assert IssueType.RANK_COLLAPSE in alarms(attending(*around(Bare())))
+    assert IssueType.RANK_COLLAPSE not in alarms(attending(*around(Attention())))
+
+
 def test_attention_of_torch_is_named_as_a_whole():
     class Torch(nn.Module):
         def __init__(self):

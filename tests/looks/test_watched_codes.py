@@ -131,6 +131,28 @@ def put_down_first():
     return x, weights
 
 
+class Windows(nn.Module):
+    """A layer that reads a sequence in parts of three, with or without the state of the part before."""
+
+    def __init__(self, hands_on):
+        super().__init__()
+        self.rnn, self.out, self.hands_on = nn.LSTM(3, 24, batch_first=True), nn.Linear(24, 2), hands_on
+        self.rnn.bias_ih_l0.data[24:48] = 2.0
+
+    def forward(self, x):
+        state, read = None, []
+        for part in x.split(3, dim=1):
+            values, state = self.rnn(part, state if self.hands_on else None)
+            read.append(values)
+        return self.out(torch.cat(read, dim=1)[:, -1])
+
+
+@pytest.mark.parametrize("hands_on", [False, True])
+def test_a_sequence_read_in_parts_without_a_state_is_a_short_memory(hands_on):
+    issues = serious(Windows(hands_on), put_down_first, F.mse_loss, rate=1e-2, steps=50)
+    assert found(issues) == (set() if hands_on else {(T.SHORT_MEMORY, "rnn")})
+
+
 @pytest.mark.parametrize(
     ("every", "change", "sick"),
     [(5, torch.Tensor.detach, True), (6, torch.zeros_like, True), (99, torch.zeros_like, False)],

@@ -42,6 +42,32 @@ def test_similarities_of_one_number_are_a_bottleneck(width, sick):
         assert issues[0].layer in ("query.2", "item.2")
 
 
+class Shared(nn.Module):
+    """Both sides go through one body with a branch, and each through a projection of its own."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.enter, self.wide, self.back = nn.Embedding(40, 32), nn.Linear(32, 64), nn.Linear(64, 32)
+        self.left, self.right = nn.Linear(32, width, bias=False), nn.Linear(32, width, bias=False)
+
+    def side(self, ids):
+        x = self.enter(ids)
+        return (x + self.back(F.gelu(self.wide(x)))).mean(1)
+
+    def forward(self, pair):
+        left, right = self.left(self.side(pair[0])), self.right(self.side(pair[1]))
+        return 10 * F.normalize(left, dim=-1) @ F.normalize(right, dim=-1).T
+
+
+def sentences():
+    ids = torch.randint(40, (24, 8))
+    return (ids, ids.flip(1)), torch.arange(24)
+
+
+def test_a_body_that_runs_again_for_another_input_is_no_head():
+    assert serious(Shared(16), sentences, F.cross_entropy, steps=40) == []
+
+
 class Stage(nn.Module):
     """Two branches that are added, and widened again."""
 

@@ -97,6 +97,29 @@ def test_units_whose_values_are_dropped_are_dead_although_they_fire(kept, sick):
     assert sick or not issues
 
 
+class Floored(nn.Module):
+    """A regressor whose output may be floored at zero."""
+
+    def __init__(self, floor):
+        super().__init__()
+        self.enter, self.head, self.floor = nn.Linear(20, 32), nn.Linear(32, 1), floor
+
+    def forward(self, x):
+        return self.floor(self.head(F.relu(self.enter(x))))[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("floor", "shift", "dead"), [(F.relu, -9.0, True), (F.relu, 3.0, False), (nn.Identity(), -9.0, False)]
+)
+def test_a_relu_at_the_very_output_that_never_fires_is_dead(floor, shift, dead):
+    def batch():
+        x = torch.randn(64, 20)
+        return x, x[:, 0] + shift
+
+    issues = serious(Floored(floor), batch, F.mse_loss, steps=50, rate=1e-2)
+    assert found(issues) == ({(T.DEAD, "head")} if dead else set())
+
+
 class Bare(nn.Module):
     """Two matrices of the model's own."""
 
@@ -164,3 +187,29 @@ def test_slopes_and_ends_of_a_clamp():
     assert slopes(node).tolist() == [0, 1, 1, 1, 0]
     assert share_above_middle(node) == pytest.approx(0.4)
     assert slopes(x.clamp(min=0).grad_fn) is None
+
+
+class Form(nn.Module):
+    """Categories by tables of a few numbers, beside columns of numbers; or all of it through as few units."""
+
+    def __init__(self, through=None):
+        super().__init__()
+        self.tables, self.drop = nn.ModuleList(nn.Embedding(12, width) for width in (3, 4, 6)), nn.Dropout(0.1)
+        self.through = nn.Sequential() if through is None else nn.Sequential(nn.Linear(21, through), nn.ReLU())
+        self.body = nn.Sequential(nn.Linear(through or 21, 48), nn.ReLU(), nn.Linear(48, 6))
+
+    def forward(self, pair):
+        numbers, kinds = pair
+        vectors = [table(kinds[:, k]) for k, table in enumerate(self.tables)]
+        return self.body(self.through(torch.cat([numbers, self.drop(torch.cat(vectors, dim=1))], dim=1)))
+
+
+def forms():
+    numbers, kinds = torch.randn(96, 8), torch.randint(12, (96, 3))
+    return (numbers, kinds), (kinds.sum(1) + 3 * (numbers[:, 0] > 0)) % 6
+
+
+@pytest.mark.parametrize(("through", "sick"), [(None, False), (1, True)])
+def test_a_table_of_a_few_numbers_beside_others_is_no_bottleneck(through, sick):
+    kinds = {issue.issue_type for issue in serious(Form(through), forms, F.cross_entropy, steps=40)}
+    assert (T.BOTTLENECK in kinds) is sick

@@ -18,7 +18,7 @@ _WRAPPER: Final = "_orig_mod."
 class ModuleCall:
     """One forward of one module, while it runs."""
 
-    __slots__ = ("attentions", "module", "path", "tokens", "tokens_at")
+    __slots__ = ("again", "attentions", "inside", "module", "path", "tokens", "tokens_at")
 
     def __init__(self, path: str, module: nn.Module, tokens: torch.Tensor | None) -> None:
         self.path = path
@@ -29,6 +29,10 @@ class ModuleCall:
         """How often attention was computed in it so far."""
         self.tokens_at: int | None = None
         """Which dimension of `tokens` counts tokens, once an attention in it has shown that."""
+        self.inside: set[str] = set()
+        """Paths of the modules with attention that ran in it, of a block."""
+        self.again = False
+        """Whether it runs in its block for the second time or later."""
 
 
 class ModuleStack:
@@ -158,3 +162,22 @@ def container_children(model: nn.Module) -> frozenset[str]:
         if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict))
         for name, _ in module.named_children()
     )
+
+
+def listed_again(model: nn.Module) -> frozenset[str]:
+    """Paths of the modules that stand several times in one list, as those of `[block] * 4` do."""
+    return frozenset(
+        f"{path}.{names[0]}".lstrip(".").replace(_WRAPPER, "")
+        for path, module in model.named_modules()
+        if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict))
+        for names in _names_of(module).values()
+        if len(names) > 1
+    )
+
+
+def _names_of(container: nn.Module) -> dict[int, list[str]]:
+    """Under which names each child stands in a container."""
+    names: dict[int, list[str]] = {}
+    for name, child in container._modules.items():
+        names.setdefault(id(child), []).append(name)
+    return names

@@ -9,6 +9,7 @@ from typing import Final
 
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.stability import FAR_OUT
 from gradient_flow.diagnosis.rate_changes import raised_too_far
 from gradient_flow.diagnosis.registry import Rule
 from gradient_flow.diagnosis.robust import (
@@ -38,7 +39,6 @@ STRETCH: Final = 256
 """Steps in which spikes are counted: however long a run goes on afterwards, they were as frequent as they were."""
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the norms around it."""
-_MUCH: Final = 3
 _MOSTLY: Final = 0.7
 """Share of spikes that have to be those of loud batches."""
 _ABOVE_LATER: Final = 3.0
@@ -188,12 +188,13 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     quiet = is_solved(losses) and all(is_done(losses[k], losses[0]) for k in there)
     late = not often and at[0] > len(norms) // 2 and quiet
     loud = are_batches(series, [steps[i] for i in at])
-    unfelt = not often and tall < _MUCH * TALL and goes_unfelt(losses, there)
-    # Batches that are louder than others and leave no trace; a step or two that the loss knows nothing of.
+    unfelt = tall < FAR_OUT and goes_unfelt(losses, there)
+    # Batches that are louder than others and leave no trace; steep places, as recurrent nets have, of which a loss that
+    # falls knows nothing.
     calm = late or (loud and tall < TALL) or unfelt
     yield Issue(
         issue_type=IssueType.UNSTABLE,
-        severity=IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.LOW if calm else IssueSeverity.MEDIUM,
+        severity=IssueSeverity.LOW if calm else IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
         layer=series.name,
         step=steps[at[0]],
         message=f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(tall, 2)} × the median norm around them.",

@@ -116,6 +116,19 @@ def test_a_policy_that_became_certain_while_it_learnt_is_a_remark_and_one_that_b
 
 
 @pytest.mark.parametrize(
+    ("kind", "evidence"), [(IssueType.LOW_RANK, {"sample_rank": 1.4}), (IssueType.UNSTABLE, {"growth_power": 1.2})]
+)
+def test_what_a_task_may_ask_for_is_a_remark_where_it_came_up_while_the_loss_fell(kind, evidence):
+    """States of two classes on a line; logits of attention that learns where to look, and are not yet too large."""
+    issue = Issue(issue_type=kind, severity=IssueSeverity.MEDIUM, layer="a", message="", evidence=evidence, step=51)
+    (later,) = as_learnt([issue], FALLING, 3)
+    assert later.severity == IssueSeverity.LOW
+    assert as_learnt([issue], STUCK, 3) == [issue]
+    for graver in (replace(issue, step=3), replace(issue, severity=IssueSeverity.HIGH)):
+        assert as_learnt([graver], FALLING, 3) == [graver]
+
+
+@pytest.mark.parametrize(
     ("share", "losses", "severity"), [(0.85, FALLING, "LOW"), (0.85, STUCK, "HIGH"), (0.97, FALLING, "HIGH")]
 )
 def test_units_that_are_left_of_a_layer_do_its_work_in_a_training_that_learns(share, losses, severity):

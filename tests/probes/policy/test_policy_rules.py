@@ -136,6 +136,19 @@ def test_a_random_policy_is_more_than_fresh_when_it_does_not_learn():
     assert found(discrete(*[0.995] * 60), returns=LEARNT) == []
 
 
+@pytest.mark.parametrize(
+    ("short", "evenly", "severity"),
+    [
+        ((1e-8, 2e-8, 4e-8, 1e-7), False, IssueSeverity.MEDIUM),
+        ((1e-8, 2e-8, 4e-8, 1e-7), True, IssueSeverity.LOW),  # steps of an analysis need not train
+        ((1e-8, 1e-6, 2e-5, 1e-3), False, IssueSeverity.LOW),  # a head of zeros leaves the uniform policy
+        ((1e-8, 2e-8), False, IssueSeverity.LOW),
+    ],
+)
+def test_a_policy_that_no_step_moves_away_from_uniform_is_more_than_fresh(short, evenly, severity):
+    assert only(discrete(*(1 - each for each in short)), evenly=evenly).severity == severity
+
+
 def test_a_policy_that_begins_to_leave_uniform_is_silent():
     assert found(discrete(*line(1.0, 0.985))) == []
 
@@ -268,6 +281,19 @@ def test_a_large_standard_deviation_is_too_random():
     assert only(continuous(*[3.0] * 20, half_range=1.0)).severity == IssueSeverity.MEDIUM
     assert only(continuous(*[3.0] * 20, half_range=5.0)).severity == IssueSeverity.LOW  # documented, and within bounds
     assert only(continuous(*[1.5] * 20), max_std_threshold=1.0, explicit={"max_std_threshold"}).severity == 3
+
+
+@pytest.mark.parametrize(
+    ("stds", "severity"),
+    [
+        ((4.8, 5.2, 6.4, 19.1), IssueSeverity.MEDIUM),
+        ((4.8, 5.2, 5.4, 6.1), IssueSeverity.LOW),
+        ((4.8, 9.0, 6.4, 19.1), IssueSeverity.LOW),
+    ],
+)
+def test_a_standard_deviation_that_runs_away_is_more_than_a_level(stds, severity):
+    assert only(continuous(*stds)).severity == severity
+    assert only(continuous(*stds), returns=LEARNT).severity == IssueSeverity.LOW
 
 
 def test_the_usual_start_of_a_continuous_policy_is_silent():

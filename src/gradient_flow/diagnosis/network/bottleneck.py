@@ -131,10 +131,12 @@ def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
     if not chain or chain[-1].own_weights:
         return []
     last = max((place.order for place in chain if place.own_weights), default=-1)
-    later = [p for p in others if p.own_weights and p.order > last and p.typical_gradient is not None]
-    names = {place.name for place in chain if place.own_weights}
-    # A second input enters: another tower, no head. A layer of the chain runs again: a loop that unrolls an answer.
-    return [] if any(place.from_data or place.name in names for place in later) else later
+    others = [place for place in others if place.own_weights]
+    later = [place for place in others if place.order > last and place.typical_gradient is not None]
+    ran = {place.name for place in (*chain, *others) if place.own_weights and place.order <= last}
+    # A second input enters: another tower, no head. A layer that ran before, on the chain or in a branch of it, runs
+    # again: a loop that unrolls an answer, or a tower that shares its weights.
+    return [] if any(place.from_data or place.name in ran for place in later) else later
 
 
 def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
@@ -154,6 +156,8 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
             continue
         limit = NARROW
         words = not index and (record.input_size == 0 or _is_all_of_a_kind(record, place))
+        if not index and not words and _is_one_of_many(record, place, places[index + 1]):
+            continue
         if words:
             # Token inputs have no width; treat it as unbounded. The vocabulary at the output does not count either.
             before, later, limit = record.largest_width, later[:-1], NARROW_WORDS
@@ -181,6 +185,16 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         if _counts(record, narrow, switched=(not places[index + 1].own_weights and not data) or single):
             found.append(narrow)
     return found
+
+
+def _is_one_of_many(record: AnalysisRecord, place: Place, behind: Place) -> bool:
+    """Whether it is a table for one column of the input, and goes on as a part of something wider.
+
+    It holds what that column says, and the others go beside it.
+    """
+    taken = [p for p in record.places if p.name == behind.name and p.call == behind.call and p.role == "input"]
+    wider = any(p.units > place.units and p.positions == place.positions for p in taken)
+    return place.kind == "Embedding" and wider
 
 
 def _is_all_of_a_kind(record: AnalysisRecord, place: Place) -> bool:

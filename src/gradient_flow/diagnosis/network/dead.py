@@ -54,6 +54,44 @@ def dead_units(record: AnalysisRecord) -> Iterator[Issue]:
         yield _dead_issue(found, needed=not (record.learnt or _thrives(record)))
 
 
+def dead_head(record: AnalysisRecord) -> Iterator[Issue]:
+    """The one unit that makes the output is below zero for every row, under an activation that is flat there.
+
+    What comes behind it gets a gradient and it gets none: nothing of the model is trained any more.
+    """
+    for chain in record.chains:
+        places = [record.places[index] for index in chain]
+        at = max((k for k, place in enumerate(places) if place.own_weights), default=-1)
+        if at < 0 or at == len(places) - 1:
+            continue
+        head, behind = places[at], places[-1]
+        silent = head.units == 1 and head.dead_share == 1.0 and head.rows_seen >= _LEAST_ROWS
+        if silent and _last(head) == 0 and (_last(behind) or 0.0) > 0:
+            yield _dead_head_issue(head)
+            return
+
+
+def _last(place: Place) -> float | None:
+    """The gradient in the last look that saw one."""
+    return next((norm for norm in reversed(place.gradient) if norm is not None), None)
+
+
+def _dead_head_issue(head: Place) -> Issue:
+    return Issue(
+        issue_type=IssueType.DEAD,
+        severity=IssueSeverity.CRITICAL,
+        layer=head.name,
+        message=f"its unit was below zero in all of the last {count(head.rows_seen, 'row')} of data, where what "
+        "follows it is flat: the loss has a gradient, and none comes to any weight.",
+        evidence={"dead_share": 1.0, "units": 1, "rows": head.rows_seen},
+        cause="an activation that is zero below zero, such as ReLU, or a clamp at the very output.",
+        advice=[
+            f"Remove the activation behind `{head.name}`: an output needs none, or one without a flat part (softplus).",
+            "If targets may not be negative, start its bias at their mean.",
+        ],
+    )
+
+
 def _thrives(record: AnalysisRecord) -> bool:
     """Whether the training comes along well with the units that are left."""
     return record.trained and loss_change(record.losses, _LEAST_LOSSES) < _COMES_ALONG

@@ -133,10 +133,21 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
         # Below zero a loss is a sum of advantages, which falls whatever a policy does.
         or (_may_be_certain(issue) and (issue.step or 0) > max(first, _FROM_THEN_ON) and change > 0)
         or _has_enough_left(issue)
+        or (_is_of_its_task(issue) and (issue.step or 0) > first)
         or (issue.issue_type is IssueType.SPECTRAL_RADIUS and issue.severity < IssueSeverity.HIGH and change < _THRIVES)
         else issue
         for issue in issues
     ]
+
+
+def _is_of_its_task(issue: Issue) -> bool:
+    """Whether it may be what a task asks for, where it was not there before.
+
+    States of a classifier of two kinds come to lie on a line, and attention that learns where to look has logits that
+    grow: what is told is how large they would get.
+    """
+    growing = issue.issue_type is IssueType.UNSTABLE and "growth_power" in issue.evidence
+    return (issue.issue_type is IssueType.LOW_RANK or growing) and issue.severity < IssueSeverity.HIGH
 
 
 def _may_be_certain(issue: Issue) -> bool:

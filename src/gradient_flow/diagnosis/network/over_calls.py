@@ -27,6 +27,7 @@ FAR_ENOUGH: Final = 0.35
 """Share of a sequence that a new GRU reaches back is about half of twenty steps."""
 _STEADY: Final = 0.8
 """Share of neighbouring calls between which the gradient shrinks."""
+_LEAST_PARTS: Final = 3
 _LEAST_LOSSES: Final = 20
 _STUCK: Final = 0.9
 """Share of the first loss."""
@@ -108,6 +109,33 @@ def cut_between_calls(record: AnalysisRecord) -> Iterator[Issue]:
                 "sequence.",
                 "Where sequences are cut to save memory, cut them at lengths that hold what has to be remembered.",
             ],
+        )
+        return
+
+
+def cut_into_parts(record: AnalysisRecord) -> Iterator[Issue]:
+    """A recurrent layer reads a sequence in parts, nothing goes on from part to part, and the loss does not fall.
+
+    What its first calls took in is part of the graph and gets a gradient of exactly zero, while the last gets one: no
+    state leads from the one to the other. Where every part has a loss of its own that cannot be told.
+    """
+    if not _is_stuck(record):
+        return
+    parts: dict[str, list[Place]] = {}
+    for place in record.places:
+        if place.role == "input" and place.kind in ("RNN", "GRU", "LSTM") and place.positions > 1:
+            parts.setdefault(place.name, []).append(place)
+    for name, places in parts.items():
+        places = sorted(places, key=lambda place: place.call)
+        if len(places) < _LEAST_PARTS or places[0].typical_gradient != 0 or not places[-1].typical_gradient:
+            continue
+        yield _short(
+            name,
+            f"short effective memory: it reads a sequence in {len(places):,} parts of {places[0].positions:,} steps, "
+            "no gradient comes from the last of them to the first, and the loss does not fall.",
+            {"calls": len(places), "positions": places[0].positions, "loss_change": loss_change(record.losses)},
+            "the state starts anew, or is detached, in every part of a sequence.",
+            [f"Hand the state that `{name}` returns to its next call.", "Or call it once, on the whole sequence."],
         )
         return
 

@@ -26,7 +26,7 @@ ERRATIC: Final = 1.7
 OVERSHOOT: Final = -0.3
 """Cosine between successive gradients: on a parabola it is negative where the step is longer than to the bottom."""
 _LEAST_STEPS: Final = 8
-_TALL: Final = 30.0
+FAR_OUT: Final = 100.0
 """Times the median norm from which on a spike counts whether or not the loss shows it."""
 
 
@@ -48,7 +48,7 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
     ratio = max(finite) / middle
     # Norms may be those of the last steps alone; losses are of all.
     shift = len(record.losses) - len(norms)
-    lone = bool(at) and not restless and ratio < _TALL and shift >= 0
+    lone = bool(at) and not restless and ratio < FAR_OUT and shift >= 0
     unfelt = lone and goes_unfelt(record.losses, [shift + i for i in at])
     seen = (
         f"{len(at):,} of {len(norms):,} steps spiked beyond {LARGE:g} × the median norm ({plain(middle, 2)}), up to "
@@ -59,7 +59,7 @@ def unstable_norm(record: AnalysisRecord) -> Iterator[Issue]:
     why = "the learning rate is at the edge of stability, or" if record.trained else ""
     yield Issue(
         issue_type=IssueType.UNSTABLE,
-        severity=IssueSeverity.HIGH if ratio > 100 else IssueSeverity.LOW if unfelt else IssueSeverity.MEDIUM,
+        severity=IssueSeverity.HIGH if ratio > FAR_OUT else IssueSeverity.LOW if unfelt else IssueSeverity.MEDIUM,
         layer="model",
         message=f"{seen}{_of_loss(change) if restless else ''}.",
         evidence={

@@ -45,20 +45,28 @@ def unused(record: AnalysisRecord) -> Iterator[Issue]:
     forgotten = [layer for layer in never if not layer.used_by_sibling or layer in skipped]
     if forgotten and record.loss_needs_grad:
         # A head for later harms nothing. Positions that are never looked up are missing from what is learnt; so is a
-        # part of a layer that ran and got nothing, as of an attention under `no_grad`.
+        # part of a layer that ran and got nothing, as of an attention under `no_grad`; and a layer in whose place
+        # another one ran twice.
         missing = [
             layer
             for layer in forgotten
-            if layer.is_embedding or layer in skipped or _is_part_without_gradient(record, layer)
+            if layer.is_embedding
+            or layer in skipped
+            or _is_part_without_gradient(record, layer)
+            or _twin_called_instead(record, layer) is not None
         ]
         first, *rest = [*missing, *(layer for layer in forgotten if layer not in missing)]
+        twin = _twin_called_instead(record, first)
+        instead = f"; `{twin}`, of its kind, is called more than once" if twin is not None else ""
         yield Issue(
             issue_type=IssueType.DISCONNECTED,
             severity=IssueSeverity.MEDIUM if missing else IssueSeverity.LOW,
             layer=first.name,
-            message=f"it was never called in {count(record.steps, 'step')}, so its weights are not trained.",
+            message=f"it was never called in {count(record.steps, 'step')}, so its weights are not trained{instead}.",
             evidence={"layers": [layer.name for layer in forgotten], "steps": record.steps},
-            cause="`forward` does not use it, or only in a branch that these batches do not take.",
+            cause="`forward` does not use it, or only in a branch that these batches do not take."
+            if twin is None
+            else f"`forward` calls `{twin}` where this one was meant: a line that was copied.",
             advice=["Call it or remove it. If you keep it for later, freeze it (`requires_grad_(False)`)."],
             step=1,
             consequences=tuple(_also_unused(layer, layer in missing) for layer in rest),
@@ -264,6 +272,30 @@ def _is_left_out(record: AnalysisRecord, layer: Layer) -> bool:
         return False
     places = [record.places[index].name.split(".") for chain in record.chains[:1] for index in chain]
     return any(len(place) > at and place[:at] == parts[:at] for place in places)
+
+
+def _twin_called_instead(record: AnalysisRecord, layer: Layer) -> str | None:
+    """A layer of the same kind and name but for its number that runs more often than others beside it do.
+
+    A head that waits for its task has no such twin, and of a model that runs twice in a step every layer does.
+    """
+    calls: dict[str, int] = {}
+    for place in record.places:
+        if place.own_weights and place.role == "output":
+            calls[place.name] = max(calls.get(place.name, 0), place.call + 1)
+    around = {name: runs for name, runs in calls.items() if _parent(name) == _parent(layer.name)}
+    often = [name for name, runs in around.items() if runs > min(around.values()) and _alike(record, layer, name)]
+    return often[0] if often else None
+
+
+def _alike(record: AnalysisRecord, layer: Layer, name: str) -> bool:
+    other = record.layer(name)
+    stem = layer.name.rstrip("0123456789")
+    return other is not None and other.kind == layer.kind and stem != layer.name and name.rstrip("0123456789") == stem
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _is_part_without_gradient(record: AnalysisRecord, layer: Layer) -> bool:

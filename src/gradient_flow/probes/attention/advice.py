@@ -82,6 +82,11 @@ def rank_advice(layer: LayerAttention) -> tuple[str, ...]:
 
 def diversity_advice(layer: LayerAttention, severity: IssueSeverity, identical: bool) -> tuple[str, ...]:
     """For heads that look at the same positions."""
+    if layer.copies > 1:
+        return (
+            f"Make a module for each head: `ModuleList([Head() for _ in range({layer.copies})])`.",
+            "If heads are meant to be shared, use one: same result, less work.",
+        )
     if identical:
         return (
             f"Initialise the heads of `{layer.name}` independently: draw W_q and W_k as one matrix; do not copy "

@@ -54,6 +54,8 @@ def entropy_severity(layer: LayerAttention, threshold: float, falling: bool, exp
 
 def diversity_severity(layer: LayerAttention, threshold: float, explicit: bool) -> IssueSeverity | None:
     """How strong the evidence of redundant heads in a layer is; `None` for none."""
+    if layer.copies > 1:
+        return IssueSeverity.HIGH
     diversity, entropy = layer.head_diversity, layer.entropy_mean
     if diversity is None or entropy is None or layer.head_focus < _MEASURABLE:
         return None

@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from gradient_flow.capture.module_stack import listed_again
 from gradient_flow.errors import ConfigError
 from gradient_flow.probes.attention.collapse import behind_blocks, collapse_risk
 from gradient_flow.probes.attention.row import AttentionRow
@@ -70,6 +71,7 @@ class AttentionProbe:
 
     def bind(self, model: nn.Module) -> None:
         """Take up the model, until `release`."""
+        self._listed = listed_again(model)
         self._tap = AttentionTap(
             model, reduce=self._reduce, keep=self._keep, tokens=self._receive_tokens, eager=self._eager
         )
@@ -88,6 +90,7 @@ class AttentionProbe:
         self._sources: dict[str, Mapping[str, torch.Tensor]] = {}
         self._padding: dict[str, Padding | None] = {}
         self._last_output: Later[torch.Tensor] | None = None
+        self._last_left, self._goes_on = "", False
 
     def __enter__(self) -> AttentionProbe:
         if self._track:
@@ -120,7 +123,15 @@ class AttentionProbe:
             sums = self._some_tokens.add(some_tokens(tokens, self._padding.get(state.block)))
         self._last_output = sums if state.after else None
         found = self._tokens.setdefault((state.block, state.after), [])
-        found.append(sums)
+        if not state.after:
+            self._goes_on = state.chained and self._last_left == state.block
+        self._last_left = state.block if state.after else ""
+        if self._goes_on and found:
+            # One block used again and again is a stack: what enters it first, and what leaves it last.
+            if state.after:
+                found[-1] = sums
+        else:
+            found.append(sums)
         if len(found) > MOST_CALLS:
             self._some_tokens.finish()
             found[:] = [Later.of(_added(found))]
@@ -145,12 +156,25 @@ class AttentionProbe:
             window = self._windows.setdefault(name, AttentionWindow(block))
             window.add(AttentionRow.from_flat(next(numbers), len(sums.peaks)))
             window.note_sources(self._sources[name])
+            window.copies = self._copies(name)
         for block, after in self._tokens:
             sums_of_tokens = next(numbers)
             for window in self._windows.values():
                 if window.block == block:
                     window.add_tokens(after, sums_of_tokens)
         self._forget_step()
+
+    def _copies(self, name: str) -> int:
+        """How often a module that stands in its list several times attended, where it saw the same each time.
+
+        One block that is used again and again stands there too, and takes in what it gave out before.
+        """
+        calls = [call.value for call in self._calls[name][1]]
+        if len(calls) < 2 or not any(f"{name}.".startswith(f"{path}.") for path in self._listed):
+            return 1
+        first, *others = calls
+        same = all(torch.equal(first.heads, other.heads) and torch.equal(first.peaks, other.peaks) for other in others)
+        return len(calls) if same else 1
 
     @property
     def saw_any(self) -> bool:
@@ -229,6 +253,7 @@ def _layer(name: str, window: AttentionWindow, before: Tokens | None, behind: To
         head_diversity=row.head_diversity,
         head_divergence=row.head_divergence,
         head_focus=row.head_focus,
+        copies=window.copies,
         projections=window.projections,
         token_spread_before=None if before is None else before[0],
         token_spread=None if behind is None else behind[0],
@@ -267,6 +292,7 @@ class AttentionWindow:
         self._entropies: deque[float] = deque(maxlen=STEPS)
         self._peaks: deque[float] = deque(maxlen=STEPS)
         self.projections: Mapping[str, float] = {}
+        self.copies = 1
 
     def add(self, row: AttentionRow) -> None:
         """One step."""

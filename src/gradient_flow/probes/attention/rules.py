@@ -216,7 +216,13 @@ def _low_diversity(layers: Sequence[LayerAttention], threshold: float, explicit:
         f"Low head diversity, redundant heads: the {len(worst.entropy)} heads differ {percent(diversity)} as much as "
         f"independent heads would (limit {percent(threshold)})."
     )
+    if worst.copies > 1:
+        message = (
+            f"Low head diversity, redundant heads: the {worst.copies} heads of the list are one and the same module, "
+            "and look at the same positions."
+        )
     evidence = {
+        "heads": max(worst.copies, len(worst.entropy)),
         "head_diversity": diversity,
         "threshold": threshold,
         "head_divergence": worst.head_divergence,
@@ -224,7 +230,9 @@ def _low_diversity(layers: Sequence[LayerAttention], threshold: float, explicit:
     }
     identical = diversity < IDENTICAL
     cause = (
-        "The heads compute the same attention: their slices of W_q and W_k are equal, tied or copied."
+        "One module was put into the list several times, as `[head] * 4` does, instead of one for each head."
+        if worst.copies > 1
+        else "The heads compute the same attention: their slices of W_q and W_k are equal, tied or copied."
         if identical
         else "The heads of this layer look at nearly the same positions."
     )

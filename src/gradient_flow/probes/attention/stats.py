@@ -59,6 +59,8 @@ class LayerAttention:
     """Generalised Jensen-Shannon divergence of the heads, as a share of ln(heads)."""
     head_focus: float = 0.0
     """What that divergence would be for independent heads, in nats; 0 where attention is uniform."""
+    copies: int = 1
+    """Heads in a list that are this one and the same module, called again on the same input."""
     token_spread_before: float | None = None
     """||X - mean|| / ||X|| of the tokens that enter the block."""
     token_spread: float | None = None

@@ -68,7 +68,8 @@ class TokenState:
     after: bool
     """Whether they leave the block."""
     chained: bool
-    """Whether what enters is what the block before it gave out, untouched. Then outputs are the residual stream."""
+    """Whether what enters is what the block before it gave out, untouched; or what leaves, what a module in it gave out
+    that took in its own output again and again. Then outputs are the residual stream."""
 
 
 class _Seen(NamedTuple):
@@ -109,6 +110,10 @@ class AttentionTap:
         self.listening = True
         """Whether the forwards that come are of interest: not those of an evaluation between two steps."""
         self._last_output: Callable[[], torch.Tensor | None] = _no_output
+        self._last_again: Callable[[], torch.Tensor | None] = _no_output
+        """What a module that runs again and again in one block gave out last."""
+        self._chain: Callable[[], torch.Tensor | None] = _no_output
+        """The same, where it had taken in what it gave out before."""
         self._warned = False
         self.unreadable: dict[str, str] = {}
         """Modules whose attention was seen but could not be read, and why."""
@@ -129,7 +134,7 @@ class AttentionTap:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         exits, self._exits = self._exits, None
-        self._last_output = _no_output
+        self._last_output = self._last_again = self._chain = _no_output
         if exits is not None:
             exits.__exit__(kind, error, trace)
 
@@ -177,16 +182,34 @@ class AttentionTap:
                 chained = self._last_output() is block.tokens
                 state = TokenState(layer.block, block.tokens, block.tokens_at, after=False, chained=chained)
                 self._guarded(self._receive_tokens, state)
+        self._note_repeated(block)
+
+    def _note_repeated(self, block: ModuleCall) -> None:
+        """A module inside of a block that runs in it again: a block of its own, used several times over."""
+        at = next((k for k, call in enumerate(self._stack.calls) if call is block), len(self._stack.calls))
+        inner = next(iter(self._stack.calls[at + 1 :]), None)
+        if inner is None or inner.again or block.tokens_at is None or inner.tokens is None:
+            return
+        if inner.path in block.inside and block.tokens is not None and inner.tokens.shape == block.tokens.shape:
+            inner.tokens_at, inner.again = block.tokens_at, True
+        block.inside.add(inner.path)
 
     def _left(self, call: ModuleCall, output: Any) -> None:
         """A block's forward has ended: its tokens were looked at on the way in."""
         assert call.tokens is not None
         assert call.tokens_at is not None
         tokens = main_tensor(output)
-        if isinstance(tokens, torch.Tensor) and tokens.shape == call.tokens.shape:
-            self._last_output = weakref.ref(tokens)
-            state = TokenState(call.path or "model", tokens, call.tokens_at, after=True, chained=False)
-            self._receive_tokens(state)
+        if not isinstance(tokens, torch.Tensor) or tokens.shape != call.tokens.shape:
+            return
+        if call.again:
+            # A chain of at least three: what it takes in is what it gave out.
+            chained = self._last_again() is call.tokens
+            self._chain = weakref.ref(tokens) if chained else _no_output
+            self._last_again = weakref.ref(tokens)
+            return
+        self._last_output = weakref.ref(tokens)
+        chained = self._chain() is tokens
+        self._receive_tokens(TokenState(call.path or "model", tokens, call.tokens_at, after=True, chained=chained))
 
     def _heads_by_name(self) -> int | None:
         for call in reversed(self._stack.calls[-3:]):

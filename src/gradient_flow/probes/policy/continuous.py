@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
@@ -15,6 +17,8 @@ SMALL_BESIDE: Final = 0.3
 """A small standard deviation that is also this much smaller than the differences between states is no exploration."""
 FAR_ABOVE, DROWNS = 5.0, 10.0
 """Times the largest standard deviation, and times the differences between states: noise is all there is then."""
+GROWS, _FEWEST_LOOKS = 3.0, 4
+"""Times the first standard deviation that the last is, with each look above the one before: nothing holds it."""
 MORE_STD: Final = (
     "Put a floor under the standard deviation (clamp `log_std`), or start it higher.",
     *MORE_ENTROPY[:3],
@@ -79,15 +83,24 @@ def high_std(
     cut_off = stats.std_relative is not None and scaled > threshold and course is not ReturnCourse.AT_BEST
     # Where the range is not known, the mean actions of different states tell the scale.
     lost = stats.std_relative is None and std > max(FAR_ABOVE * threshold, DROWNS * (stats.mean_spread or math.inf))
-    cut_off |= lost and course is not ReturnCourse.AT_BEST
+    first = next((each for each in stats.std_history if each is not None), None)
+    grows = std > threshold and _runs_away([each for each in stats.std_history if each is not None])
+    cut_off |= (lost or grows) and course is not ReturnCourse.AT_BEST
     return Issue(
         issue_type=IssueType.EXPLORATION,
         severity=IssueSeverity.HIGH if explicit else IssueSeverity.MEDIUM if cut_off else IssueSeverity.LOW,
         layer=layer,
-        message=f"Excessive exploration (too random): {_std_text(stats)}, above {threshold:g}{returns_phrase(course)}.",
+        message=f"Excessive exploration (too random): {_std_text(stats)}, above {threshold:g}"
+        f"{f', {times(std / first, 2)} that of the first look' if grows and first else ''}{returns_phrase(course)}.",
         evidence={**policy_evidence(stats, course), "max_std_threshold": threshold},
         advice=LESS_NOISE,
     )
+
+
+def _runs_away(stds: Sequence[float]) -> bool:
+    """Whether a standard deviation grows from look to look, and several times over: a bonus outweighs the return."""
+    rises = all(later > earlier for earlier, later in pairwise(stds))
+    return len(stds) >= _FEWEST_LOOKS and rises and stds[-1] > GROWS * stds[0]
 
 
 def saturated_mean(stats: PolicyStats, course: ReturnCourse | None, layer: str) -> Issue | None:

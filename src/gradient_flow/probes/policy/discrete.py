@@ -21,6 +21,9 @@ from gradient_flow.probes.policy.stats import PolicyStats
 
 DRAWN: Final = 5.0
 """How many times closer to uniform a policy has come, from the first look to the last."""
+FLAT: Final = 1e-6
+"""What the normalised entropy is short of 1 by where logits differ by a thousandth: a head that starts small is far
+above it after a few steps, and a million of such choices do not tell one action from another."""
 _FEWEST_LOOKS: Final = 3
 _ROUNDING: Final = 1e-9
 """Nats."""
@@ -101,25 +104,33 @@ def low_entropy(
     )
 
 
-def uniform(stats: PolicyStats, course: ReturnCourse | None, returns: int, layer: str) -> Issue | None:
-    """The policy is as good as random, and not on its way from there."""
+def uniform(
+    stats: PolicyStats, course: ReturnCourse | None, returns: int, layer: str, *, trained: bool = False
+) -> Issue | None:
+    """The policy is as good as random, and not on its way from there; `trained` tells that looks are far apart."""
     entropy, trend = stats.discrete_entropy_normalized, stats.entropy_trend
     if entropy is None or trend is None or entropy <= UNIFORM or course is ReturnCourse.AT_BEST:
         return None
     if trend.significant and trend.slope is not None and trend.slope < 0:
         return None  # it is on its way from random to learnt
-    drawn = _is_drawn([1 - each for each in stats.entropy_history if each is not None])
+    short = [1 - each for each in stats.entropy_history if each is not None]
+    drawn = _is_drawn(short)
+    flat = trained and len(short) > _FEWEST_LOOKS and max(short) < FLAT
     rose = entropy - trend.start > 0.1 or drawn
     stuck = course is ReturnCourse.FLAT and returns >= NOT_LEARNING
     return Issue(
         issue_type=IssueType.EXPLORATION,
-        severity=IssueSeverity.MEDIUM if rose or stuck else IssueSeverity.LOW,
+        severity=IssueSeverity.MEDIUM if rose or stuck or flat else IssueSeverity.LOW,
         layer=layer,
         message=f"Excessive exploration (too random): normalised entropy {entropy:.3f}"
         f"{f', up from {trend.start:.3f}' if rose and not drawn else ''}"
-        f"{', and closer to uniform at every look: nothing pulls it away' if drawn else ''}{returns_phrase(course)}.",
+        f"{', and closer to uniform at every look: nothing pulls it away' if drawn else ''}"
+        f"{f', short of uniform by less than {FLAT:g} at every look of the training' if flat else ''}"
+        f"{returns_phrase(course)}.",
         evidence=policy_evidence(stats, course),
-        cause="An entropy bonus that outweighs the return, or no learning signal."
+        cause="Logits that hardly differ: a large temperature, or a small factor behind the last layer."
+        if flat
+        else "An entropy bonus that outweighs the return, or no learning signal."
         if rose or stuck
         else "At the start of training this is normal; later it means that nothing has been learnt.",
         advice=LESS_NOISE[:2],

@@ -67,7 +67,7 @@ def policy_issues(
     discrete = [
         discrete_collapse(stats, course, layer),
         low_entropy(stats, min_entropy_threshold, "min_entropy_threshold" in explicit, course, layer),
-        uniform(stats, course, len(returns or ()), layer),
+        uniform(stats, course, len(returns or ()), layer, trained=not evenly),
     ]
     continuous = [
         continuous_collapse(stats, course, layer),
