@@ -88,6 +88,27 @@ def test_gradients_that_vary_are_a_remark_where_the_reward_rises(reward, severit
     assert issue.severity.name == severity
 
 
+@pytest.mark.parametrize(
+    ("layers", "reward", "severity"),
+    [
+        (["value"], lambda at: min(at, 60) / 60, "LOW"),  # values that this algorithm does without
+        (["value"], lambda at: 0.5, "MEDIUM"),
+        (["critic.0", "critic.2"], lambda at: min(at, 60) / 60, "MEDIUM"),  # a network of its own, and not a head
+    ],
+)
+def test_a_head_that_the_loss_does_not_use_is_a_remark_where_the_reward_rises(layers, reward, severity):
+    idle = Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.MEDIUM,
+        layer=layers[-1],
+        message="",
+        evidence={"reaches_loss": False, "layers": layers},
+        code="detached",
+    )
+    (issue,) = with_loop([idle], [], loop_with(reward=reward, reward_std=lambda at: 0.0))
+    assert issue.severity.name == severity
+
+
 def wavers(level):
     return lambda at: min(at, 40) / 40 * level + 0.03 * (-1) ** at
 

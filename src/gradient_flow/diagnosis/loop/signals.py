@@ -205,12 +205,17 @@ def _earns_less(loop: Loop) -> bool:
 
 
 def does_well(loop: Loop) -> bool:
-    """Whether the reward has risen and is at its best now, as far as chance lets one say, and answers still decide it.
+    """Whether the reward has risen and is at its best now, and answers still decide it. Unknown is no."""
+    return has_risen(loop) and not _always_the_same(loop)
+
+
+def has_risen(loop: Loop) -> bool:
+    """Whether the reward has risen and is at its best now, as far as chance lets one say.
 
     Who has solved a task may be certain. Unknown is no.
     """
     _, values = _signal(loop, "reward")
-    if len(values) < LEAST or _always_the_same(loop):
+    if len(values) < LEAST:
         return False
     fifth = len(values) // 5
     levels = [median(values[at * fifth : (at + 1) * fifth]) for at in range(5)]
