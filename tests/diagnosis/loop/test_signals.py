@@ -216,3 +216,16 @@ def test_a_loss_that_does_not_fall_yet_is_no_fault_while_the_rate_warms_up(rate,
     losses = [1 + 0.05 * (-1) ** at for at in steps]
     series = Series(name="model", steps=steps, norms=losses, losses=losses, rates=[rate(at) for at in steps])
     assert [issue.code for issue in data.stuck(Loop(RunRecord(totals=[series]), LoopFacts()))] == codes
+
+
+@pytest.mark.parametrize(("nats", "away", "cause"), [(4.0, 10, True), (4.0, 300, False), (0.3, 10, False)])
+def test_a_policy_that_was_far_away_before_it_was_certain_ran_away(nats, away, cause):
+    far = loop_with(
+        entropy=lambda at: 2.0 if at < 30 else 0.01,
+        kl=lambda at: nats * min(1.0, at / away),
+        reward=lambda at: min(at, 40) / 40 - 0.5 * (at > 60),
+    )
+    found = with_loop([], [*kl(far), *entropy(far)], far)
+    codes = [(issue.code, [each.code for each in issue.consequences]) for issue in found]
+    assert (("kl_runaway", ["policy_entropy_collapse"]) in codes) == cause
+    assert any(code == "policy_entropy_collapse" for code, _ in codes) != cause
