@@ -173,3 +173,29 @@ def test_so_it_is_where_the_loss_is_that_of_a_guess_though_predictions_go_with_t
     loop = Loop(run, LoopFacts(looks=looks, taken=6))
     assert not list(stuck(loop))
     assert [issue.severity for issue in with_loop([row], [], loop)] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("silent", "code"),
+    [
+        (["experts.1.0.weight", "experts.1.2.bias"], "router_collapse"),
+        (["experts.1.0.weight"], ""),  # units that died: the last bias of the expert still has a gradient
+        (["experts.0.0.weight", "experts.0.2.bias", "experts.1.0.weight", "experts.1.2.bias"], ""),  # all of them
+        (["experts.1.0.weight", "experts.1.2.bias", "head.weight"], ""),
+    ],
+)
+@pytest.mark.parametrize("routed", [True, False])
+def test_experts_without_any_gradient_are_the_work_of_their_router(silent, code, routed):
+    names = ["router.weight", *(f"experts.{at}.{part}" for at in range(2) for part in ("0.weight", "2.bias"))]
+    layers = [LayerSeries(name=name, steps=[1], norms=[1.0]) for name in [*names, "head.weight"]]
+    seen = {"routing": {"stats": {"routers": [{"name": "router", "experts": 2}]}}} if routed else {}
+    dead = Issue(
+        issue_type=IssueType.DEAD,
+        severity=IssueSeverity.HIGH,
+        layer=silent[0],
+        message="silent.",
+        evidence={"layers": silent},
+    )
+    (issue,) = with_loop([dead], [], Loop(RunRecord(layers=layers, seen=seen), LoopFacts()))
+    found = code if routed else ""
+    assert (issue.code, issue.layer) == (found, "router" if found else silent[0])

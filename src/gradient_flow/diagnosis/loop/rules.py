@@ -130,7 +130,7 @@ _WHOLE_GRADIENT: Final = 0.9
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
-    others = [_falls(_paid(_weighted_zero(issue, loop), loop), loop) for issue in others]
+    others = [_falls(_paid(_unrouted(_weighted_zero(issue, loop), loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
     others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
@@ -357,6 +357,49 @@ def _under_router(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list
     rest = list(issues)
     rest[at] = with_consequences(router, follows)
     return rest, [issue for issue in found if issue not in follows]
+
+
+def _unrouted(issue: Issue, loop: Loop) -> Issue:
+    """Experts of which no tensor has a gradient any more, with their cause: the router beside them sends them nothing.
+
+    Units that died leave the last bias of an expert its gradient.
+    """
+    silent = set(issue.evidence.get("layers", ()))
+    if issue.issue_type is not _T.DEAD or issue.code or not silent:
+        return issue
+    for router in loop.run.seen.get("routing", {}).get("stats", {}).get("routers", ()):
+        block = router["name"].rpartition(".")[0]
+        members = _members(block, [layer.name for layer in loop.run.layers], router["experts"])
+        idle = [number for number, names in members.items() if names <= silent]
+        if idle and len(idle) < len(members) and silent <= set().union(*members.values()):
+            return replace(
+                issue,
+                layer=router["name"],
+                message=f"{len(idle)} of {router['experts']} experts get no gradient at all: the router sends them no "
+                f"token. Of `{issue.layer}`, {issue.message}",
+                evidence={**issue.evidence, "idle_experts": idle, "experts": router["experts"]},
+                cause="the router collapsed: experts that get tokens learn, and so get more of them.",
+                advice=[
+                    "Add a load-balancing loss (Switch Transformer), or a bias per expert that rises while it is idle; "
+                    "if there is one, check its sign.",
+                ],
+                code="router_collapse",
+            )
+    return issue
+
+
+def _members(block: str, names: Sequence[str], count: int) -> dict[int, set[str]]:
+    """The tensors of each module of a list of so many in a block; empty where there is no such list.
+
+    >>> _members("moe", ["moe.router.weight", "moe.experts.0.weight", "moe.experts.1.weight"], 2)
+    {0: {'moe.experts.0.weight'}, 1: {'moe.experts.1.weight'}}
+    """
+    lists: dict[str, dict[int, set[str]]] = {}
+    for name in names:
+        path = name.removeprefix(f"{block}." if block else "").split(".")
+        if _lies_in(name, [block]) and len(path) > 2 and path[1].isdigit():
+            lists.setdefault(path[0], {}).setdefault(int(path[1]), set()).add(name)
+    return next((members for members in lists.values() if len(members) == count), {})
 
 
 def _lies_in(name: str, blocks: Sequence[str]) -> bool:
