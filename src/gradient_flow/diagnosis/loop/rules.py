@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data, order, signals, sizes, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
 from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.diagnosis.words import plain
 
 _T = IssueType
 LoopRule = Callable[[Loop], Iterable[Issue]]
@@ -122,6 +124,8 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 _MOSTLY: Final = 0.5
 _MANY, _FALLEN = 5, 0.7
 """Looks that tell how a loss goes, and what is left of the first of one that falls."""
+_AS_DRAWN: Final = 0.01
+"""Of its size: how far all steps may have moved a typical matrix of a model that nothing was learned by."""
 _OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
 _WHOLE_GRADIENT: Final = 0.9
 """Share of an embedding's squared gradient that leaves next to nothing for its other rows."""
@@ -175,6 +179,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         mains = [issue for issue in mains if issue not in stuck]
         left = [with_consequences(issue, stuck) if issue is cut else issue for issue in left]
     mains, left = _why_stuck([_as_it_shows(main) for main in mains], left)
+    mains = [_by_rate(main, loop) for main in mains]
     return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
 
 
@@ -281,6 +286,24 @@ def _why_stuck(mains: list[Issue], left: list[Issue]) -> tuple[list[Issue], list
         return mains, left
     main = with_consequences(replace(why, severity=IssueSeverity.MEDIUM), [stuck])
     return [main, *(i for i in mains if i not in (stuck, why))], [issue for issue in left if issue is not why]
+
+
+def _by_rate(main: Issue, loop: Loop) -> Issue:
+    """A loss that does not fall, with its cause: all steps together cannot have moved a weight by a hundredth."""
+    moved = loop.typical_update * len(loop.losses)
+    if main.code != "loss_stuck" or not 0 < moved < _AS_DRAWN:
+        return main
+    rate = loop.run.learning_rate
+    return replace(
+        main,
+        issue_type=_T.SLOW,
+        message=f"{main.message} A step moves the typical weight matrix by {plain(loop.typical_update, 2)} of its size "
+        "(0.001 is usual): the model is as it was at first.",
+        cause="the learning rate is far too small for a training from the start.",
+        advice=[advice.learning_rate_up_to(rate, loop.typical_update)],
+        evidence={**main.evidence, "update_ratio": loop.typical_update, "learning_rate": rate},
+        code="rate_too_low",
+    )
 
 
 def _would_stop(issue: Issue) -> bool:
