@@ -16,6 +16,7 @@ from gradient_flow.diagnosis.issue import RULE_SET, Diagnosis, Issue, IssueSever
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.record import LoopFacts
 from gradient_flow.diagnosis.loop.rules import LOOP_RULES, SIZES, with_loop
+from gradient_flow.diagnosis.loop.scale import on_one_scale
 from gradient_flow.diagnosis.network.in_training import RULES as TRAINING_RULES
 from gradient_flow.diagnosis.network.in_training import as_learnt, is_of_training, with_steps, without_settled
 from gradient_flow.diagnosis.network.record import AnalysisRecord
@@ -61,6 +62,7 @@ def judge(record: RunRecord) -> Diagnosis:
         why = unsupported[-1].data.get("reason")
         return Diagnosis([], steps=record.steps, enough=False, reason=f"{NOT_SUPPORTED} {why}")
     analysed = record.source == ANALYSIS
+    record = on_one_scale(record, _facts_of(record))
     over_time = [] if analysed else after_nonfinite(apply_rules(record, RUN_RULES, "run"))
     network = _intact_network(record)
     seen = _seen_inside(record, over_time, network)
@@ -109,13 +111,17 @@ def _intact_network(record: RunRecord) -> AnalysisRecord | None:
 
 
 def _loop_of(record: RunRecord, network: AnalysisRecord | None) -> Loop:
-    """What is known of the loop; what is damaged in the file counts as not seen."""
+    """What is known of the loop."""
+    return Loop(record, _facts_of(record), network, _states_of(record))
+
+
+def _facts_of(record: RunRecord) -> LoopFacts:
+    """What looks saw of the loop; what is damaged in the file counts as not seen."""
     plain = record.seen.get(LOOP)
     try:
-        facts = LoopFacts() if plain is None else from_plain(LoopFacts, plain)
+        return LoopFacts() if plain is None else from_plain(LoopFacts, plain)
     except RunFileError:
-        facts = LoopFacts()
-    return Loop(record, facts, network, _states_of(record))
+        return LoopFacts()
 
 
 def _states_of(record: RunRecord) -> OptimizerFacts:

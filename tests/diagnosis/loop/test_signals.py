@@ -88,6 +88,27 @@ def test_gradients_that_vary_are_a_remark_where_the_reward_rises(reward, severit
     assert issue.severity.name == severity
 
 
+@pytest.mark.parametrize(
+    ("layers", "reward", "severity"),
+    [
+        (["value"], lambda at: min(at, 60) / 60, "LOW"),  # values that this algorithm does without
+        (["value"], lambda at: 0.5, "MEDIUM"),
+        (["critic.0", "critic.2"], lambda at: min(at, 60) / 60, "MEDIUM"),  # a network of its own, and not a head
+    ],
+)
+def test_a_head_that_the_loss_does_not_use_is_a_remark_where_the_reward_rises(layers, reward, severity):
+    idle = Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.MEDIUM,
+        layer=layers[-1],
+        message="",
+        evidence={"reaches_loss": False, "layers": layers},
+        code="detached",
+    )
+    (issue,) = with_loop([idle], [], loop_with(reward=reward, reward_std=lambda at: 0.0))
+    assert issue.severity.name == severity
+
+
 def wavers(level):
     return lambda at: min(at, 40) / 40 * level + 0.03 * (-1) ** at
 
@@ -195,3 +216,16 @@ def test_a_loss_that_does_not_fall_yet_is_no_fault_while_the_rate_warms_up(rate,
     losses = [1 + 0.05 * (-1) ** at for at in steps]
     series = Series(name="model", steps=steps, norms=losses, losses=losses, rates=[rate(at) for at in steps])
     assert [issue.code for issue in data.stuck(Loop(RunRecord(totals=[series]), LoopFacts()))] == codes
+
+
+@pytest.mark.parametrize(("nats", "away", "cause"), [(4.0, 10, True), (4.0, 300, False), (0.3, 10, False)])
+def test_a_policy_that_was_far_away_before_it_was_certain_ran_away(nats, away, cause):
+    far = loop_with(
+        entropy=lambda at: 2.0 if at < 30 else 0.01,
+        kl=lambda at: nats * min(1.0, at / away),
+        reward=lambda at: min(at, 40) / 40 - 0.5 * (at > 60),
+    )
+    found = with_loop([], [*kl(far), *entropy(far)], far)
+    codes = [(issue.code, [each.code for each in issue.consequences]) for issue in found]
+    assert (("kl_runaway", ["policy_entropy_collapse"]) in codes) == cause
+    assert any(code == "policy_entropy_collapse" for code, _ in codes) != cause

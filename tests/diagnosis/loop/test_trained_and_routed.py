@@ -173,3 +173,42 @@ def test_so_it_is_where_the_loss_is_that_of_a_guess_though_predictions_go_with_t
     loop = Loop(run, LoopFacts(looks=looks, taken=6))
     assert not list(stuck(loop))
     assert [issue.severity for issue in with_loop([row], [], loop)] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("silent", "code"),
+    [
+        (["experts.1.0.weight", "experts.1.2.bias"], "router_collapse"),
+        (["experts.1.0.weight"], ""),  # units that died: the last bias of the expert still has a gradient
+        (["experts.0.0.weight", "experts.0.2.bias", "experts.1.0.weight", "experts.1.2.bias"], ""),  # all of them
+        (["experts.1.0.weight", "experts.1.2.bias", "head.weight"], ""),
+    ],
+)
+@pytest.mark.parametrize("routed", [True, False])
+def test_experts_without_any_gradient_are_the_work_of_their_router(silent, code, routed):
+    names = ["router.weight", *(f"experts.{at}.{part}" for at in range(2) for part in ("0.weight", "2.bias"))]
+    layers = [LayerSeries(name=name, steps=[1], norms=[1.0]) for name in [*names, "head.weight"]]
+    seen = {"routing": {"stats": {"routers": [{"name": "router", "experts": 2}]}}} if routed else {}
+    dead = Issue(
+        issue_type=IssueType.DEAD,
+        severity=IssueSeverity.HIGH,
+        layer=silent[0],
+        message="silent.",
+        evidence={"layers": silent},
+    )
+    (issue,) = with_loop([dead], [], Loop(RunRecord(layers=layers, seen=seen), LoopFacts()))
+    found = code if routed else ""
+    assert (issue.code, issue.layer) == (found, "router" if found else silent[0])
+
+
+@pytest.mark.parametrize(("update", "code"), [(1e-3, "loss_stuck"), (7e-6, "rate_too_low")])
+def test_a_model_that_steps_leave_as_it_was_has_a_rate_that_is_too_low(update, code):
+    losses = [1.8 + 0.05 * (-1) ** at for at in range(60)]
+    series = Series(name="model", steps=list(range(1, 61)), norms=[1.0] * 60, losses=losses)
+    layer = LayerSeries(name="fc.weight", steps=[10, 20, 30], norms=[1.0] * 3, update_ratios=[update] * 3)
+    run = RunRecord(totals=[series], layers=[layer], losses=losses, learning_rate=1e-6)
+    call = {"function": "cross_entropy", "value": 1.8, "of_output": True, "classes": 6, "entropy": 1.8}
+    looks = [LoopLook(step=step, backwards=1, loss=1.8, calls=[LossCall(**call)]) for step in (3, 26, 51)]
+    loop = Loop(run, LoopFacts(looks=looks, taken=3))
+    (issue,) = with_loop([], list(stuck(loop)), loop)
+    assert (issue.code, issue.severity.name) == (code, "MEDIUM")

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data, order, signals, sizes, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
 from gradient_flow.diagnosis.robust import loss_change
+from gradient_flow.diagnosis.words import plain
 
 _T = IssueType
 LoopRule = Callable[[Loop], Iterable[Issue]]
@@ -23,9 +25,9 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     trained.frozen,
     data.masked,
     data.no_variance,
+    signals.kl,
     signals.entropy,
     signals.zero_variance,
-    signals.kl,
     signals.clip_fraction,
     order.not_cleared,
     order.overwritten,
@@ -122,6 +124,8 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 _MOSTLY: Final = 0.5
 _MANY, _FALLEN = 5, 0.7
 """Looks that tell how a loss goes, and what is left of the first of one that falls."""
+_AS_DRAWN: Final = 0.01
+"""Of its size: how far all steps may have moved a typical matrix of a model that nothing was learned by."""
 _OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
 _WHOLE_GRADIENT: Final = 0.9
 """Share of an embedding's squared gradient that leaves next to nothing for its other rows."""
@@ -130,7 +134,7 @@ _WHOLE_GRADIENT: Final = 0.9
 def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """The issues together with those of the loop, each with what follows from it. Codes are given to the others."""
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
-    others = [_falls(_paid(_weighted_zero(issue, loop), loop), loop) for issue in others]
+    others = [_falls(_paid(_unrouted(_weighted_zero(issue, loop), loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
     others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
@@ -175,6 +179,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         mains = [issue for issue in mains if issue not in stuck]
         left = [with_consequences(issue, stuck) if issue is cut else issue for issue in left]
     mains, left = _why_stuck([_as_it_shows(main) for main in mains], left)
+    mains = [_by_rate(main, loop) for main in mains]
     return _one_per_code(sorted([*mains, *left], key=lambda issue: -issue.severity))
 
 
@@ -226,9 +231,12 @@ def _why_it_rests(name: str, loop: Loop) -> tuple[str, str] | None:
 
 
 def _paid(issue: Issue, loop: Loop) -> Issue:
-    """Gradients that vary under a loss that does not fall are a remark where the reward, which counts, has risen."""
-    rises = issue.issue_type is _T.UNSTABLE and not issue.code and "noise" in issue.evidence and signals.does_well(loop)
-    return replace(issue, severity=min(issue.severity, IssueSeverity.LOW)) if rises else issue
+    """A remark where the reward, which counts, has risen: gradients that vary under a loss that does not fall, and a
+    head that the loss does not use, as that of values under an algorithm that goes without."""
+    varies = issue.issue_type is _T.UNSTABLE and not issue.code and "noise" in issue.evidence
+    head = issue.evidence.get("reaches_loss") is False and len(issue.evidence.get("layers", ())) == 1
+    paid = (varies and signals.does_well(loop)) or (head and signals.has_risen(loop))
+    return replace(issue, severity=min(issue.severity, IssueSeverity.LOW)) if paid else issue
 
 
 def _falls(issue: Issue, loop: Loop) -> Issue:
@@ -280,6 +288,24 @@ def _why_stuck(mains: list[Issue], left: list[Issue]) -> tuple[list[Issue], list
     return [main, *(i for i in mains if i not in (stuck, why))], [issue for issue in left if issue is not why]
 
 
+def _by_rate(main: Issue, loop: Loop) -> Issue:
+    """A loss that does not fall, with its cause: all steps together cannot have moved a weight by a hundredth."""
+    moved = loop.typical_update * len(loop.losses)
+    if main.code != "loss_stuck" or not 0 < moved < _AS_DRAWN:
+        return main
+    rate = loop.run.learning_rate
+    return replace(
+        main,
+        issue_type=_T.SLOW,
+        message=f"{main.message} A step moves the typical weight matrix by {plain(loop.typical_update, 2)} of its size "
+        "(0.001 is usual): the model is as it was at first.",
+        cause="the learning rate is far too small for a training from the start.",
+        advice=[advice.learning_rate_up_to(rate, loop.typical_update)],
+        evidence={**main.evidence, "update_ratio": loop.typical_update, "learning_rate": rate},
+        code="rate_too_low",
+    )
+
+
 def _would_stop(issue: Issue) -> bool:
     """Whether a remark says what keeps a model from using its input."""
     if issue.issue_type is _T.SHORT_MEMORY:
@@ -324,6 +350,8 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return True  # the same, seen from outside
     if (main.code, issue.code) == ("policy_entropy_collapse", "no_reward_variance"):
         return True  # who always answers the same always gets the same reward
+    if (main.code, issue.code) == ("kl_runaway", "policy_entropy_collapse"):
+        return (main.step or 0) <= (issue.step or 0)  # it was far away before it was certain
     if main.code in _SHRINKS_OR_BREAKS and issue.code in SIZES:
         return True  # it is the state, whatever the rate is
     if issue.code in _FOLLOWS:
@@ -352,6 +380,49 @@ def _under_router(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list
     rest = list(issues)
     rest[at] = with_consequences(router, follows)
     return rest, [issue for issue in found if issue not in follows]
+
+
+def _unrouted(issue: Issue, loop: Loop) -> Issue:
+    """Experts of which no tensor has a gradient any more, with their cause: the router beside them sends them nothing.
+
+    Units that died leave the last bias of an expert its gradient.
+    """
+    silent = set(issue.evidence.get("layers", ()))
+    if issue.issue_type is not _T.DEAD or issue.code or not silent:
+        return issue
+    for router in loop.run.seen.get("routing", {}).get("stats", {}).get("routers", ()):
+        block = router["name"].rpartition(".")[0]
+        members = _members(block, [layer.name for layer in loop.run.layers], router["experts"])
+        idle = [number for number, names in members.items() if names <= silent]
+        if idle and len(idle) < len(members) and silent <= set().union(*members.values()):
+            return replace(
+                issue,
+                layer=router["name"],
+                message=f"{len(idle)} of {router['experts']} experts get no gradient at all: the router sends them no "
+                f"token. Of `{issue.layer}`, {issue.message}",
+                evidence={**issue.evidence, "idle_experts": idle, "experts": router["experts"]},
+                cause="the router collapsed: experts that get tokens learn, and so get more of them.",
+                advice=[
+                    "Add a load-balancing loss (Switch Transformer), or a bias per expert that rises while it is idle; "
+                    "if there is one, check its sign.",
+                ],
+                code="router_collapse",
+            )
+    return issue
+
+
+def _members(block: str, names: Sequence[str], count: int) -> dict[int, set[str]]:
+    """The tensors of each module of a list of so many in a block; empty where there is no such list.
+
+    >>> _members("moe", ["moe.router.weight", "moe.experts.0.weight", "moe.experts.1.weight"], 2)
+    {0: {'moe.experts.0.weight'}, 1: {'moe.experts.1.weight'}}
+    """
+    lists: dict[str, dict[int, set[str]]] = {}
+    for name in names:
+        path = name.removeprefix(f"{block}." if block else "").split(".")
+        if _lies_in(name, [block]) and len(path) > 2 and path[1].isdigit():
+            lists.setdefault(path[0], {}).setdefault(int(path[1]), set()).add(name)
+    return next((members for members in lists.values() if len(members) == count), {})
 
 
 def _lies_in(name: str, blocks: Sequence[str]) -> bool:
@@ -417,6 +488,8 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False  # steps that are somewhat large do not make a NaN out of nothing
     if main.code in _FOLLOWS and other.code:
         return False  # it has a cause of its own, and is rather that of the other
+    if main.code == "kl_runaway" and any(each.code == "policy_entropy_collapse" for each in main.consequences):
+        return other.issue_type in EXPLAINS[main.code] | EXPLAINS["policy_entropy_collapse"]
     return other.issue_type in EXPLAINS.get(main.code, frozenset())
 
 

@@ -43,14 +43,11 @@ _CLEARLY: Final = 3.0
 
 def entropy(loop: Loop) -> Iterator[Issue]:
     """A policy that has become certain, and not because it is as good as it ever was."""
-    steps, values = _signal(loop, "entropy")
-    if len(values) < LEAST:
+    since, far = _certain_since(loop), _is_far(loop)
+    if since is None or (does_well(loop) and not far):
         return
+    values = _signal(loop, "entropy")[1]
     start, end = _start(values), _last(values)
-    far = _is_far(loop)
-    if not start > 0 or end > COLLAPSED * start or (does_well(loop) and not far):
-        return
-    since = next((step for step, value in zip(steps, values, strict=True) if value <= COLLAPSED * start), steps[-1])
     yield issue(
         "policy_entropy_collapse",
         IssueSeverity.MEDIUM,
@@ -83,14 +80,18 @@ def kl(loop: Loop) -> Iterator[Issue]:
     if len(values) < LEAST:
         return
     early, end = median(values[len(values) // 5 : 2 * len(values) // 5] or values), _last(values)
-    worse = _earns_less(loop)
-    if not (end >= KL_HIGH and end >= RUNAWAY * max(early, 1e-9)) and not (end >= KL_LOST and worse):
+    away = next((step for step, value in zip(steps, values, strict=True) if value >= KL_LOST), None)
+    certain = _certain_since(loop)
+    # A policy that was far away before it became certain has no entropy left because nothing held it.
+    ends_there = away is not None and certain is not None and away <= certain
+    runs = end >= KL_HIGH and end >= RUNAWAY * max(early, 1e-9)
+    if not runs and not (end >= KL_LOST and (_earns_less(loop) or ends_there)):
         return
     since = next(step for step, value in zip(steps, values, strict=True) if value >= KL_HIGH)
     yield issue(
         "kl_runaway",
-        # A policy that learns leaves its reference: what it earns tells whether it runs away.
-        IssueSeverity.LOW if does_well(loop) and end < KL_FAR else IssueSeverity.MEDIUM,
+        # A policy that learns leaves its reference: what it earns tells whether it runs away, and what is left of it.
+        IssueSeverity.LOW if does_well(loop) and end < KL_FAR and not ends_there else IssueSeverity.MEDIUM,
         f"the KL divergence from the reference rose from {plain(min(early, values[0]), 2)} to {plain(end, 2)}: the "
         "policy runs away from it.",
         "a learning rate that is too high, a KL penalty that is too small, or a reward that can be cheated.",
@@ -102,6 +103,14 @@ def kl(loop: Loop) -> Iterator[Issue]:
         early=early,
         last=end,
     )
+
+
+def _certain_since(loop: Loop) -> int | None:
+    """The step from which on no entropy is left; None where there is some."""
+    steps, values = _signal(loop, "entropy")
+    if len(values) < LEAST or not _start(values) > 0 or _last(values) > COLLAPSED * _start(values):
+        return None
+    return next((s for s, value in zip(steps, values, strict=True) if value <= COLLAPSED * _start(values)), steps[-1])
 
 
 def zero_variance(loop: Loop) -> Iterator[Issue]:
@@ -205,12 +214,17 @@ def _earns_less(loop: Loop) -> bool:
 
 
 def does_well(loop: Loop) -> bool:
-    """Whether the reward has risen and is at its best now, as far as chance lets one say, and answers still decide it.
+    """Whether the reward has risen and is at its best now, and answers still decide it. Unknown is no."""
+    return has_risen(loop) and not _always_the_same(loop)
+
+
+def has_risen(loop: Loop) -> bool:
+    """Whether the reward has risen and is at its best now, as far as chance lets one say.
 
     Who has solved a task may be certain. Unknown is no.
     """
     _, values = _signal(loop, "reward")
-    if len(values) < LEAST or _always_the_same(loop):
+    if len(values) < LEAST:
         return False
     fifth = len(values) // 5
     levels = [median(values[at * fifth : (at + 1) * fifth]) for at in range(5)]

@@ -27,6 +27,8 @@ STALE: Final = 2.5
 """Gradients over the root of their second moment, as a root mean square. Ordinary runs stay below 1.4; one in ten comes
 to 2 now and then, and harder data that follow easy ones, which raise the loss as well, to 2.3."""
 VERY_STALE: Final = 4.0
+FAR_TOO_STALE: Final = 10.0
+"""Steps that are so many times too large, in as many looks as have to agree, under a loss that does not fall."""
 LOST: Final = 0.8
 LOST_SEEN: Final = 0.5
 """Shares of elements in 16 bits whose step is below half the spacing of numbers."""
@@ -98,8 +100,11 @@ def stale(loop: Loop) -> Iterator[Issue]:
         rate = worst.rate or 0.0
         rose = _rose_after(loop, worst.step) and not is_solved(loop.losses)
         severity = IssueSeverity.LOW
+        lasts = sum((look.stale or 0.0) >= FAR_TOO_STALE for look in high) >= ENOUGH
         if rose:
             severity = IssueSeverity.HIGH if (worst.stale or 0.0) >= VERY_STALE else IssueSeverity.MEDIUM
+        elif lasts and _not_lower_after(loop, worst.step) and not is_solved(loop.losses):
+            severity = IssueSeverity.MEDIUM
         memory = 1 / (1 - worst.beta2) if worst.beta2 is not None and worst.beta2 < 1 else math.inf
         yield _issue(
             "stale_second_moment",
@@ -329,12 +334,8 @@ def _if_idle(loop: Loop, idle: IssueSeverity = IssueSeverity.MEDIUM) -> IssueSev
 
 
 def _rose_after(loop: Loop, step: int) -> bool:
-    series = loop.alone
-    if series is None or not series.losses:
-        return False
-    pairs = [(at, loss) for at, loss in zip(series.steps, series.losses, strict=True) if math.isfinite(loss)]
-    earlier = [loss for at, loss in pairs if at < step][-20:]
-    before, after = earlier[-10:], [loss for at, loss in pairs if at > step][:10]
+    earlier, after = _around(loop, step)
+    before = earlier[-10:]
     if len(before) < 5 or len(after) < 3 or not median(after) > 1.2 * median(before) > 0:
         return False
     if not median(after) > max(before):
@@ -342,6 +343,20 @@ def _rose_after(loop: Loop, step: int) -> bool:
     # A loss that was already rising raises its gradients too: then this step is not the cause.
     half = len(earlier) // 2
     return median(earlier[half:]) <= 1.1 * median(earlier[:half])
+
+
+def _not_lower_after(loop: Loop, step: int) -> bool:
+    earlier, after = _around(loop, step)
+    return len(earlier) >= 5 and len(after) >= 3 and median(after) >= median(earlier[-10:])
+
+
+def _around(loop: Loop, step: int) -> tuple[list[float], list[float]]:
+    """Finite losses before a step and after it: twenty and ten, where there are as many."""
+    series = loop.alone
+    if series is None or not series.losses:
+        return [], []
+    pairs = [(at, loss) for at, loss in zip(series.steps, series.losses, strict=True) if math.isfinite(loss)]
+    return [loss for at, loss in pairs if at < step][-20:], [loss for at, loss in pairs if at > step][:10]
 
 
 def _worst(loop: Loop, name: str) -> TensorState | None:
