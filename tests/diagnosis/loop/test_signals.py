@@ -218,14 +218,14 @@ def test_a_loss_that_does_not_fall_yet_is_no_fault_while_the_rate_warms_up(rate,
     assert [issue.code for issue in data.stuck(Loop(RunRecord(totals=[series]), LoopFacts()))] == codes
 
 
-@pytest.mark.parametrize(("nats", "away", "cause"), [(4.0, 10, True), (4.0, 300, False), (0.3, 10, False)])
-def test_a_policy_that_was_far_away_before_it_was_certain_ran_away(nats, away, cause):
+@pytest.mark.parametrize(("nats", "away", "runs"), [(4.0, 10, True), (4.0, 100, False), (0.3, 10, False)])
+def test_a_policy_that_was_far_away_before_it_was_certain_ran_away(nats, away, runs):
     far = loop_with(
-        entropy=lambda at: 2.0 if at < 30 else 0.01,
+        entropy=lambda at: 2.0 if at < 15 else 0.01,
         kl=lambda at: nats * min(1.0, at / away),
-        reward=lambda at: min(at, 40) / 40 - 0.5 * (at > 60),
+        reward=lambda at: min(at, 60) / 60,
     )
-    found = with_loop([], [*kl(far), *entropy(far)], far)
-    codes = [(issue.code, [each.code for each in issue.consequences]) for issue in found]
-    assert (("kl_runaway", ["policy_entropy_collapse"]) in codes) == cause
-    assert any(code == "policy_entropy_collapse" for code, _ in codes) != cause
+    found = with_loop([], [*entropy(far), *kl(far)], far)
+    alarms = {issue.code for issue in found if issue.severity > IssueSeverity.LOW}
+    assert ("kl_runaway" in alarms) == runs
+    assert ("policy_entropy_collapse" in alarms) == (nats > 1)  # both are said

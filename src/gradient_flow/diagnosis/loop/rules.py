@@ -25,9 +25,9 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     trained.frozen,
     data.masked,
     data.no_variance,
-    signals.kl,
     signals.entropy,
     signals.zero_variance,
+    signals.kl,
     signals.clip_fraction,
     order.not_cleared,
     order.overwritten,
@@ -350,8 +350,6 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return True  # the same, seen from outside
     if (main.code, issue.code) == ("policy_entropy_collapse", "no_reward_variance"):
         return True  # who always answers the same always gets the same reward
-    if (main.code, issue.code) == ("kl_runaway", "policy_entropy_collapse"):
-        return (main.step or 0) <= (issue.step or 0)  # it was far away before it was certain
     if main.code in _SHRINKS_OR_BREAKS and issue.code in SIZES:
         return True  # it is the state, whatever the rate is
     if issue.code in _FOLLOWS:
@@ -488,8 +486,6 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False  # steps that are somewhat large do not make a NaN out of nothing
     if main.code in _FOLLOWS and other.code:
         return False  # it has a cause of its own, and is rather that of the other
-    if main.code == "kl_runaway" and any(each.code == "policy_entropy_collapse" for each in main.consequences):
-        return other.issue_type in EXPLAINS[main.code] | EXPLAINS["policy_entropy_collapse"]
     return other.issue_type in EXPLAINS.get(main.code, frozenset())
 
 

@@ -82,7 +82,8 @@ def kl(loop: Loop) -> Iterator[Issue]:
     early, end = median(values[len(values) // 5 : 2 * len(values) // 5] or values), _last(values)
     away = next((step for step, value in zip(steps, values, strict=True) if value >= KL_LOST), None)
     certain = _certain_since(loop)
-    # A policy that was far away before it became certain has no entropy left because nothing held it.
+    # A policy that was far away before it became certain was not held: that is said beside what became of its entropy,
+    # since a reward that can be cheated, a sign that is wrong and a penalty that is missing all take this way.
     ends_there = away is not None and certain is not None and away <= certain
     runs = end >= KL_HIGH and end >= RUNAWAY * max(early, 1e-9)
     if not runs and not (end >= KL_LOST and (_earns_less(loop) or ends_there)):
