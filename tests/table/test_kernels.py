@@ -2,7 +2,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import weakref
 from pathlib import Path
 
@@ -239,31 +238,6 @@ def test_the_number_of_threads_changes_nothing(count):
     finally:
         torch.set_num_threads(before)
     assert tables[0] == tables[1] == tables[2]
-
-
-def test_the_number_of_threads_changes_nothing_for_numpy():
-    sizes = (0, 3, 700_001, 40_000, 2 * numpy_ops.BLOCK + 1, 8192, 1024)  # more than a thread's share
-    arrays = [np.random.default_rng(size).standard_normal(size).astype(np.float32) for size in sizes]
-    one, two, three = (numpy_ops.rows(arrays, Thresholds(), threads) for threads in (1, 2, 3))
-    np.testing.assert_array_equal(one, two)
-    np.testing.assert_array_equal(one, three)
-    np.testing.assert_allclose(one, gf.measure(arrays).rows, rtol=1e-12, atol=1e-9)
-
-
-def test_what_a_thread_of_numpy_raises_is_raised(monkeypatch):
-    caller, other_is_here = threading.get_ident(), threading.Event()
-    block = numpy_ops._block
-
-    def fail_elsewhere(*arguments):
-        if threading.get_ident() == caller:
-            assert other_is_here.wait(60)  # or the caller might do all the work
-            return block(*arguments)
-        other_is_here.set()
-        raise MemoryError("no memory for a block")
-
-    monkeypatch.setattr(numpy_ops, "_block", fail_elsewhere)
-    with pytest.raises(MemoryError, match="no memory for a block"):
-        numpy_ops.rows([np.ones(1 << 21, np.float32)], Thresholds(), threads=2)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])

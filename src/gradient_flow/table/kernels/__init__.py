@@ -78,12 +78,6 @@ def describe() -> str:
     return f"native C ({_native.describe()[0]})"
 
 
-def threads_in_use() -> int:
-    """As many as torch uses; all cores without torch."""
-    torch = sys.modules.get("torch")
-    return int(torch.get_num_threads()) if torch is not None else len(os.sched_getaffinity(0))
-
-
 def native_rows(arrays: list[Any], thresholds: Thresholds) -> Rows | None:
     """One row per array if the C kernel can read all of them where they lie, which is nearly always so."""
     return native.reader(thresholds)(arrays)
@@ -108,7 +102,7 @@ def rows_of(arrays: list[Any], thresholds: Thresholds, scale: torch.Tensor | Non
     task = _Task(
         len(COLUMNS),
         lambda where: native.rows(where, thresholds),
-        lambda found: numpy_ops.rows(found, thresholds, threads_in_use()),
+        lambda found: numpy_ops.rows(found, thresholds),
         lambda kernel, tensors: kernel.rows(tensors, thresholds, scale),
     )
     return _done(arrays, task)

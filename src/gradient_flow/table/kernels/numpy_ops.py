@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -13,13 +11,13 @@ from numpy.typing import NDArray
 from gradient_flow.table.columns import COLUMNS, EMPTY, INDEX, Rows, Thresholds, merge_by_owner
 from gradient_flow.table.exponents import BINS, FIELDS, Counts, bins_of_fields
 
-BLOCK: Final = 1 << 16
-"""Elements measured at once: with its temporaries (0.8 MiB in all) a block stays in the cache that each core has to
-itself, and an operation on it still takes longer than the interpreter, for which threads queue."""
+BLOCK: Final = 1 << 17
+"""Elements measured at once: with its temporaries a block stays in the cache that each core has to itself. Two threads
+take longer than one: with blocks this small they spend their time handing the interpreter's lock to each other."""
 _RUN: Final = 1 << 10
-"""Elements that BLAS multiplies at once: below its limit for threads of its own, which would get in the way of ours."""
-_SHARE: Final = 1 << 19
-"""Elements that a thread takes at once; fewer are not worth a thread."""
+"""Elements that BLAS multiplies at once: below its limit for threads of its own, which would cost more than they do."""
+_CHUNK: Final = 1 << 19
+"""Elements whose exponents are counted at once."""
 _FEW: Final = 64
 """One element in so many is few enough to be picked out, which is cheaper than another look at all."""
 _ONES: Final = np.ones((_RUN, 1))
@@ -33,37 +31,15 @@ class _Scratch:
         self.flags = np.empty(len(self.wide), bool)
 
 
-def rows(arrays: list[np.ndarray], thresholds: Thresholds, threads: int = 1) -> Rows:
-    """One row per dense array, real or complex. The result does not depend on the number of threads."""
+def rows(arrays: list[np.ndarray], thresholds: Thresholds) -> Rows:
+    """One row per dense array, real or complex."""
     flat = [array.reshape(-1) for array in arrays]
-    shares = [(at, start) for at, array in enumerate(flat) for start in range(0, array.size, _SHARE)]
-    largest = max((array.size for array in flat), default=0)
-    blocks: list[list[Rows]] = [[]] * len(shares)
-    waiting = deque(range(len(shares)))
-
-    def work() -> None:
-        scratch = _Scratch(largest)
-        with np.errstate(over="ignore", invalid="ignore"):
-            while waiting:
-                try:
-                    share = waiting.popleft()
-                except IndexError:  # another thread took the last
-                    return
-                at, start = shares[share]
-                part = flat[at][start : start + _SHARE]
-                blocks[share] = [_block(part[i : i + BLOCK], thresholds, scratch) for i in range(0, part.size, BLOCK)]
-
-    if threads > 1 and sum(array.size for array in flat) > 2 * _SHARE:
-        with ThreadPoolExecutor(threads - 1) as pool:  # NumPy gives the interpreter's lock back while it computes
-            others = [pool.submit(work) for _ in range(threads - 1)]
-            work()
-            for other in others:
-                other.result()
-    else:
-        work()
-    owners = [at for (at, _), made in zip(shares, blocks, strict=True) for _ in made]
-    measured = np.array([row for made in blocks for row in made]).reshape(-1, len(COLUMNS))
-    return merge_by_owner(measured, np.array(owners, dtype=np.int64), len(arrays))
+    scratch = _Scratch(max((array.size for array in flat), default=0))
+    places = [(at, start) for at, array in enumerate(flat) for start in range(0, array.size, BLOCK)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        measured = [_block(flat[at][start : start + BLOCK], thresholds, scratch) for at, start in places]
+    owners = np.array([at for at, _ in places], dtype=np.int64)
+    return merge_by_owner(np.array(measured).reshape(-1, len(COLUMNS)), owners, len(arrays))
 
 
 def _block(block: np.ndarray, thresholds: Thresholds, scratch: _Scratch) -> Rows:
@@ -138,8 +114,8 @@ def exponents(arrays: list[np.ndarray], shift: int) -> Counts:
     bins = bins_of_fields(shift)
     for row, array in zip(counts, arrays, strict=True):
         flat = array.reshape(-1)
-        for start in range(0, flat.size, _SHARE):
-            np.add.at(row, bins, _fields(flat[start : start + _SHARE]))
+        for start in range(0, flat.size, _CHUNK):
+            np.add.at(row, bins, _fields(flat[start : start + _CHUNK]))
     return counts[:, :BINS]
 
 
