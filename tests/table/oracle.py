@@ -149,7 +149,7 @@ def _allowed(name, want):
 
 
 def _allowed_by_lanes(name, want, lanes):
-    """How much further it may be off where four elements at a time are summed in fp32."""
+    """How much further it may be off where some elements at a time are summed in fp32."""
     if not lanes or math.isnan(want[name]) or math.isinf(want[name]):
         return 0.0
     if name in SUMMED:

@@ -223,7 +223,11 @@ def test_without_a_compiler_it_installs_and_gives_the_same_answers(tmp_path):
     run = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)
     x = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
     here = gf.measure({"numpy": x, "torch": torch.from_numpy(x), "half": torch.from_numpy(x).bfloat16()})
-    np.testing.assert_allclose(np.array(eval(run.stdout)), here.rows, rtol=1e-12, atol=1e-9)
+    without, rows = np.array(eval(run.stdout)), here.rows
+    sums = [INDEX["sum"], INDEX["sum_sq"], INDEX["sum_abs"]]  # NumPy takes them in runs of fp32
+    allowed = 1e-7 * rows[:, [INDEX["sum_abs"], INDEX["sum_sq"], INDEX["sum_abs"]]]
+    assert (abs(without[:, sums] - rows[:, sums]) <= allowed).all()
+    assert (np.delete(without, sums, axis=1) == np.delete(rows, sums, axis=1)).all()
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 1000])

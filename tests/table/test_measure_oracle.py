@@ -1,5 +1,6 @@
 """Every kernel of `gf.measure` against the oracle, against the others, and against the laws of the table."""
 
+import math
 import os
 import random
 import warnings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from oracle import assert_agree, assert_matches, expected, read
 
 import gradient_flow as gf
+from gradient_flow.table.kernels import numpy_ops
 
 KERNELS = ("native", "torch", "numpy")
 # What the C kernel reads itself. Complex gradients go through torch ops or NumPy, whose sums follow the number of
@@ -25,6 +27,8 @@ LARGE_SIZES = (1023, 1024, 1025, 1_000_000, 65535, 65536, 65537)
 # fp64 squares stay finite: beyond this the table's own sum of squares would overflow.
 LARGEST = {"float64": 1e38, "longdouble": 1e38, "float16": 65504.0}
 THRESHOLDS = (1e-7, 1e3)
+LANES = 4 * 2.0**-24
+"""The relative error of a sum that NumPy takes of 64 elements in fp32 at a time."""
 
 
 def examples(count):
@@ -79,10 +83,16 @@ def check(gradient, truth=None, **thresholds):
     want = expected(plain(gradient) if truth is None else truth, **thresholds)
     rows = {kernel: read(row(gradient, kernel, **thresholds)) for kernel in (*KERNELS, None)}
     for kernel, got in rows.items():
-        assert_matches(got, want, f"kernel {kernel}")
+        assert_matches(got, want, f"kernel {kernel}", lanes=LANES if kernel == "numpy" and in_lanes(gradient) else 0.0)
     assert_agree(rows["native"], rows["torch"], want, "native against torch")
-    assert_agree(rows["native"], rows["numpy"], want, "native against numpy")
-    assert_agree(rows["torch"], rows["numpy"], want, "torch against numpy")
+    if not in_lanes(gradient):
+        assert_agree(rows["native"], rows["numpy"], want, "native against numpy")
+
+
+def in_lanes(gradient):
+    """Whether NumPy sums runs of it in fp32."""
+    narrow = str(gradient.dtype).removeprefix("torch.") in ("float32", "float16", "bfloat16")
+    return narrow and math.prod(gradient.shape) >= numpy_ops._LONG
 
 
 def plain(gradient):
