@@ -38,7 +38,8 @@ class _Scratch:
 
     def __init__(self, elements: int) -> None:
         longest = -(-min(elements, BLOCK) // _RUN) * _RUN
-        self.wide, self.narrow = np.empty(longest), np.empty(longest, np.float32)
+        self.wide: np.ndarray = np.empty(longest)
+        self.narrow: np.ndarray = np.empty(longest, np.float32)
         self.flags = np.empty(longest, bool)
 
 
