@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import gradient_flow as gf
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.depth import vanishing_over_depth
+from gradient_flow.diagnosis.network.depth import starved_layers, vanishing_over_depth
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
 from gradient_flow.diagnosis.network.stability import unstable_norm as unstable_inside
 from gradient_flow.diagnosis.robust import fell_beyond_noise
@@ -359,3 +359,14 @@ def test_noise_of_batches_is_no_fall_of_the_loss(seed):
     noise = np.random.default_rng(seed).normal(size=40)
     assert not fell_beyond_noise((8 + 2 * noise).tolist())
     assert fell_beyond_noise((8 * 0.95 ** np.arange(40) + 0.2 * noise).tolist())
+
+
+@pytest.mark.parametrize(("frozen", "starved"), [(True, []), (False, ["1"])])
+def test_a_layer_of_which_only_the_bias_trains_does_not_starve(frozen, starved):
+    """The bias of keys cancels in the softmax, so its gradient is rounding; a matrix that gets so little has a fault."""
+    layers = [
+        Layer(name=name, kind="Linear", trainable=True, matrix=f"{name}.weight", gradient=[size, size])
+        for name, size in (("0", 1.0), ("1", 1e-10))
+    ]
+    layers[1].matrix_frozen = frozen
+    assert [issue.layer for issue in starved_layers(AnalysisRecord(steps=2, layers=layers))] == starved

@@ -52,6 +52,7 @@ def layer_records(
             order=order.get(path, _NOT_SEEN if path in called or (not path and (seen or not alone)) else None),
             parameters=tuple(own),
             matrix=matrix,
+            matrix_frozen=matrix is not None and not own[matrix].requires_grad,
             gradient_seen=seen,
             reaches_loss=path in reached if reached else None,
             without_grad=path in order and path not in needed_grad,

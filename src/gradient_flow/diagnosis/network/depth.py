@@ -79,7 +79,8 @@ def starved_layers(record: AnalysisRecord) -> Iterator[Issue]:
 
 
 def _typical(layer: Layer) -> float:
-    if not layer.trainable or layer.matrix is None or layer.zero_weights or layer.is_embedding:
+    # A bias alone may rightly get nothing: that of keys cancels in the softmax, and one before a norm in its mean.
+    if not layer.trainable or layer.matrix is None or layer.matrix_frozen or layer.zero_weights or layer.is_embedding:
         return 0.0
     seen = [norm for norm in layer.gradient if norm is not None and math.isfinite(norm)]
     return median(seen) if seen else 0.0

@@ -125,6 +125,8 @@ class Layer:
     parameters: tuple[str, ...] = ()
     matrix: str | None = None
     """Name of its largest parameter of two dimensions or more."""
+    matrix_frozen: bool = False
+    """Whether that one is not trained, but only a bias beside it, say."""
     gradient_seen: bool = False
     """Whether a gradient came to any of its parameters in any step."""
     reaches_loss: bool | None = None
