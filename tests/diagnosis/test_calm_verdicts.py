@@ -363,7 +363,7 @@ def test_noise_of_batches_is_no_fall_of_the_loss(seed):
 
 @pytest.mark.parametrize(("frozen", "starved"), [(True, []), (False, ["1"])])
 def test_a_layer_of_which_only_the_bias_trains_does_not_starve(frozen, starved):
-    """The bias of keys cancels in the softmax, so its gradient is rounding; a matrix that gets so little has a fault."""
+    """The bias of keys cancels in the softmax, and its gradient is rounding; a matrix with so little has a fault."""
     layers = [
         Layer(name=name, kind="Linear", trainable=True, matrix=f"{name}.weight", gradient=[size, size])
         for name, size in (("0", 1.0), ("1", 1e-10))
