@@ -171,5 +171,5 @@ def live(
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
         optimizer.register_step_post_hook(lambda *_: schedule.step())
     if clip is not None:
-        optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(trainable, clip) and None)
+        optimizer.register_step_pre_hook(lambda *_: (nn.utils.clip_grad_norm_(trainable, clip), None)[1])
     return pair(model, task, optimizer=optimizer, steps=steps, hints=hints or {}, kwargs=kwargs or {})
