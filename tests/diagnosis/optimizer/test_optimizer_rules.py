@@ -117,6 +117,14 @@ def test_a_stale_second_moment_is_an_alarm_only_if_the_loss_rose():
     assert "stale_second_moment" not in [issue.code for issue in usual]
 
 
+@pytest.mark.parametrize(("end", "severity"), [(0.3, IssueSeverity.LOW), (1.0, IssueSeverity.HIGH)])
+def test_a_stale_second_moment_that_undoes_next_to_nothing_is_a_remark(end, severity):
+    """The loss has fallen from 2 to 0.2: steps wander about by a tenth of that."""
+    losses = [2.0] * 10 + [0.2] * 30 + [end] * 20
+    found = judge(run_with([stale(10, 1.0), stale(40, 5.0)], losses))
+    assert [issue.severity for issue in found if issue.code == "stale_second_moment"] == [severity]
+
+
 @pytest.mark.parametrize(
     ("share", "end", "severity"),
     [(0.9, 0.6, "MEDIUM"), (0.1, 0.6, "LOW"), (0.9, 0.01, "LOW")],  # the last is done: its gradients may be that small

@@ -29,6 +29,8 @@ to 2 now and then, and harder data that follow easy ones, which raise the loss a
 VERY_STALE: Final = 4.0
 FAR_TOO_STALE: Final = 10.0
 """Steps that are so many times too large, in as many looks as have to agree, under a loss that does not fall."""
+UNDONE: Final = 0.1
+"""Of what a loss has fallen since the first step, what a rise has to undo to be more than a step that went astray."""
 LOST: Final = 0.8
 LOST_SEEN: Final = 0.5
 """Shares of elements in 16 bits whose step is below half the spacing of numbers."""
@@ -340,6 +342,8 @@ def _rose_after(loop: Loop, step: int) -> bool:
         return False
     if not median(after) > max(before):
         return False  # batches differ by as much
+    if median(after) - median(before) < UNDONE * (loop.losses[0] - median(before)):
+        return False  # next to nothing of what was learned: steps wander about like that at the end of a run
     # A loss that was already rising raises its gradients too: then this step is not the cause.
     half = len(earlier) // 2
     return median(earlier[half:]) <= 1.1 * median(earlier[:half])
