@@ -27,6 +27,7 @@
 #define LINE 64
 /* Below this many elements a thread costs more than it brings. */
 #define ELEMENTS_PER_THREAD (1 << 15)
+#define MOST_THREADS 64
 
 typedef struct {
     double sum, sum_sq, sum_abs, min, max;
@@ -614,15 +615,24 @@ typedef struct {
     int64_t row;
     int64_t start;
     int64_t length;
+    int64_t at; /* of its result: results are in the order of the tensors */
 } chunk;
+
+/* The chunks of one thread, a cache line for itself. */
+typedef struct {
+    int64_t next; /* first chunk that nobody has taken */
+    int64_t end;
+    char rest[LINE - 2 * sizeof(int64_t)];
+} queue;
 
 typedef struct {
     const gf_tensor *tensors;
-    const chunk *chunks;
+    chunk *chunks; /* ordered by queue */
     totals *results; /* one per chunk */
     int64_t chunk_count;
-    int64_t next; /* first chunk that nobody has taken */
     int64_t grab; /* chunks to take at once */
+    int threads, arrived;
+    queue *queues; /* one per thread */
     limits limit;
     enum gf_what what;
     chunk_function run;
@@ -650,22 +660,30 @@ static void restore_float_mode(unsigned float_mode) {
 #endif
 }
 
-static void work(void *argument) {
-    job *j = argument;
-    const unsigned float_mode = keep_subnormals();
+static void work_off(job *j, queue *q) {
     for (;;) {
-        const int64_t first = __atomic_fetch_add(&j->next, j->grab, __ATOMIC_RELAXED);
-        if (first >= j->chunk_count) break;
-        const int64_t last = first + j->grab < j->chunk_count ? first + j->grab : j->chunk_count;
+        const int64_t first = __atomic_fetch_add(&q->next, j->grab, __ATOMIC_RELAXED);
+        if (first >= q->end) break;
+        const int64_t last = first + j->grab < q->end ? first + j->grab : q->end;
         for (int64_t i = first; i < last; i++) {
             const chunk *c = &j->chunks[i];
             const gf_tensor *tensor = &j->tensors[c->row];
             const char *data = (const char *)tensor->data + (size_t)c->start * element_size(tensor->kind);
             const size_t n = (size_t)c->length;
             if (j->bins) add_bins(data, tensor->kind, n, j->shift, j->bins + c->row * GF_BINS);
-            else j->results[i] = j->run(data, tensor->kind, n, &j->limit, j->what);
+            else j->results[c->at] = j->run(data, tensor->kind, n, &j->limit, j->what);
         }
     }
+}
+
+static int thread_number(job *j);
+
+/* Each thread works off its own queue, and then what is left of the others. */
+static void work(void *argument) {
+    job *j = argument;
+    const unsigned float_mode = keep_subnormals();
+    const int me = thread_number(j);
+    for (int i = 0; i < j->threads; i++) work_off(j, &j->queues[(me + i) % j->threads]);
     restore_float_mode(float_mode);
 }
 
@@ -675,15 +693,27 @@ typedef void (*openmp_parallel)(void (*)(void *), void *, unsigned, unsigned);
    torch's pool makes them work for us instead. It is found by name, so nothing is linked and nothing is required; looked
    for until it is there, because torch may be imported later than we are, and then kept: it takes longer than a small
    tensor. */
+static void *found_by_name(void **known, const char *name) {
+    void *address = __atomic_load_n(known, __ATOMIC_RELAXED);
+    if (!address) {
+        address = dlsym(RTLD_DEFAULT, name);
+        __atomic_store_n(known, address, __ATOMIC_RELAXED);
+    }
+    return address;
+}
+
 static openmp_parallel torch_pool(void) {
     static void *known;
-    union { void *address; openmp_parallel call; } symbol;
-    symbol.address = __atomic_load_n(&known, __ATOMIC_RELAXED);
-    if (!symbol.address) {
-        symbol.address = dlsym(RTLD_DEFAULT, "GOMP_parallel");
-        __atomic_store_n(&known, symbol.address, __ATOMIC_RELAXED);
-    }
+    union { void *address; openmp_parallel call; } symbol = {found_by_name(&known, "GOMP_parallel")};
     return symbol.call;
+}
+
+/* The number of this thread in torch's pool, or the next that is free. */
+static int thread_number(job *j) {
+    static void *known;
+    union { void *address; int (*call)(void); } symbol = {found_by_name(&known, "omp_get_thread_num")};
+    if (j->threads == 1) return 0;
+    return (symbol.address ? symbol.call() : __atomic_fetch_add(&j->arrived, 1, __ATOMIC_RELAXED)) % j->threads;
 }
 
 const char *gf_thread_pool(void) { return torch_pool() ? "openmp" : "pthreads"; }
@@ -693,19 +723,19 @@ static void *work_thread(void *argument) {
     return NULL;
 }
 
-static void run_on_threads(job *j, int threads) {
-    if (threads <= 1) {
+static void run_on_threads(job *j) {
+    if (j->threads == 1) {
         work(j);
         return;
     }
     const openmp_parallel parallel = torch_pool();
     if (parallel) {
-        parallel(work, j, (unsigned)threads, 0);
+        parallel(work, j, (unsigned)j->threads, 0);
         return;
     }
-    pthread_t helpers[64];
+    pthread_t helpers[MOST_THREADS];
     int started = 0;
-    for (int wanted = threads - 1 < 64 ? threads - 1 : 64; started < wanted; started++)
+    for (; started < j->threads - 1; started++)
         if (pthread_create(&helpers[started], NULL, work_thread, j) != 0) break;
     work(j);
     while (started > 0) pthread_join(helpers[--started], NULL);
@@ -751,23 +781,51 @@ static int64_t chunks_in(const gf_tensor *tensors, int64_t tensor_count, int64_t
     return chunks;
 }
 
-/* Cuts the tensors of a job into chunks and works them off. -1 when memory for the chunks could not be had. */
-static int run(job *j, int64_t tensor_count, int64_t elements, int threads) {
-    chunk *chunks = malloc((size_t)(j->chunk_count + 1) * sizeof *chunks);
-    if (!chunks) return -1;
-    int64_t made = 0;
-    for (int64_t i = 0; i < tensor_count; i++)
-        for (int64_t start = 0; start < j->tensors[i].count; start += CHUNK) {
-            const int64_t left = j->tensors[i].count - start;
-            chunks[made++] = (chunk){i, start, left < CHUNK ? left : CHUNK};
+/* Which thread is given a chunk, the `at`th of all. torch gives each thread a part of every large tensor, in order, so that
+   it lies in the cache of that thread's core, which reads it fastest. Small tensors are handed out in order. */
+static int queue_of(const job *j, int64_t number, int64_t of_tensor, int64_t at) {
+    if (j->threads == 1) return 0;
+    if (of_tensor >= j->threads) return (int)(number * j->threads / of_tensor);
+    return (int)(at * j->threads / j->chunk_count);
+}
+
+/* Cuts the tensors into chunks: those of the first queue, then those of the second ... */
+static void cut(job *j, int64_t tensor_count, int fill) {
+    int64_t at = 0;
+    for (int64_t i = 0; i < tensor_count; i++) {
+        const int64_t count = j->tensors[i].count, chunks = (count + CHUNK - 1) / CHUNK;
+        for (int64_t number = 0; number < chunks; number++, at++) {
+            queue *q = &j->queues[queue_of(j, number, chunks, at)];
+            const int64_t start = number * CHUNK, left = count - start;
+            if (fill) j->chunks[q->end] = (chunk){i, start, left < CHUNK ? left : CHUNK, at};
+            q->end++;
         }
-    j->chunks = chunks;
+    }
+}
+
+/* Works off the tensors of a job. -1 when memory for the chunks could not be had. */
+static int run(job *j, int64_t tensor_count, int64_t elements, int threads) {
+    j->chunks = malloc((size_t)(j->chunk_count + 1) * sizeof *j->chunks);
+    if (!j->chunks) return -1;
     const int64_t useful = elements / ELEMENTS_PER_THREAD + 1;
-    const int used = threads < useful ? threads : (int)useful;
-    const int64_t share = j->chunk_count / (8 * (used > 0 ? used : 1)) + 1;
+    const int most = threads < MOST_THREADS ? threads : MOST_THREADS, used = most < useful ? most : (int)useful;
+    j->threads = used > 0 ? used : 1;
+    const int64_t share = j->chunk_count / (8 * j->threads) + 1;
     j->grab = share < MOST_CHUNKS_PER_GRAB ? share : MOST_CHUNKS_PER_GRAB;
-    run_on_threads(j, used);
-    free(chunks);
+    queue queues[MOST_THREADS];
+    memset(queues, 0, (size_t)j->threads * sizeof *queues);
+    j->queues = queues;
+    cut(j, tensor_count, 0); /* how many are in each queue */
+    int64_t before = 0;
+    for (int i = 0; i < j->threads; i++) {
+        queue *q = &j->queues[i];
+        const int64_t length = q->end;
+        q->next = q->end = before;
+        before += length;
+    }
+    cut(j, tensor_count, 1);
+    run_on_threads(j);
+    free(j->chunks);
     return 0;
 }
 
