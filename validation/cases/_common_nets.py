@@ -254,6 +254,23 @@ def tower(
     return nn.Sequential(*parts, nn.Linear(widths[-2], widths[-1]))
 
 
+def conv(a: int, b: int, stride: int = 1, norm: bool = True, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """A convolution, a batch norm, an activation."""
+    return nn.Sequential(nn.Conv2d(a, b, 3, stride, 1, bias=not norm), *([nn.BatchNorm2d(b)] if norm else []), act())
+
+
+class Head(nn.Module):
+    """The mean over a picture and a linear layer."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(width, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify."""
+        return self.fc(x.mean(dim=(2, 3)))
+
+
 class Through(nn.Module):
     """Any function as a module, as `nn.Sequential` wants it."""
 
