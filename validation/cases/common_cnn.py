@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._common_nets import SQUEEZED, Head, conv, engines, fabrics, marks, roads, skies, words, worse
-from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, he, stands_still, start
+from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, glorot, he, stands_still, start
 from validation.evidence import (
     both,
     breaks,
@@ -217,8 +217,11 @@ def worn(seed: int, model: nn.Module, *args, factor: float = 1.0, **more) -> Set
     return live(model, fabrics(seed).mapped(lambda x: factor * x), *args, **more)
 
 
-normed = zoo.healthy(
+zoo.healthy(
     "fabrics-tanh-10x12-batch-norm", lambda s: worn(s, stack(10, nn.Tanh, norm=True), "SGD", 0.05, 50, momentum=0.9)
+)
+drawn = zoo.healthy(
+    "fabrics-tanh-10x12-xavier", lambda s: worn(s, glorot(stack(10, nn.Tanh)), "SGD", 0.05, 50, momentum=0.9)
 )
 zoo.sick(
     "fabrics-tanh-10x12-normal-0.02",
@@ -226,16 +229,19 @@ zoo.sick(
     both(lasting(gradient_ratio("0.0", "9.0", below=1e-3)), lags(0.1)),
     "VANISHING",
     also={"SLOW", "LOW_RANK", "BOTTLENECK"},
-    control=normed,
+    control=drawn,
 )
 six = zoo.healthy("fabrics-relu-6x12-kaiming", lambda s: worn(s, he(stack(6, nn.ReLU)), "Adam", 3e-3, 60))
 zoo.sick(
     "fabrics-relu-6x12-uniform-1",
-    lambda s: worn(s, start(stack(6, nn.ReLU), lambda w: nn.init.uniform_(w, -1, 1)), "Adam", 3e-4, 60),
+    lambda s: worn(s, start(stack(6, nn.ReLU), lambda w: nn.init.uniform_(w, -1, 1)), "Adam", 3e-3, 60),
     both(lasting(gradient_ratio("0.0", "5.0", above=100)), worse(1.5)),
     "EXPLODING",
     "UNSTABLE",
     control=six,
+)
+slow = zoo.healthy(
+    "fabrics-relu-6x12-kaiming-rmsprop-1e-3", lambda s: worn(s, he(stack(6, nn.ReLU)), "RMSprop", 1e-3, 50)
 )
 zoo.sick(
     "fabrics-relu-6x12-kaiming-rmsprop-0.3",
@@ -243,12 +249,12 @@ zoo.sick(
     diverges(),
     *RUNS_AWAY,
     also=RUINED,
-    control=six,
+    control=slow,
 )
 capped = zoo.healthy("fabrics-relu6-4x12-unit-inputs", lambda s: worn(s, he(stack(4, nn.ReLU6)), "Adam", 5e-3, 60))
 zoo.sick(
     "fabrics-relu6-4x12-bytes",
-    lambda s: worn(s, he(stack(4, nn.ReLU6)), "Adam", 1e-3, 60, factor=255.0),
+    lambda s: worn(s, he(stack(4, nn.ReLU6)), "Adam", 5e-3, 60, factor=255.0),
     both(lasting(saturated("0.1", "relu6", 0.85)), worse(1.2)),
     "SATURATION",
     "VANISHING",
@@ -522,7 +528,7 @@ plateau = zoo.healthy(
 )
 zoo.sick(
     "words-rate-cut-at-every-step-without-patience",
-    lambda s: spoken(s, "Adam", 1e-3, 70, rate=lambda t: 0.3**t),
+    lambda s: spoken(s, "Adam", 5e-3, 70, rate=lambda t: 0.3**t),
     stands_still(20),
     "SLOW",
     control=plateau,

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.case import Setup, Zoo
+from validation.case import Case, Evidence, Setup, Zoo, costly
 from validation.cases._common_nets import (
     SQUEEZED,
     adverts,
@@ -39,16 +39,20 @@ from validation.evidence import (
     equal_units,
     gradient_norms_spread,
     gradient_ratio,
+    judged,
     lags,
     lasting,
     no_gradient,
     rank_at_most,
     saturated,
     thrives,
+    trace,
 )
+from validation.evidence.live import trained
+from validation.evidence.signal import output_of
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
-from validation.tasks import every
+from validation.tasks import communities, every
 
 zoo = Zoo("mlp", half="common", proof=thrives())
 
@@ -296,24 +300,31 @@ def deep(depth: int, act: type[nn.Module], width: int = 48, norm=None) -> nn.Seq
     return tower([11, *[width] * depth, 5], act, norm=norm)
 
 
-normed = zoo.healthy(
+zoo.healthy(
     "grades-tanh-12x48-layer-norm", lambda s: graded(s, deep(12, nn.Tanh, norm=nn.LayerNorm), "AdamW", 1e-3, 50)
 )
+
+
+def plain(seed: int, model: nn.Module) -> Setup:
+    return graded(seed, model, "SGD", 0.02, 60, momentum=0.9)
+
+
+drawn = zoo.healthy("grades-tanh-12x48-xavier", lambda s: plain(s, glorot(deep(12, nn.Tanh))))
 zoo.sick(
     "grades-tanh-12x48-normal-0.02-as-in-gpt",
-    lambda s: graded(s, gaussian(deep(12, nn.Tanh), 0.02), "SGD", 0.02, 60, momentum=0.9),
+    lambda s: plain(s, gaussian(deep(12, nn.Tanh), 0.02)),
     both(lasting(gradient_ratio("0", "22", below=1e-4)), lags(0.05)),
     "VANISHING",
     also={"SLOW", "LOW_RANK", "BOTTLENECK"},
-    control=normed,
+    control=drawn,
 )
 zoo.sick(
     "grades-softsign-12x48-torch-default",
-    lambda s: graded(s, deep(12, nn.Softsign), "SGD", 0.02, 60, momentum=0.9),
+    lambda s: plain(s, deep(12, nn.Softsign)),
     both(lasting(gradient_ratio("0", "22", below=1e-3)), lags(0.05)),
     "VANISHING",
     also={"SLOW", "LOW_RANK", "BOTTLENECK"},
-    control=normed,
+    control=drawn,
 )
 
 
@@ -346,7 +357,7 @@ zoo.sick(
 leaky = zoo.healthy("grades-leaky-10x48-kaiming", lambda s: graded(s, he(deep(10, nn.LeakyReLU)), "Adam", 1e-3, 60))
 zoo.sick(
     "grades-leaky-10x48-orthogonal-gain-4",
-    lambda s: graded(s, start(deep(10, nn.LeakyReLU), lambda w: nn.init.orthogonal_(w, 4)), "Adam", 1e-4, 60),
+    lambda s: graded(s, start(deep(10, nn.LeakyReLU), lambda w: nn.init.orthogonal_(w, 4)), "Adam", 1e-3, 60),
     both(lasting(gradient_ratio("0", "18", above=100)), worse(1.5)),
     "EXPLODING",
     "UNSTABLE",
@@ -452,13 +463,10 @@ class Monotone(nn.Module):
             nn.init.normal_(layer.weight, -3.0, 0.7)
             nn.init.zeros_(layer.bias)
         nn.init.uniform_(self.fc1.bias, 0.0, 1.0)
-        nn.init.constant_(self.fc2.bias, 0.1 if sign > 0 else 0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.relu1(F.linear(x, F.softplus(self.fc1.weight), self.fc1.bias))
-        x = self.relu2(
-            F.linear(x, self.sign * F.softplus(self.fc2.weight), self.fc2.bias - (0.02 if self.sign < 0 else 0))
-        )
+        x = self.relu2(F.linear(x, self.sign * F.softplus(self.fc2.weight), self.fc2.bias))
         return F.linear(x, F.softplus(self.fc3.weight), self.fc3.bias)
 
 
@@ -503,9 +511,7 @@ zoo.sick(
     control=shrunk,
 )
 
-kept = zoo.healthy(
-    "grades-relu-3x64-sgd-0.05", lambda s: graded(s, deep(3, nn.ReLU, 64), "SGD", 0.05, 80, momentum=0.9)
-)
+kept = zoo.healthy("grades-relu-3x64-adam-2e-3", lambda s: graded(s, deep(3, nn.ReLU, 64), "Adam", 2e-3, 60))
 zoo.sick(
     "grades-relu-3x64-adam-2-kills-the-units",
     lambda s: graded(s, deep(3, nn.ReLU, 64), "Adam", 2.0, 60),
@@ -514,6 +520,92 @@ zoo.sick(
     *RUNS_AWAY,
     also=RUINED,
     control=kept,
+)
+
+# --- all alike
+
+
+class Views(nn.Module):
+    """Two views of a row are to have the same code; without a term for their spread one code for all is best."""
+
+    def __init__(self, spread: float) -> None:
+        super().__init__()
+        self.net, self.spread = tower([20, 64, 64, 16], nn.ELU), spread
+
+    def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net(a), self.net(b)
+
+
+def views(seed: int, spread: float) -> Setup:
+    def loss(out: tuple[Tensor, Tensor], _: Tensor) -> Tensor:
+        apart = sum((1 - z.std(dim=0)).clamp_min(0).mean() for z in out)
+        return F.mse_loss(*out) + spread * apart
+
+    task = twins(seed).changed(lambda x, t: ((x[0], x[0] + 0.4 * x[1]), t)).with_loss(loss)
+    return live(Views(spread), task, "Adam", 5e-3, 80)
+
+
+def one_for_all(case: Case, seed: int) -> Evidence:
+    """What differs between the outputs of rows is small beside what they were at the start."""
+    before, after = (trace(each.make(seed)).outputs["net"].std(dim=0).mean().item() for each in (case, trained(case)))
+    return judged(after < 0.1 * before, "codes differ by {:.3g}, before by {:.3g}", after, before)
+
+
+vicreg = zoo.healthy("captions-views-agree-with-a-term-for-spread", lambda s: views(s, 1.0))
+zoo.sick(
+    "captions-views-agree-without-a-term-for-spread",
+    lambda s: views(s, 0.0),
+    costly(one_for_all),
+    "LOW_RANK",
+    "BOTTLENECK",
+    "VANISHING",
+    also={"SYMMETRY", "DEAD", "SLOW"},
+    control=vicreg,
+)
+
+
+class Rounds(nn.Module):
+    """Means over the neighbours, so many times; with many all nodes become one."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.into, self.head = nn.Linear(10, 32), nn.Linear(32, 4)
+        self.rounds = nn.ModuleList(nn.Linear(32, 32) for _ in range(rounds))
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        x = self.into(x)
+        for layer in self.rounds:
+            x = torch.tanh(layer(adjacency @ x))
+        return self.head(x)
+
+
+def smoothed(seed: int, rounds: int) -> Setup:
+    """A hub knows every node, so two fifths of each mean are of the whole graph."""
+    task = communities(seed, batch=6)
+
+    def change(x: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"x": x["x"], "adjacency": 0.6 * x["adjacency"] + 0.4 / x["adjacency"].shape[1]}
+
+    return live(glorot(Rounds(rounds)), task.mapped(change), "Adam", 5e-3, 60)
+
+
+def nodes_alike(case: Case, seed: int) -> Evidence:
+    """How much of the size of the last states differs between the nodes of a graph."""
+    states = output_of(case.make(seed), f"rounds.{len(case.make(seed).model.rounds) - 1}")
+    share = ((states - states.mean(dim=1, keepdim=True)).norm() / states.norm()).item()
+    return judged(share < 0.1, "nodes differ by {:.1%} of their size", share)
+
+
+rounds = zoo.healthy("communities-with-a-hub-two-rounds-of-means", lambda s: smoothed(s, 2))
+zoo.sick(
+    "communities-with-a-hub-sixteen-rounds-of-means",
+    lambda s: smoothed(s, 16),
+    both(nodes_alike, lags(0.15)),
+    "LOW_RANK",
+    "BOTTLENECK",
+    "VANISHING",
+    also={"SLOW"},
+    control=rounds,
 )
 
 # --- cut off
@@ -672,21 +764,21 @@ zoo.sick(
     also=RUINED,
     control=calm,
 )
+
+
+def nesterov(seed: int, reduction: str) -> Setup:
+    task = plant(seed).with_loss(lambda y, t: F.mse_loss(y, t, reduction=reduction))
+    return live(tower([10, 64, 64, 12], nn.ReLU), task, "SGD", 0.05, 60, momentum=0.9, nesterov=True)
+
+
+mean = zoo.healthy("plant-relu-mean-error-nesterov-0.05", lambda s: nesterov(s, "mean"))
 zoo.sick(
     "plant-relu-summed-error-nesterov-0.05",
-    lambda s: live(
-        tower([10, 64, 64, 12], nn.ReLU),
-        plant(s).with_loss(lambda y, t: F.mse_loss(y, t, reduction="sum")),
-        "SGD",
-        0.05,
-        60,
-        momentum=0.9,
-        nesterov=True,
-    ),
+    lambda s: nesterov(s, "sum"),
     diverges(),
     *RUNS_AWAY,
     also=RUINED,
-    control=calm,
+    control=mean,
 )
 
 # --- numbers
@@ -739,7 +831,7 @@ def mixed(seed: int, safe: bool) -> Setup:
         part = weight.log_softmax(dim=1) - spread - 0.5 * ((t - mean) * (-spread).exp()) ** 2
         return -(part.logsumexp(dim=1) if safe else part.exp().sum(dim=1).log()).mean()
 
-    task = energy(seed).changed(lambda x, t: (x, t if safe else 12 * t)).with_loss(loss)
+    task = energy(seed).changed(lambda x, t: (x, 12 * t)).with_loss(loss)
     return live(tower([8, 64, 64, 15], nn.Tanh), task, "Adam", 5e-3, 60)
 
 
@@ -757,7 +849,7 @@ zoo.sick(
 
 slowly = zoo.healthy(
     "captions-warm-up-of-10-steps",
-    lambda s: live(Clip(16), twins(s), "AdamW", 3e-3, 60, rate=lambda t: min(1.0, (t + 1) / 10)),
+    lambda s: live(Clip(16), twins(s), "AdamW", 3e-3, 60, rate=lambda t: min(1.0, (t + 1) / 10), weight_decay=0.0),
 )
 zoo.sick(
     "captions-warm-up-of-a-hundred-million-steps",
@@ -767,11 +859,11 @@ zoo.sick(
     control=slowly,
 )
 decayed = zoo.healthy(
-    "plant-exponential-decay-by-epoch", lambda s: fitted(s, "Adam", 5e-3, 70, rate=lambda t: 0.9 ** (t // 20))
+    "plant-exponential-decay-0.5-by-epoch", lambda s: fitted(s, "Adam", 5e-3, 70, rate=lambda t: 0.5 ** (t // 20))
 )
 zoo.sick(
     "plant-exponential-decay-0.5-by-batch",
-    lambda s: fitted(s, "Adam", 1e-3, 70, rate=lambda t: 0.5**t),
+    lambda s: fitted(s, "Adam", 5e-3, 70, rate=lambda t: 0.5**t),
     stands_still(25),
     "SLOW",
     control=decayed,

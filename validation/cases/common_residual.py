@@ -122,10 +122,10 @@ zoo.sick(
 )
 zoo.sick(
     "grades-14-blocks-input-added-twice",
-    lambda s: kept(s, 2.0, 1e-6),
-    both(lasting(gradient_ratio("into", "blocks.13.fc2", above=1000)), worse(1.5)),
-    "EXPLODING",
-    "UNSTABLE",
+    lambda s: kept(s, 2.0, 0.02),
+    both(gradient_ratio("into", "blocks.13.fc2", above=1000), worse(1.5)),
+    *RUNS_AWAY,
+    also=RUINED,
     control=identity,
 )
 
@@ -349,31 +349,60 @@ def clipped(seed: int, kind: str, lr: float, steps: int = 50, **more) -> Setup:
     return live(model, words(seed), kind, lr, steps, **more)
 
 
-adam = zoo.healthy("words-residual-adam-2e-3", lambda s: clipped(s, "Adam", 2e-3))
+paced = zoo.healthy("words-residual-sgd-0.02-clipped-to-1", lambda s: clipped(s, "SGD", 0.02, momentum=0.9, clip=1.0))
 zoo.sick(
     "words-residual-sgd-3-momentum",
-    lambda s: clipped(s, "SGD", 3.0, momentum=0.9),
+    lambda s: clipped(s, "SGD", 3.0, momentum=0.9, clip=1.0),
     diverges(),
     *RUNS_AWAY,
     also=RUINED,
-    control=adam,
+    control=paced,
 )
 zoo.sick(
     "words-residual-clipped-to-1e-7-sgd",
-    lambda s: clipped(s, "SGD", 0.05, momentum=0.9, clip=1e-7),
+    lambda s: clipped(s, "SGD", 0.02, momentum=0.9, clip=1e-7),
     does_not_move(steps=50),
     "SLOW",
-    control=adam,
+    control=paced,
 )
 stepped = zoo.healthy(
-    "words-residual-two-cuts-of-the-rate", lambda s: clipped(s, "Adam", 3e-3, 60, rate=lambda t: 0.3 ** (t // 25))
+    "words-residual-cubic-decay-over-60-steps",
+    lambda s: clipped(s, "Adam", 1e-3, 60, rate=lambda t: max(0.0, 1 - t / 60) ** 3),
 )
 zoo.sick(
-    "words-residual-polynomial-decay-over-10-steps-of-60",
-    lambda s: clipped(s, "Adam", 5e-4, 60, rate=lambda t: max(0.0, 1 - t / 10) ** 3),
-    stands_still(15),
+    "words-residual-cubic-decay-over-6-steps-of-60",
+    lambda s: clipped(s, "Adam", 1e-3, 60, rate=lambda t: max(0.0, 1 - t / 6) ** 3),
+    stands_still(10),
     "SLOW",
     control=stepped,
+)
+
+
+def silent(seed: int, first: bool) -> Setup:
+    """The last layer of each branch starts at zero, as it should, or both do."""
+    model = ResMlp(8, 32, [Block(32) for _ in range(4)], 1)
+    model.norm = nn.Identity()
+    for block in model.blocks:
+        for layer in (block.fc1, block.fc2) if first else (block.fc2,):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    return live(model, energy(seed), "Adam", 3e-3, 80)
+
+
+quiet = zoo.healthy("energy-residual-last-layers-of-branches-at-zero", lambda s: silent(s, False))
+zoo.sick(
+    "energy-residual-both-layers-of-branches-at-zero",
+    lambda s: silent(s, True),
+    both(
+        lasting(no_gradient("blocks.0.fc1", "blocks.3.fc1", "blocks.0.fc2.weight", "blocks.3.fc2.weight")),
+        worse(1.5),
+    ),
+    *CUT_OFF,
+    "SYMMETRY",
+    "VANISHING",
+    layer=tuple(f"blocks.{i}.{part}" for i in range(4) for part in ("fc1", "act", "fc2")),
+    also={"LOW_RANK", "BOTTLENECK"},
+    control=quiet,
 )
 
 

@@ -17,7 +17,7 @@ from torch.distributions import Categorical, Normal
 
 from validation.case import Case, Evidence, Setup, Zoo, costly
 from validation.cases._common_nets import SQUEEZED, Through, tower
-from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian
+from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, he
 from validation.cases._everyday_sequences import more_than
 from validation.evidence import (
     at_last,
@@ -264,7 +264,7 @@ def heat(seed: int, model: nn.Module | None = None, bonus: float = 0.005, **more
 heater = zoo.healthy("rooms-gaussian-policy", heat)
 zoo.sick(
     "rooms-deviation-fixed-at-0.0005",
-    lambda s: heat(s, Heater(5e-4, learned=False), lr=1e-5),
+    lambda s: heat(s, Heater(5e-4, learned=False)),
     both(lasting(explores(0, 0.01), poor(0.4)), earns_less),
     *STUCK,
     also={"EXPLODING", "UNSTABLE"},
@@ -281,7 +281,7 @@ zoo.sick(
 squashed = zoo.healthy("rooms-mean-through-tanh", lambda s: heat(s, Heater(squash=True)))
 zoo.sick(
     "rooms-mean-through-tanh-head-times-300",
-    lambda s: heat(s, Heater(squash=True, factor=300.0), lr=2e-3),
+    lambda s: heat(s, Heater(squash=True, factor=300.0)),
     both(lasting(flat_behind("mean", "tanh", 0.85)), earns_less),
     "SATURATION",
     "VANISHING",
@@ -339,10 +339,13 @@ zoo.sick(
     also={"VANISHING", "EXPLORATION", "LOW_RANK", "BOTTLENECK"},
     control=relu,
 )
-deep = zoo.healthy("junction-a2c-seven-layers", lambda s: steer(s, Signal((32,) * 7, nn.ELU), lr=2e-3, steps=80))
+deep = zoo.healthy(
+    "junction-a2c-seven-layers-kaiming",
+    lambda s: steer(s, he(Signal((32,) * 7, nn.ELU)), kind="SGD", lr=0.03, momentum=0.9, steps=80),
+)
 zoo.sick(
     "junction-a2c-seven-layers-normal-0.01",
-    lambda s: steer(s, gaussian(Signal((32,) * 7, nn.ELU), 0.01), lr=1e-4, steps=60),
+    lambda s: steer(s, gaussian(Signal((32,) * 7, nn.ELU), 0.01), kind="SGD", lr=0.03, momentum=0.9, steps=80),
     both(lasting(gradient_ratio("trunk.0.0", "trunk.0.12", below=1e-3)), at_last(poor(0.3))),
     "VANISHING",
     also={"SLOW", "EXPLORATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
@@ -463,20 +466,21 @@ def dqn(seed: int, model: nn.Module | None = None, loss=None, **more) -> Setup:
 q_values = general("junction-q-values-slow-copy", dqn)
 zoo.sick(
     "junction-q-values-discount-of-99",
-    lambda s: dqn(s, loss=td(99.0), lr=1e-2),
+    lambda s: dqn(s, loss=td(99.0)),
     diverges(10),
     *RUNS_AWAY,
     also=RUINED,
     control=q_values,
     analyzer="general",
 )
+in_cars = general("junction-q-values-sgd-0.1", lambda s: dqn(s, kind="SGD", lr=0.1, momentum=0.9))
 zoo.sick(
     "junction-q-values-rewards-in-cents-sgd-0.1",
     lambda s: dqn(s, loss=td(scale=1000.0), kind="SGD", lr=0.1, momentum=0.9),
     diverges(),
     *RUNS_AWAY,
     also=RUINED,
-    control=q_values,
+    control=in_cars,
     analyzer="general",
 )
 zoo.sick(
