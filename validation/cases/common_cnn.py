@@ -50,8 +50,8 @@ class Fire(nn.Module):
         self.one, self.three = nn.Conv2d(squeeze, b, 1), nn.Conv2d(squeeze, b, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.squeeze(x))
-        return F.relu(torch.cat([self.one(x), self.three(x)], dim=1))
+        x = F.elu(self.squeeze(x))
+        return F.elu(torch.cat([self.one(x), self.three(x)], dim=1))
 
 
 def fired(seed: int, squeeze: int) -> Setup:
@@ -142,7 +142,7 @@ class Pointer(nn.Module):
 
 
 def pointed(seed: int, neck: int) -> Setup:
-    return live(Pointer(neck), marks(seed), "Adam", 5e-3, 80)
+    return live(Pointer(neck), marks(seed), "Adam", 2e-3, 80)
 
 
 pointer = zoo.healthy("marks-neck-of-32", lambda s: pointed(s, 32))

@@ -156,7 +156,8 @@ class Excited(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.down, self.up, self.head = conv(1, 24, 2), nn.Linear(24, 4), nn.Linear(4, 24), Head(24, 8)
+        self.conv = nn.Sequential(conv(1, 16, 2), conv(16, 24))
+        self.down, self.up, self.head = nn.Linear(24, 4), nn.Linear(4, 24), Head(24, 8)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv(x)
@@ -224,12 +225,12 @@ class Prototypes(nn.Module):
 def nearest(z: Tensor, t: Tensor) -> Tensor:
     shown = F.one_hot(t[:40], 5).float()
     means = shown.T @ z[:40] / shown.sum(dim=0).clamp_min(1)[:, None]
-    return F.cross_entropy(-torch.cdist(z[40:], means).square() / 4, t[40:])
+    return F.cross_entropy(-torch.cdist(z[40:], means).square() / 16, t[40:])
 
 
 zoo.healthy(
     "fabrics-prototypes-few-shots",
-    lambda s: live(Prototypes(), fabrics(s, 5, batch=64).with_loss(nearest), "Adam", 3e-3, 50),
+    lambda s: live(Prototypes(), fabrics(s, 5, batch=64).with_loss(nearest), "Adam", 5e-4, 40),
     thrives(idle="net.3.bias"),
 )
 
@@ -258,8 +259,8 @@ zoo.healthy(
     ),
 )
 zoo.healthy(
-    "fabrics-center-loss-and-unit-vectors",
-    lambda s: live(Cosine(), fabrics(s), "Adam", 1e-2, 60),
+    "fabrics-classes-as-unit-vectors",
+    lambda s: live(Cosine(), fabrics(s), "Adam", 1e-3, 60),
 )
 
 

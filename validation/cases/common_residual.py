@@ -444,8 +444,8 @@ simple(
     lambda s: live(ResMlp(11, 32, [Block(32) for _ in range(4)], 5), grades(s), "AdamW", 3e-3, 50),
 )
 simple(
-    "grades-residual-24-blocks-pre-norm",
-    lambda s: live(ResMlp(11, 24, [Block(24, nn.GELU) for _ in range(24)], 5), grades(s), "AdamW", 2e-3, 40),
+    "grades-residual-16-blocks-pre-norm",
+    lambda s: live(ResMlp(11, 24, [Block(24, nn.GELU) for _ in range(16)], 5), grades(s), "AdamW", 2e-3, 40),
 )
 simple(
     "energy-residual-two-blocks",

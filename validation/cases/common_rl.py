@@ -341,11 +341,11 @@ zoo.sick(
 )
 deep = zoo.healthy(
     "junction-a2c-seven-layers-kaiming",
-    lambda s: steer(s, he(Signal((32,) * 7, nn.ELU)), kind="SGD", lr=0.03, momentum=0.9, steps=80),
+    lambda s: steer(s, he(Signal((32,) * 7, nn.ELU)), kind="SGD", lr=0.015, momentum=0.9, steps=90),
 )
 zoo.sick(
     "junction-a2c-seven-layers-normal-0.01",
-    lambda s: steer(s, gaussian(Signal((32,) * 7, nn.ELU), 0.01), kind="SGD", lr=0.03, momentum=0.9, steps=80),
+    lambda s: steer(s, gaussian(Signal((32,) * 7, nn.ELU), 0.01), kind="SGD", lr=0.015, momentum=0.9, steps=90),
     both(lasting(gradient_ratio("trunk.0.0", "trunk.0.12", below=1e-3)), at_last(poor(0.3))),
     "VANISHING",
     also={"SLOW", "EXPLORATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
