@@ -397,8 +397,8 @@ ways = zoo.healthy("middle-currency-both-ways-orthogonal", lambda s: both_ways(s
 
 
 zoo.sick(
-    "middle-currency-both-ways-gain-8",
-    lambda s: both_ways(s, 8.0),
+    "middle-currency-both-ways-gain-6",
+    lambda s: both_ways(s, 6.0),
     # What enters last has the longest way to the state of the other direction.
     both(lasting(through_time("enter", below=0.1, first=12)), ends_worse()),
     *CHAOTIC,
