@@ -411,3 +411,116 @@ def flat(path: str, kind: str, at_least: float = 0.6) -> Proof:
         return judged(share >= at_least, "{:.0%} flat", share)
 
     return proof
+
+
+# --- transformers
+
+
+class Patches(nn.Module):
+    """Cuts a picture into squares and projects each; `gain` multiplies the picture."""
+
+    def __init__(self, width: int = 32, size: int = 3, gain: float = 1.0) -> None:
+        super().__init__()
+        self.proj, self.gain = nn.Conv2d(1, width, size, stride=size), gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give tokens (batch, places, width)."""
+        return self.proj(self.gain * x).flatten(2).transpose(1, 2)
+
+
+class Attend(nn.Module):
+    """Attention of several heads, of itself or of a memory, by torch's fused function."""
+
+    def __init__(self, width: int = 32, heads: int = 4, causal: bool = False, scale: float | None = None) -> None:
+        super().__init__()
+        self.heads, self.causal, self.scale = heads, causal, scale
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(width, width) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        """Give (batch, heads, length, size)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        """Mix."""
+        memory = x if memory is None else memory
+        q, k, v = self.split(self.wq(x)), self.split(self.wk(memory)), self.split(self.wv(memory))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale)
+        return self.wo(mixed.transpose(1, 2).flatten(2))
+
+
+class Feed(nn.Module):
+    """The dense half of a block."""
+
+    def __init__(self, width: int = 32, ratio: int = 2, drop: float = 0.0) -> None:
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(width, ratio * width), nn.Linear(ratio * width, width), drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Widen and narrow."""
+        return F.dropout(self.down(F.gelu(self.up(x))), self.drop, self.training)
+
+
+class Pre(nn.Module):
+    """Norm, attention, sum; norm, dense, sum."""
+
+    def __init__(self, attn: nn.Module, width: int = 32, norm=nn.LayerNorm, drop: float = 0.0) -> None:
+        super().__init__()
+        self.norm1, self.attn, self.norm2, self.feed = norm(width), attn, norm(width), Feed(width, drop=drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Two sums."""
+        x = x + self.attn(self.norm1(x))
+        return x + self.feed(self.norm2(x))
+
+
+class Post(nn.Module):
+    """Attention, sum, norm; dense, sum, norm, as in 2017."""
+
+    def __init__(self, attn: nn.Module, width: int = 32) -> None:
+        super().__init__()
+        self.attn, self.norm1, self.feed, self.norm2 = attn, nn.LayerNorm(width), Feed(width), nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Two norms."""
+        x = self.norm1(x + self.attn(x))
+        return self.norm2(x + self.feed(x))
+
+
+class Net(nn.Module):
+    """What enters, learned places, blocks, a norm, and an answer for every token, the last or the mean."""
+
+    def __init__(
+        self, enter: nn.Module, blocks: Sequence[nn.Module], out: int, read: str = "each", width: int = 32, length=32
+    ) -> None:
+        super().__init__()
+        self.enter, self.place = enter, nn.Parameter(0.3 * torch.randn(1, length, width)) if length else None
+        self.blocks, self.norm, self.head = nn.ModuleList(blocks), nn.LayerNorm(width), nn.Linear(width, out)
+        self.read = read
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer."""
+        h = self.enter(x)
+        if self.place is not None:
+            h = h + self.place[:, : h.shape[1]]
+        for block in self.blocks:
+            h = block(h)
+        h = self.norm(h)
+        return self.head(h if self.read == "each" else h[:, -1] if self.read == "last" else h.mean(dim=1))
+
+
+def speaks(seed: int, blocks: Sequence[nn.Module], enter: nn.Module | None = None, width: int = 32, **more) -> Setup:
+    """A small language model on sentences."""
+    model = Net(enter or nn.Embedding(WORDS, width), blocks, WORDS, width=width)
+    return live(model, sentences(seed), **{"lr": 3e-3, "steps": 60, **more})
+
+
+def marks(seed: int, blocks: Sequence[nn.Module], width: int = 32, **more) -> Setup:
+    """Mark the names in a text."""
+    return live(
+        Net(nn.Embedding(20, width), blocks, 3, width=width), entities(seed), **{"lr": 3e-3, "steps": 60, **more}
+    )
+
+
+def sees(seed: int, blocks: Sequence[nn.Module], enter: nn.Module | None = None, **more) -> Setup:
+    """Read the digit of a picture."""
+    return live(Net(enter or Patches(), blocks, 8, "mean"), segments(seed), **{"lr": 2e-3, "steps": 50, **more})
