@@ -218,10 +218,6 @@ def crf(output: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
 zoo.healthy("names-bilstm-crf", lambda s: live(Crf(), entities(s).with_loss(crf), lr=1e-2, steps=50))
 
 
-class Focal(Each):
-    """The same under a focal loss."""
-
-
 def focal(z: Tensor, target: Tensor) -> Tensor:
     each = F.cross_entropy(z.flatten(0, 1), target.flatten(), reduction="none")
     return ((1 - torch.exp(-each)) ** 2 * each).mean()
@@ -229,7 +225,7 @@ def focal(z: Tensor, target: Tensor) -> Tensor:
 
 zoo.healthy(
     "names-lstm-focal-loss",
-    lambda s: live(Focal(nn.Embedding(20, 16), lstm(16), 32, 3), entities(s).with_loss(focal), lr=5e-3, steps=60),
+    lambda s: live(Each(nn.Embedding(20, 16), lstm(16), 32, 3), entities(s).with_loss(focal), lr=5e-3, steps=60),
 )
 
 
@@ -400,10 +396,6 @@ def reader(rnn: nn.Module, features: int, out: int = 2) -> Each:
     return Each(nn.Linear(2, 16), rnn, features, out)
 
 
-class Quantile(Each):
-    """Five quantiles of the first phase."""
-
-
 def pinball(z: Tensor, target: Tensor) -> Tensor:
     share = torch.linspace(0.1, 0.9, 5)
     miss = target[..., :1] - z
@@ -412,7 +404,7 @@ def pinball(z: Tensor, target: Tensor) -> Tensor:
 
 zoo.healthy(
     "motors-lstm-five-quantiles",
-    lambda s: turning(s, Quantile(nn.Linear(2, 16), lstm(16, 40), 40, 5), motors(s).with_loss(pinball)),
+    lambda s: turning(s, Each(nn.Linear(2, 16), lstm(16, 40), 40, 5), motors(s).with_loss(pinball)),
 )
 zoo.healthy(
     "motors-gru-l1-loss",

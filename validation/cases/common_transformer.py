@@ -129,7 +129,7 @@ class Reader(nn.Module):
 
     def forward(self, question: Tensor, facts: Tensor) -> Tensor:
         memory = self.loud * self.backbone(facts)
-        asked = self.ask(question)[:, None] if question.dim() == 2 else self.ask(question)
+        asked = self.ask(question)
         return self.out((asked + self.cross(asked, memory, memory, need_weights=False)[0])[:, 0])
 
 
@@ -170,7 +170,7 @@ class Gat(nn.Module):
 class Papers(nn.Module):
     """Two layers of graph attention; the counts of words are divided by `by`."""
 
-    def __init__(self, by: float, copied: bool = False, heads: int = 4) -> None:
+    def __init__(self, by: float, heads: int = 4) -> None:
         super().__init__()
         self.by, self.first = by, Gat(12, 8, heads)
         self.second = Gat(8 * heads, 16, heads, mean=True)
@@ -290,7 +290,7 @@ zoo.sick(
 class Rewriter(nn.Module):
     """An encoder block and a decoder block whose cross-attention has some scale."""
 
-    def __init__(self, scale: float | None = None, cross: nn.Module | None = None, depth: int = 1) -> None:
+    def __init__(self, scale: float | None = None, cross: nn.Module | None = None) -> None:
         super().__init__()
         self.source, self.target = nn.Embedding(9, 32), nn.Embedding(10, 32)
         self.place = nn.Parameter(0.5 * torch.randn(1, 5, 32))
@@ -550,7 +550,7 @@ def linked(seed: int, depth: int, add: bool) -> Setup:
     return live(GraphNet(depth, add), citations(seed), lr=3e-3, steps=50)
 
 
-kept = zoo.healthy("papers-six-graph-attentions-added", lambda s: linked(s, 6, True))
+kept = zoo.healthy("papers-fourteen-graph-attentions-added", lambda s: linked(s, 14, True))
 zoo.sick(
     "papers-fourteen-graph-attentions-one-after-the-other",
     lambda s: linked(s, 14, False),
@@ -769,7 +769,7 @@ class FirstHead(Attend):
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         memory = x if memory is None else memory
         q, k, v = self.split(self.wq(x)), self.split(self.wk(memory)), self.split(self.wv(memory))
-        scores = (q @ k.transpose(2, 3))[:, 0] * 0.7
+        scores = (q @ k.transpose(2, 3))[:, 0] / 8**0.5
         weight = torch.softmax(scores[:, None].expand(-1, self.heads, -1, -1), dim=-1)
         return self.wo((weight @ v).transpose(1, 2).flatten(2))
 
