@@ -411,11 +411,11 @@ class Leaning(nn.Module):
 
     def __init__(self, inverted: bool) -> None:
         super().__init__()
-        self.enter, self.lean = nn.Embedding(18, 24), nn.Linear(4, 1)
+        self.enter, self.lean = nn.Embedding(20, 24), nn.Linear(4, 1)
         self.q, self.k, self.v, self.out = (nn.Linear(24, 24) for _ in range(4))
-        self.head, self.inverted = nn.Linear(24, 18), inverted
-        far = (torch.arange(10)[:, None] - torch.arange(10)).float()
-        self.register_buffer("far", torch.stack([far / 9, (far / 9) ** 2, (far == 1).float(), (far == 0).float()], -1))
+        self.head, self.inverted = mlp([24, 48, 4]), inverted
+        far = (torch.arange(9)[:, None] - torch.arange(9)).float()
+        self.register_buffer("far", torch.stack([far / 8, (far / 8) ** 2, (far == 1).float(), (far == 0).float()], -1))
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.enter(tokens)
@@ -427,15 +427,15 @@ class Leaning(nn.Module):
 
 def leaned(seed: int, fault: bool) -> Program:
     model = Leaning(fault)
-    return study(model, prose(seed), adamw(model.parameters(), lr=4e-3, weight_decay=0.1), token_loss, 80)
+    return study(model, names(seed), adamw(model.parameters(), lr=1e-2, weight_decay=0.1), token_loss, 110)
 
 
 beside(
     zoo,
-    "attention-leaning-by-distance",
-    "attention-leaning-masked-everywhere",
+    "tags-attention-leaning-by-distance",
+    "tags-attention-leaning-masked-everywhere",
     leaned,
-    broken(shrinks("lean")),
+    broken(shrinks("lean"), less=0.9),
     "only_decay",
     "DISCONNECTED",
     "DEAD",
@@ -462,7 +462,7 @@ def adapted(seed: int, how: str) -> Program:
     if how == "both zero":
         for part in (layer.c_fc, layer.c_proj):
             nn.init.zeros_(part.down.weight)
-    model.lm_head.requires_grad_(True)
+    model.ln_f.requires_grad_(True)
     trained = list(model.parameters()) if how == "frozen after" else [p for p in model.parameters() if p.requires_grad]
     return study(model, prose(seed + 1), adamw(trained, lr=8e-3, weight_decay=0.0), loss, 60)
 
@@ -473,7 +473,7 @@ beside(
     "decoder-adapters-frozen-first",
     "decoder-adapters-frozen-with-the-rest",
     lambda s, fault: adapted(s, "frozen after" if fault else ""),
-    broken(resting("c_fc.down", "c_fc.up", "c_proj.down", "c_proj.up")),
+    broken(resting("c_fc.down", "c_fc.up", "c_proj.down", "c_proj.up"), less=0.9),
     *LORA,
     "frozen",
     "never_moves",
@@ -485,7 +485,7 @@ beside(
     "decoder-adapters-one-factor-zero",
     "decoder-adapters-both-factors-zero",
     lambda s, fault: adapted(s, "both zero" if fault else ""),
-    broken(unmoved("h")),
+    broken(unmoved("h"), less=0.9),
     *LORA,
     "never_moves",
     "DEAD",
@@ -593,7 +593,7 @@ beside(
 
 
 def joined(seed: int, fault: bool) -> Program:
-    """The body joins after ten steps; `requires_grad` is set on its parameters, or on the module, which does nothing."""
+    """The body joins after ten steps: `requires_grad` is set on its parameters, or on the module, in vain."""
     model = SmallCnn(3, 6, 8)
     fit(model, leaves(seed + 7), adam(model, 2e-3), 10).run()
     model.zero_grad(set_to_none=True)

@@ -11,14 +11,42 @@ import copy
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, OneCycleLR, SequentialLR
 
-from validation.case import Program, Zoo
-from validation.cases._common_loops import *
+from validation.case import Callable, Program, Zoo
+from validation.cases._common_loops import (
+    Coder,
+    Decoder,
+    Factors,
+    Forecaster,
+    Pocket,
+    ResNet,
+    SmallCnn,
+    Tagger,
+    TextCnn,
+    bikes,
+    captions,
+    faces,
+    films,
+    fonts,
+    gaits,
+    held_out,
+    leaves,
+    names,
+    prose,
+    quakes,
+    recipes,
+    study,
+    train,
+    wines,
+)
+from validation.cases._everyday_loops import DataLoader, stored, supervised
+from validation.cases._veiled_loops import plainly, script
+from validation.cases.common_loop_steps import clip, clipped, decoder, gru, resnet, scheduled, text, wide
 from validation.cases.common_loop_trained import Helped
-from validation.cases.common_loop_steps import *
 from validation.evidence.loops import learns
 from validation.nets import mlp
-from validation.programs import adam, fit
+from validation.programs import adam, fit, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())
@@ -70,6 +98,7 @@ zoo.healthy("common-tagger-vectors-fixed", fixed_vectors)
 def tied(seed: int) -> Program:
     """The head shares the matrix of the words."""
     model = Decoder()
+    nn.init.normal_(model.tok.weight, std=0.1)
     model.lm_head.weight = model.tok.weight
     return study(model, prose(seed), adamw(model.parameters(), lr=3e-3), token_loss, 70)
 
@@ -183,7 +212,7 @@ zoo.healthy("common-quakes-head-five-times-as-fast", last_layer_first)
 
 # --- healthy: schedules and orders that are fine
 
-HEALTHY: dict[str, tuple[Callable[[int], tuple], float, Schedule]] = {
+HEALTHY = {
     "decoder-cosine": (decoder, 4e-3, lambda o: CosineAnnealingLR(o, 80)),
     "decoder-warm-up-then-linear": (
         decoder,
