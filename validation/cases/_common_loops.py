@@ -466,3 +466,8 @@ def at_least(count: int, what: str) -> Fact:
         return times >= count, f"{what} {times} times"
 
     return fact
+
+
+def ends_at(level: float) -> Fact:
+    """The score is no better than this at the end."""
+    return lambda played: (not played.end < level, f"ends at {played.end:.3g}")

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from validation.case import Any, Callable, Log, Program, Zoo
 from validation.cases._common_loops import (
     Decoder,
-    Fact,
     Forecaster,
     Played,
     Pocket,
@@ -31,6 +30,7 @@ from validation.cases._common_loops import (
     captions,
     cells,
     drawn_once,
+    ends_at,
     gaits,
     held_out,
     leaves,
@@ -502,10 +502,6 @@ beside(
 )
 
 # --- data
-
-
-def ends_at(level: float) -> Fact:
-    return lambda played: (not played.end < level, f"ends at {played.end:.3g}")
 
 
 def units(make: Callable[[int], tuple], change: Callable[[Tensor], Tensor], rate: float, steps: int = 80):

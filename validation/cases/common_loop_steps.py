@@ -561,7 +561,7 @@ beside(
     "gaits-loaded-and-back-to-training",
     "gaits-loaded-and-left-in-evaluation",
     moded(counts, 3e-3, "loaded"),
-    broken(evaluating, less=0.95),
+    broken(all_of(evaluating, ends_at(0.3))),
     "evaluation_mode",
     also={"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW"},
 )
