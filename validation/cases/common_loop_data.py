@@ -7,52 +7,47 @@ Half: common.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from validation.case import Any, Callable, Log, Program, Zoo
+from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import (
     Decoder,
     Forecaster,
-    Played,
     Pocket,
     ResNet,
     Segmenter,
     SmallCnn,
     Tagger,
-    Task,
     WideDeep,
     bce,
     beside,
     bikes,
     captions,
     cells,
-    drawn_once,
     ends_at,
     gaits,
-    held_out,
     leaves,
     loans,
     lowest_above,
-    mlp,
     names,
     offers,
     prose,
     quakes,
     study,
-    token_loss,
-    train,
     wines,
 )
-from validation.cases._everyday_loops import DataLoader, TensorDataset, stored, supervised
-from validation.cases.common_loop_steps import IDLE, LEARNS_NOTHING, WRECKED
-from validation.evidence.loops import begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays
-from validation.labels import CLIMBS, LOSS_LOST, MASKED
-from validation.nets import SequenceModel
-from validation.programs import adam, sgd
-from validation.tasks import orders
+from validation.cases._everyday_loops import stored, supervised, train
+from validation.evidence.loops import Played, begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays
+from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
+from validation.nets import SequenceModel, mlp
+from validation.programs import adam, held_out, sgd
+from validation.tasks import Task, drawn_once, orders, token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())
 adamw = torch.optim.AdamW

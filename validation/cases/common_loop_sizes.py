@@ -6,11 +6,14 @@ Half: common.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.case import Any, Callable, Program, Zoo
+from validation.case import Program, Zoo
 from validation.cases._common_loops import (
     Clip,
     Coder,
@@ -20,9 +23,7 @@ from validation.cases._common_loops import (
     Pocket,
     ResNet,
     Segmenter,
-    SmallCnn,
     Tagger,
-    Task,
     TextCnn,
     WideDeep,
     bce,
@@ -33,23 +34,21 @@ from validation.cases._common_loops import (
     faces,
     films,
     gaits,
-    held_out,
     leaves,
     loans,
-    mlp,
     names,
     prose,
     quakes,
     recipes,
     study,
-    token_loss,
     wines,
 )
 from validation.cases._veiled_loops import script
-from validation.cases.common_loop_steps import IDLE, WRECKED
 from validation.evidence.loops import broken, learns, steps_above, steps_below
-from validation.labels import CRAWLS, FAST, LOST, SUMMED, UNDIVIDED
-from validation.programs import adam, sgd
+from validation.labels import CRAWLS, FAST, IDLE, LOST, SUMMED, UNDIVIDED, WRECKED
+from validation.nets import mlp
+from validation.programs import adam, held_out, sgd
+from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())
 adamw = torch.optim.AdamW
@@ -59,7 +58,6 @@ THROWN = {*WRECKED, *LOST, "first_loss_high", "momentum_too_long"}
 MADE: dict[str, Made] = {
     "decoder": lambda s: (Decoder(), prose(s), token_loss),
     "leaves": lambda s: (ResNet(), leaves(s), F.cross_entropy),
-    "letters": lambda s: (SmallCnn(3, 6, 8), leaves(s), F.cross_entropy),
     "recipes": lambda s: (TextCnn(), recipes(s), F.cross_entropy),
     "quakes": lambda s: (Forecaster(nn.LSTM), quakes(s), F.mse_loss),
     "loans": lambda s: (WideDeep(), loans(s), bce),
@@ -86,7 +84,7 @@ def rated(made: Made, kind: str, good: float, bad: float, steps: int = 70, **opt
 
 for name, kind, good, bad, options in (
     ("decoder", "AdamW", 3e-3, 0.3, {}),
-    ("letters", "SGD", 0.03, 3.0, {"momentum": 0.9}),
+    ("wines", "SGD", 0.05, 20.0, {"momentum": 0.9}),
     ("quakes", "Adam", 5e-3, 1.0, {}),
     ("cells", "RMSprop", 2e-3, 0.5, {}),
 ):
@@ -95,7 +93,7 @@ for name, kind, good, bad, options in (
         f"{name}-{kind.lower()}-rate-{good:g}",
         f"{name}-{kind.lower()}-rate-{bad:g}",
         rated(MADE[name], kind, good, bad, **options),
-        broken(steps_above(0.5), less=0.5),
+        broken(steps_above(2), less=0.9),
         *FAST,
         "loss_grows",
         also=THROWN,
@@ -147,7 +145,7 @@ for name, loss_sum, rate in (
         f"{name}-mean-of-the-loss",
         f"{name}-sum-of-the-loss",
         summed(MADE[name], loss_sum, rate, momentum=0.5),
-        broken(steps_above(0.5), less=0.5),
+        broken(steps_above(2), less=0.9),
         *SUMMED,
         "loss_grows",
         also=THROWN,
@@ -176,13 +174,13 @@ def accumulated(made: Made, parts: int, rate: float, steps: int = 25, **options:
 
 small_wines: Made = lambda s: (mlp([13, 40, 40, 5]), wines(s, batch=8), F.cross_entropy)  # noqa: E731
 small_quakes: Made = lambda s: (Forecaster(), quakes(s, batch=4), F.mse_loss)  # noqa: E731
-for name, made, parts, rate in (("wines", small_wines, 24, 0.3), ("quakes", small_quakes, 16, 0.3)):
+for name, made, parts, rate in (("wines", small_wines, 24, 0.3), ("quakes", small_quakes, 8, 0.4)):
     beside(
         zoo,
         f"{name}-{parts}-parts-divided",
         f"{name}-{parts}-parts-not-divided",
         accumulated(made, parts, rate, momentum=0.8),
-        broken(steps_above(0.3), less=0.8),
+        broken(steps_above(2), less=0.8),
         *UNDIVIDED,
         "loss_grows",
         also={*THROWN, "summed_loss"},
@@ -204,10 +202,8 @@ for name, kind, rate, options in (
     ("names", "ASGD", 1.0, {}),
     ("cells", "Adafactor", 3e-2, {}),
 ):
-    zoo.healthy(
-        f"common-{name}-{kind.lower()}",
-        lambda s, m=MADE[name], k=kind, r=rate, o=options: rated(m, k, r, r, 90, **o)(s, False),
-    )
+    build = rated(MADE[name], kind, rate, rate, 90, **options)
+    zoo.healthy(f"common-{name}-{kind.lower()}", lambda s, b=build: b(s, False))
 zoo.healthy("common-leaves-4-parts-divided", lambda s: accumulated(MADE["leaves"], 4, 0.1, 20, momentum=0.9)(s, False))
 
 

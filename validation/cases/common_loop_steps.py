@@ -39,6 +39,7 @@ from validation.cases._common_loops import (
     bikes,
     captions,
     cells,
+    ends_at,
     faces,
     films,
     fonts,
@@ -56,6 +57,7 @@ from validation.cases._common_loops import (
 from validation.cases._everyday_loops import loader, stored, supervised, train
 from validation.cases._veiled_loops import old_in, script
 from validation.evidence.loops import (
+    all_of,
     broken,
     clipped_by,
     evaluating,

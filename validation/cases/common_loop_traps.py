@@ -7,13 +7,15 @@ Half: common.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, OneCycleLR, SequentialLR
+from torch.utils.data import DataLoader
 
-from validation.case import Callable, Program, Zoo
+from validation.case import Program, Zoo
 from validation.cases._common_loops import (
     Coder,
     Decoder,
@@ -30,23 +32,21 @@ from validation.cases._common_loops import (
     films,
     fonts,
     gaits,
-    held_out,
     leaves,
     names,
     prose,
     quakes,
     recipes,
     study,
-    train,
     wines,
 )
-from validation.cases._everyday_loops import DataLoader, stored, supervised
+from validation.cases._everyday_loops import stored, supervised, train
 from validation.cases._veiled_loops import plainly, script
 from validation.cases.common_loop_steps import clip, clipped, decoder, gru, resnet, scheduled, text, wide
 from validation.cases.common_loop_trained import Helped
 from validation.evidence.loops import learns
 from validation.nets import mlp
-from validation.programs import adam, fit, sgd
+from validation.programs import adam, fit, held_out, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())
