@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from validation.case import Program, Zoo
 from validation.cases._common_loops import (
-    Decoder,
     Factors,
     Segmenter,
     WideDeep,
@@ -26,7 +25,6 @@ from validation.cases._common_loops import (
     films,
     loans,
     prose,
-    recipes,
     study,
 )
 from validation.cases._everyday_loops import measured
@@ -91,13 +89,6 @@ for name, make, stage, rate, long in (
         lambda x, y: (x, y, 0.003),
         2e-2,
         0.9999,
-    ),
-    (
-        "decoder-loss-first-divided-by-tokens",
-        lambda s: (Decoder(18, 24, 1), prose(s), token_loss),
-        lambda x, y: (x, y, 1 / 240),
-        1e-2,
-        0.9995,
     ),
     (
         "cells-loss-of-the-mask-counts-late",
@@ -165,7 +156,7 @@ def attending(
 
 SHARP = {*BROKEN, "first_loss_high", "clip_sets_step"}
 for kind, sound, fault, good, bad in (
-    ("gpt", "gpt-scores-divided", "gpt-scores-not-divided", {"std": 0.5}, {"std": 0.5, "scale": 1.0}),
+    ("gpt", "gpt-scores-divided", "gpt-scores-not-divided", {"std": 0.35}, {"std": 0.35, "scale": 1.0}),
     ("gpt", "gpt-queries-xavier", "gpt-queries-drawn-with-deviation-1", {}, {"std": 1.0}),
     ("reader", "trays-one-rate", "trays-queries-and-keys-at-rate-0.1", {}, {"fast": 0.1}),
     ("reader", "trays-queries-small", "trays-queries-drawn-with-deviation-1", {"std": 0.1}, {"std": 1.0}),
@@ -202,17 +193,11 @@ class Sparse(nn.Module):
         return self.out(x + mixed).unflatten(0, tokens.shape), load, best.mean(dim=0)
 
 
-def routed(
-    seed: int, balance: float, *, lean: float = 0.0, fast: float = 1.0, other: Callable[[Tensor], Tensor] | None = None
-) -> Program:
+def routed(seed: int, balance: float, *, lean: float = 0.0, other: Callable[[Tensor], Tensor] | None = None) -> Program:
     """The loss of the text and of the balance; `other` changes the balance as its author wrote it."""
     model, task = Sparse(), prose(seed)
     with torch.no_grad():
         model.router.bias[0] += lean
-    groups = [
-        {"params": model.router.parameters(), "lr": 4e-3 * fast},
-        {"params": [p for n, p in model.named_parameters() if "router" not in n], "lr": 4e-3},
-    ]
 
     def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
         out, load, _ = model(batch[0])
@@ -225,7 +210,7 @@ def routed(
     return study(
         model,
         task,
-        adamw(groups),
+        adamw(model.parameters(), lr=4e-3),
         lambda o, y: token_loss(o[0], y),
         120,
         loss_of=loss_of,
@@ -239,9 +224,8 @@ for sound, fault, good, bad in (
         "experts-balance-falls",
         "experts-balance-is-rewarded",
         {"balance": 1.0},
-        {"balance": 1.0, "other": lambda load: -4 * load},
+        {"balance": 1.0, "other": lambda load: -15 * load},
     ),
-    ("experts-router-slow", "experts-router-at-200-times-the-rate", {"balance": 0.2}, {"balance": 0.0, "fast": 200.0}),
 ):
     beside(
         zoo,
@@ -291,28 +275,6 @@ def known(seed: int, share: float) -> Program:
     return study(model, task, adamw(model.parameters(), lr=2e-2), F.mse_loss, 110, facts=facts)
 
 
-class Summed(nn.Module):
-    """The sum of all words of a row, padding too."""
-
-    def __init__(self, padding: int | None) -> None:
-        super().__init__()
-        self.embed, self.body = nn.Embedding(30, 16, padding_idx=padding), mlp([16, 32, 5])
-        if padding is None:
-            with torch.no_grad():
-                self.embed.weight[0] = 0.1
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.body(self.embed(tokens).sum(dim=1) / 4)
-
-
-def filled(seed: int, fault: bool) -> Program:
-    model = Summed(None if fault else 0)
-    task = recipes(seed).mapped(lambda x: F.pad(x, (0, 60)))
-    x, y = task.aside()
-    facts = {"share of the top row": top_row(model.embed, lambda: F.cross_entropy(model(x), y))}
-    return study(model, task, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5), steps=90, facts=facts)
-
-
 ROW = {*BROKEN, "padding_labels", "input_scales"}
 beside(
     zoo,
@@ -329,22 +291,10 @@ beside(
     "films-few-without-login",
     "films-nearly-all-without-login",
     lambda s, fault: known(s, 0.95 if fault else 0.03),
-    broken(measured("share of the top row", above=0.5), less=0.8),
+    broken(measured("share of the top row", above=0.8), less=0.8),
     "embedding_row",
     layer="person",
     also=ROW,
-)
-beside(
-    zoo,
-    "recipes-sum-without-padding",
-    "recipes-sum-with-padding",
-    filled,
-    broken(measured("share of the top row", above=0.7), less=0.95),
-    "embedding_row",
-    "rate_too_high",
-    layer="embed",
-    also=ROW,
-    twin_proof=learns(),
 )
 zoo.healthy("common-loans-kinds-in-7-buckets", lambda s: hashed(s, 7))
 zoo.healthy("common-films-a-quarter-without-login", lambda s: known(s, 0.25))
