@@ -219,7 +219,7 @@ def routed(seed: int, balance: float, *, lean: float = 0.0, other: Callable[[Ten
 
 
 for sound, fault, good, bad in (
-    ("experts-no-lean", "experts-router-starts-at-one", {"balance": 0.1}, {"balance": 0.0, "lean": 8.0}),
+    ("experts-no-lean", "experts-router-starts-at-one", {"balance": 0.0}, {"balance": 0.0, "lean": 8.0}),
     (
         "experts-balance-falls",
         "experts-balance-is-rewarded",

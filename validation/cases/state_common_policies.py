@@ -161,10 +161,11 @@ def group_policy(
 near = zoo.healthy("common-groups-held-near", lambda s: group_policy(s), learns(0.05))
 zoo.healthy("common-groups-held-near-small-rate", lambda s: group_policy(s, rate=2e-3), learns(0.05))
 zoo.healthy("common-groups-bonus-0.05", lambda s: group_policy(s, bonus=0.05), learns(0.05))
+free = zoo.healthy("common-groups-held-by-nothing", lambda s: group_policy(s, weight=0.0), learns(0.05))
 zoo.healthy("common-groups-held-closer", lambda s: group_policy(s, weight=0.6), learns(0.03))
 for name, options in (
     ("divergence-with-wrong-sign", {"weight": -1.0}),
-    ("no-divergence-at-a-high-rate", {"weight": 0.0, "rate": 0.05}),
+    ("divergence-with-wrong-sign-and-weight-3", {"weight": -3.0}),
 ):
     zoo.sick(
         f"common-groups-{name}",
@@ -185,5 +186,5 @@ for name, options in (
         broken(logged("entropy", below=0.1)),
         *COLLAPSED,
         also={*BROKEN, "kl_runaway", "no_reward_variance"},
-        control=near,
+        control=free,
     )
