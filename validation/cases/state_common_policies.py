@@ -158,23 +158,23 @@ def group_policy(
     return study(model, task, optimizer, steps=steps, loss_of=loss_of, score=score, log=log)
 
 
-near = zoo.healthy("common-groups-held-near", lambda s: group_policy(s), learns(0.05))
+zoo.healthy("common-groups-held-near", lambda s: group_policy(s), learns(0.05))
 zoo.healthy("common-groups-held-near-small-rate", lambda s: group_policy(s, rate=2e-3), learns(0.05))
 zoo.healthy("common-groups-bonus-0.05", lambda s: group_policy(s, bonus=0.05), learns(0.05))
 free = zoo.healthy("common-groups-held-by-nothing", lambda s: group_policy(s, weight=0.0), learns(0.05))
 zoo.healthy("common-groups-held-closer", lambda s: group_policy(s, weight=0.6), learns(0.03))
-for name, options in (
-    ("divergence-with-wrong-sign", {"weight": -1.0}),
-    ("divergence-with-wrong-sign-and-weight-3", {"weight": -3.0}),
-):
+for name, weight in (("wrong-sign", 1.0), ("wrong-sign-and-weight-2", 2.0)):
+    held = zoo.healthy(
+        f"common-groups-divergence-{weight:g}", lambda s, w=weight: group_policy(s, weight=w), learns(0.03)
+    )
     zoo.sick(
-        f"common-groups-{name}",
-        lambda s, options=options: group_policy(s, **options),
+        f"common-groups-divergence-with-{name}",
+        lambda s, w=weight: group_policy(s, weight=-w),
         broken(logged("kl", above=1.0)),
         "kl_runaway",
         "policy_entropy_collapse",
         also={*BROKEN, *COLLAPSED},
-        control=near,
+        control=held,
     )
 for name, options in (
     ("one-answer-is-paid-too-much", {"weight": 0.0, "fond": 3.0}),
