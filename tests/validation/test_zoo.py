@@ -101,7 +101,16 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
 
 @pytest.mark.parametrize(
     ("half", "sick"),
-    [("live", 70), ("fresh", 55), ("drill", 70), ("blind", 75), ("sealed", 80), ("veiled", 60), ("everyday", 80)],
+    [
+        ("live", 70),
+        ("fresh", 55),
+        ("drill", 70),
+        ("blind", 75),
+        ("sealed", 80),
+        ("veiled", 60),
+        ("everyday", 80),
+        ("common", 80),
+    ],
 )
 def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
     faults = Counter(case.fault for case in SICK if case.half == half and case.family not in PROGRAMS)
