@@ -307,7 +307,9 @@ class Rewriter(nn.Module):
         super().__init__()
         self.source, self.target = nn.Embedding(9, 32), nn.Embedding(10, 32)
         self.place = nn.Parameter(0.5 * torch.randn(1, 5, 32))
-        self.body = nn.Transformer(32, 2, 1, 1, 64, 0.0, batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True, norm_first=True)
+        encoder = nn.TransformerEncoder(layer, 1, nn.LayerNorm(32), enable_nested_tensor=False)
+        self.body = nn.Transformer(32, 2, 1, 1, 64, 0.0, custom_encoder=encoder, batch_first=True, norm_first=True)
         self.out = nn.Linear(32, 9)
 
     def forward(self, source: Tensor, shifted: Tensor) -> Tensor:
