@@ -12,7 +12,7 @@ from validation.evidence.live import (
     never_fires,
     thrives,
 )
-from validation.evidence.play import circles, explores, settles, stays_even
+from validation.evidence.play import circles, explores, regret, settles, stays_even
 from validation.evidence.recurrent import apart, forgets, gates_flat, learns_lag, states_flat, states_rank, time_ratio
 from validation.evidence.signal import (
     activation_growth,
@@ -77,6 +77,7 @@ __all__ = [
     "no_gradient",
     "not_finite",
     "rank_at_most",
+    "regret",
     "saturated",
     "settles",
     "share_dead",

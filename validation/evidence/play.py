@@ -20,6 +20,18 @@ def policy_entropy(setup: Setup) -> tuple[float, float | None]:
     return share, None if std is None else std.mean().item()
 
 
+@torch.no_grad()
+def regret(setup: Setup) -> float:
+    """How much less than the best a policy earns, where the target is what every action pays."""
+    total = 0.0
+    for _ in range(4):
+        output = setup.model(setup.input_fn())
+        p = (output[0] if isinstance(output, tuple) else output).softmax(dim=1)
+        pay = setup.loss_fn.__self__.target
+        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
+    return total
+
+
 def explores(low: float, high: float, worst_loss: float | None = None) -> Proof:
     """The policy's entropy share or standard deviation lies in a range; a sick one also earns too little."""
 
