@@ -13,6 +13,14 @@ from validation.case import Program, call
 from validation.tasks import Task
 
 Criterion = Callable[[Any, Any], Tensor]
+Hook = Callable[[int], Any]
+"""What a loop does beside learning; it gets the number of the step."""
+Body = Callable[[int, Any, Any, Callable[[], Tensor]], "Tensor | None"]
+"""What a loop does with a batch: it gets the number of the step, inputs, targets, and how to compute the loss."""
+
+
+def nothing(_step: int) -> None:
+    """What happens where nothing does."""
 
 
 def held_out(model: nn.Module, task: Task, criterion: Criterion = F.cross_entropy) -> Callable[[], float]:
@@ -39,22 +47,70 @@ def fit(
     criterion: Criterion = F.cross_entropy,
     meant: Criterion | None = None,
     unseen: Task | None = None,
+    *,
+    before: Hook = nothing,
+    after: Hook = nothing,
 ) -> Program:
-    """The loop of every tutorial; `meant` and `unseen` score it where they differ from what it trains with."""
+    """The loop of every tutorial, with a line of the user's own `before` and `after` the step of the optimizer.
+
+    `meant` and `unseen` score it where they differ from what it trains with.
+    """
     losses: list[float] = []
     batches = iter(task)
 
     def run() -> None:
-        for _ in range(steps):
+        for step in range(steps):
             x, y = next(batches)
             optimizer.zero_grad()
             loss = criterion(call(model, x), y)
             loss.backward()
+            before(step)
             optimizer.step()
+            after(step)
             losses.append(loss.item())
 
     score = held_out(model, unseen or task, meant or criterion)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+
+
+def script(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | list[torch.optim.Optimizer],
+    task: Task,
+    criterion: Criterion,
+    body: Body,
+    steps: int = 60,
+    unseen: Task | None = None,
+    *,
+    meant: Criterion | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Program:
+    """A loop whose `body` does as it likes with each batch; what it gives back is noted as the loss."""
+    losses: list[float] = []
+
+    def run() -> None:
+        for (x, y), i in zip(task, range(steps), strict=False):
+            value = body(i, x, y, lambda x=x, y=y: criterion(call(model, x), y))
+            if value is not None:
+                losses.append(value.item())
+
+    score = held_out(model, unseen or task, meant or criterion)
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, scaler=scaler)
+
+
+def plainly(optimizer: torch.optim.Optimizer, after: Hook = nothing, before: Hook = nothing) -> Body:
+    """The body of `fit`, for a script."""
+
+    def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        before(i)
+        optimizer.step()
+        after(i)
+        return loss
+
+    return body
 
 
 def adam(model: nn.Module, lr: float = 3e-3, **more: Any) -> torch.optim.Optimizer:

@@ -126,6 +126,18 @@ def clears(every: int) -> Callable[[torch.optim.Optimizer, int], None]:
     return after
 
 
+def zeroes(every: int) -> Callable[[torch.optim.Optimizer, int], None]:
+    """Set what the state holds to zero in place, its count too, at every Nth step."""
+
+    def after(optimizer: torch.optim.Optimizer, step: int) -> None:
+        if (step + 1) % every == 0:
+            for state in optimizer.state.values():
+                for value in state.values():
+                    value.zero_()
+
+    return after
+
+
 def add_all(zoo: Zoo, made: dict[str, Made], numbers: dict[str, Any]) -> None:
     """Every fault in every architecture, each beside its twin, and loops that only look like it."""
     adam, adamw, sgd = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD

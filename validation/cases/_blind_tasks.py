@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.sequences import token_loss
 from validation.tasks.task import Task, drawn_once
 
 # --- rows
@@ -167,11 +168,6 @@ def tones(seed: int, classes: int = 6, length: int = 60, batch: int = 32) -> Tas
 # --- tokens, sets, sequences
 
 
-def over_places(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy at every place."""
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
-
-
 def reversals(seed: int, vocabulary: int = 9, length: int = 8, batch: int = 32) -> Task:
     """The tokens in reverse."""
 
@@ -179,7 +175,7 @@ def reversals(seed: int, vocabulary: int = 9, length: int = 8, batch: int = 32) 
         tokens = torch.randint(vocabulary, (batch, length), generator=random)
         return tokens, tokens.flip(1)
 
-    return Task(seed, draw, over_places)
+    return Task(seed, draw, token_loss)
 
 
 def reviews(seed: int, vocabulary: int = 40, length: int = 12, classes: int = 5, batch: int = 32) -> Task:
@@ -217,7 +213,7 @@ def rhymes(seed: int, vocabulary: int = 12, length: int = 14, batch: int = 24) -
         row = torch.where(slip, torch.randint(vocabulary, row.shape, generator=random), row)
         return row[:, :-1], row[:, 1:]
 
-    return Task(seed, draw, over_places)
+    return Task(seed, draw, token_loss)
 
 
 def clauses(seed: int, length: int = 12, dim: int = 16, classes: int = 6, batch: int = 24) -> Task:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.sequences import token_loss
 from validation.tasks.task import Task, drawn_once
 
 # --- rows
@@ -195,11 +196,6 @@ def mixtures(seed: int, factors: int = 6, size: int = 8, batch: int = 32) -> Tas
 # --- tokens and sets
 
 
-def over_steps(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy at every place."""
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
-
-
 def leftovers(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32) -> Task:
     """At every place the token two places to the left, round the corner."""
 
@@ -207,7 +203,7 @@ def leftovers(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32) 
         tokens = torch.randint(vocabulary, (batch, length), generator=random)
         return tokens, tokens.roll(2, 1)
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def dialects(seed: int, vocabulary: int = 32, length: int = 10, classes: int = 5, batch: int = 32) -> Task:
@@ -233,7 +229,7 @@ def scrolls(seed: int, vocabulary: int = 14, length: int = 12, batch: int = 24) 
         tokens = torch.stack(row, dim=1)
         return tokens[:, :-1], tokens[:, 1:]
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def shoals(seed: int, count: int = 10, classes: int = 4, batch: int = 32) -> Task:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.sequences import token_loss
 from validation.tasks.task import Task, drawn_once
 
 # --- rows
@@ -122,7 +123,7 @@ def villages(seed: int, nodes: int = 9, dim: int = 5, classes: int = 4, batch: i
         x = kinds[t] + 0.9 * torch.randn(batch, nodes, dim, generator=random)
         return (x, near / near.sum(dim=2, keepdim=True)), t
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 # --- pictures and signals
@@ -190,11 +191,6 @@ def calls(seed: int, classes: int = 5, length: int = 40, channels: int = 2, batc
 # --- tokens and sets
 
 
-def over_steps(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy at every place; places of -100 do not count."""
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
-
-
 def turns(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32, by: int = 1) -> Task:
     """At every place the token to the right, round the corner."""
 
@@ -202,7 +198,7 @@ def turns(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32, by: 
         tokens = torch.randint(vocabulary, (batch, length), generator=random)
         return tokens, tokens.roll(-by, 1)
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def menus(seed: int, vocabulary: int = 30, length: int = 10, classes: int = 5, batch: int = 32) -> Task:
@@ -228,7 +224,7 @@ def reels(seed: int, vocabulary: int = 12, length: int = 12, batch: int = 24) ->
         tokens = torch.stack(row, dim=1)
         return tokens[:, :-1], tokens[:, 1:]
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def flocks(seed: int, length: int = 9, dim: int = 8, classes: int = 5, batch: int = 32) -> Task:

@@ -19,7 +19,6 @@ from validation.case import Program, Zoo
 from validation.cases._blind_tasks import (
     gratings,
     orders,
-    over_places,
     plants,
     reversals,
     reviews,
@@ -30,12 +29,11 @@ from validation.cases._blind_tasks import (
     tones,
 )
 from validation.evidence.loops import (
-    Fact,
-    Played,
     all_of,
     broken,
     held_by_none,
     learns,
+    resting,
     shrinks,
     strangers,
     ungiven,
@@ -44,7 +42,7 @@ from validation.evidence.loops import (
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out
-from validation.tasks import Task
+from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
 
@@ -93,17 +91,6 @@ class Trainer:
         model = model or self.model
         score = held_out(model, self.task, self.loss)
         return Program(model=model, optimizer=self.optimizer, run=self.train, losses=self.log, score=score)
-
-
-def resting(*parts: str) -> Fact:
-    """Nothing whose name holds one of these parts moves, whether it is trainable or not."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        names = [name for name in played.distance if any(part in name for part in parts)]
-        still = [name for name in names if played.distance[name] == 0]
-        return len(still) == len(names) > 0, f"{len(still)} of {len(names)} tensors never move"
-
-    return fact
 
 
 # --- cut off
@@ -188,7 +175,7 @@ class Generator(nn.Module):
 
 def rhymed(seed: int, spoken: bool) -> Program:
     model = Generator(spoken)
-    return fit(model, rhymes(seed), adam(model, 1e-2), 80, over_places)
+    return fit(model, rhymes(seed), adam(model, 1e-2), 80, token_loss)
 
 
 soft_draft = zoo.healthy("draft-read-as-probabilities", lambda s: rhymed(s, False))
@@ -571,7 +558,7 @@ zoo.healthy(
         nn.Sequential(nn.Embedding(9, 24), nn.Flatten(1), mlp([192, 64, 72], nn.GELU), nn.Unflatten(1, (8, 9))),
         Arguments(learning_rate=1e-2, weight_decay=0.1, max_grad_norm=1.0, max_steps=90),
         reversals(s),
-        over_places,
+        token_loss,
     ).program(),
 )
 

@@ -13,24 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import Played, all_of, broken, held_by_none, learns, shrinks, strangers, ungiven
+from validation.evidence.loops import all_of, broken, held_by_none, learns, resting, shrinks, strangers, ungiven
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out
 from validation.tasks import gestures, glyphs, grains, likeness, majority, pulses, sensors, songs, spectra, token_loss
 
 zoo = Zoo("loop", half="drill", proof=learns())
-
-
-def rests(*parts: str):
-    """All that has one of these in its name is at the end where it was."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        names = [name for name in played.distance if any(part in name for part in parts)]
-        still = [name for name in names if played.distance[name] == 0]
-        return bool(names) and len(still) == len(names), f"{len(still)} of {len(names)} tensors never move"
-
-    return fact
 
 
 class Eye(nn.Module):
@@ -79,7 +68,7 @@ for norm in (False, True):
     zoo.sick(
         f"eye-thawed-by-an-old-name{word}",
         lambda s, n=norm: thawed(s, "backbone", n),
-        broken(rests("body"), less=0.8),
+        broken(resting("body"), less=0.8),
         *FREEZE,
         layer=("body.0", "body.3"),
         also=IDLE,
@@ -165,7 +154,7 @@ small = zoo.healthy("changes-by-their-word", lambda s: adapted(s, ("delta_down",
 zoo.sick(
     "changes-by-the-word-of-the-paper",
     lambda s: adapted(s, ("delta_down", "delta_up"), "lora"),
-    broken(rests("delta"), less=0.97),
+    broken(resting("delta"), less=0.97),
     *LORA,
     "frozen",
     "never_moves",
@@ -176,7 +165,7 @@ lora = zoo.healthy("lora-by-its-word", lambda s: adapted(s, ("lora_A", "lora_B")
 zoo.sick(
     "lora-second-factor-only-by-the-case-of-a-letter",
     lambda s: adapted(s, ("lora_A", "lora_b"), "lora_A"),
-    broken(rests("lora_b")),
+    broken(resting("lora_b")),
     *LORA,
     "frozen",
     "never_moves",

@@ -29,13 +29,12 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY, RUNS_AWAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import he_, mlp
 from validation.setups import live
 from validation.tasks import every, grains, pairings, sensors, spectra
 
 zoo = Zoo("mlp", half="drill", proof=thrives())
-NARROW = {"LOW_RANK"}
 THROWN = {"DEAD", "SATURATION", "LOW_RANK", "BOTTLENECK", "VANISHING", "DISCONNECTED"}
 """What steps that are too large leave behind."""
 

@@ -14,13 +14,11 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._drill_tasks import drawers, marks, queues, waves
-from validation.evidence import both, lags, lasting, thrives, time_ratio
+from validation.evidence import BURSTS, FORGETS, lags, thrives
 from validation.labels import CHAOTIC, GROWS, SHORT
 from validation.setups import live
 
 zoo = Zoo("rnn", half="drill", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
 
 
 class Reader(nn.Module):

@@ -62,6 +62,7 @@ from validation.labels import (
     LEARNS_NOTHING,
     NO_RATE,
     SUMMED,
+    THROWN_OFF,
     TIGHT,
     UNBOUND,
     UNDIVIDED,
@@ -93,7 +94,6 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="everyday", proof=learns())
-THROWN = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "clip_sets_step"}
 
 # --- zero_grad
 
@@ -799,7 +799,7 @@ zoo.sick(
     broken(steps_above(3), less=0.3),
     *FAST,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=vision_adam,
 )
 zoo.sick(
@@ -827,7 +827,7 @@ zoo.sick(
     broken(steps_above(1), less=0),
     *FAST,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=gentle,
 )
 
@@ -847,7 +847,7 @@ zoo.sick(
     broken(steps_above(1), less=0.5),
     *SUMMED,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=vae_mean,
 )
 
@@ -872,7 +872,7 @@ zoo.sick(
     broken(steps_above(1), less=0.5),
     *SUMMED,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=over_time_mean,
 )
 
@@ -907,7 +907,7 @@ zoo.sick(
     broken(steps_above(0.5), less=0.7),
     *UNDIVIDED,
     "loss_grows",
-    also={*THROWN, "summed_loss"},
+    also={*THROWN_OFF, "summed_loss"},
     control=divided,
 )
 

@@ -41,11 +41,11 @@ from validation.labels import (
     LEARNS_NOTHING,
     NO_RATE,
     SUMMED,
+    THROWN_OFF,
     TIGHT,
     UNBOUND,
     UNDIVIDED,
     WIPED,
-    WRECKED,
 )
 from validation.nets import DeepSet, SequenceModel, UNet, mlp
 from validation.nets.programs import Tagger
@@ -68,7 +68,7 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="fresh", proof=learns())
-LOST = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "EXPLORATION", "clip_sets_step"}
+LOST = {*THROWN_OFF, "EXPLORATION"}
 
 # --- gradients that are not cleared, or at the wrong time
 

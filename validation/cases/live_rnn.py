@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import (
-    both,
+    FORGETS,
     breaks,
     diverges,
     does_not_move,
@@ -33,7 +33,6 @@ from validation.setups import live
 from validation.tasks import Task, adding, brackets, every, markov, swings, tanks
 
 zoo = Zoo("rnn", half="live", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
 
 
 def told(model: nn.Module, task: Task, lag: int | None = None, **more) -> Setup:

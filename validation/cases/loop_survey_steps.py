@@ -39,11 +39,11 @@ from validation.labels import (
     LEARNS_NOTHING,
     NO_RATE,
     SUMMED,
+    THROWN_OFF,
     TIGHT,
     UNBOUND,
     UNDIVIDED,
     WIPED,
-    WRECKED,
 )
 from validation.nets import (
     LanguageModel,
@@ -73,7 +73,7 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="holdout", proof=learns())
-LOST = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "EXPLORATION", "clip_sets_step"}
+LOST = {*THROWN_OFF, "EXPLORATION"}
 
 
 def program(model, optimizer, run, losses, task, criterion=F.cross_entropy, **more) -> Program:

@@ -23,7 +23,6 @@ from validation.cases._sealed_tasks import (
     letters,
     loans,
     meshes,
-    over_steps,
     portraits,
     pulses,
     scrolls,
@@ -46,7 +45,7 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import Task
+from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
 
@@ -288,7 +287,7 @@ def filled(seed: int, ignore: bool) -> Program:
         scrolls(seed, batch=16).changed(fill),
         adam(model, 1e-2),
         60,
-        words_only if ignore else over_steps,
+        words_only if ignore else token_loss,
         words_only,
     )
 
@@ -577,7 +576,7 @@ def blanked(seed: int) -> Program:
             return self.head(self.rnn(self.table(tokens))[0])
 
     model = Both()
-    return fit(model, scrolls(seed).changed(blank), adam(model, 1e-2), 80, over_steps)
+    return fit(model, scrolls(seed).changed(blank), adam(model, 1e-2), 80, token_loss)
 
 
 zoo.healthy("words-blanked-out", blanked)
@@ -649,7 +648,7 @@ zoo.healthy("targets-far-out-under-a-robust-loss", robust)
 def two_back(seed: int) -> Program:
     """A recurrence finds what lies two places back, but for the first places, which lie round the corner."""
     model = Reader(8)
-    return fit(model, leftovers(seed, length=6), adam(model, 1e-2), 90, over_steps)
+    return fit(model, leftovers(seed, length=6), adam(model, 1e-2), 90, token_loss)
 
 
 zoo.healthy("two-places-back-by-a-gru", two_back, learns(0.05))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, ExponentialLR, LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from validation.case import Program, Zoo, call
+from validation.case import Program, Zoo
 from validation.cases._sealed_tasks import (
     dialects,
     fields,
@@ -26,7 +26,6 @@ from validation.cases._sealed_tasks import (
     meshes,
     mists,
     mixtures,
-    over_steps,
     portraits,
     pulses,
     rosters,
@@ -63,41 +62,18 @@ from validation.labels import (
     LEARNS_NOTHING,
     NO_RATE,
     SUMMED,
+    THROWN_OFF,
     TIGHT,
     UNBOUND,
     UNDIVIDED,
     WIPED,
-    WRECKED,
 )
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import Task
+from validation.programs import adam, fit, held_out, script, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
-LOST = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "clip_sets_step"}
 Optimizer = torch.optim.Optimizer
-
-
-def script(
-    model: nn.Module,
-    optimizer: Optimizer | list[Optimizer],
-    task: Task,
-    loss: Callable[[Any, Any], Tensor],
-    body: Callable[[int, Any, Any, Callable[[], Tensor]], Tensor | None],
-    steps: int = 60,
-    unseen: Task | None = None,
-) -> Program:
-    """A loop whose `body` gets the number of the step, the batch, and how to compute its loss."""
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), i in zip(task, range(steps), strict=False):
-            value = body(i, x, y, lambda x=x, y=y: loss(call(model, x), y))
-            if value is not None:
-                losses.append(value.item())
-
-    score = held_out(model, unseen or task, loss)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 
 def sounds() -> nn.Sequential:
@@ -178,7 +154,7 @@ zoo.sick(
     lambda s: averaged_copy(s, False),
     broken(stale()),
     "missing_zero_grad",
-    also={*HEAPED, *LOST},
+    also={*HEAPED, *THROWN_OFF},
     control=own_gradients,
 )
 
@@ -542,7 +518,7 @@ class Looks(nn.Module):
 def percents(seed: int, lr: float) -> Program:
     """The rate was given in percent."""
     model = Looks()
-    return fit(model, leftovers(seed), adam(model, lr), 60, over_steps)
+    return fit(model, leftovers(seed), adam(model, lr), 60, token_loss)
 
 
 fraction = zoo.healthy("encoder-rate-0.005", lambda s: percents(s, 0.005))
@@ -551,7 +527,7 @@ zoo.sick(
     lambda s: percents(s, 5.0),
     broken(steps_above(3), less=0.5),
     *FAST,
-    also=LOST,
+    also=THROWN_OFF,
     control=fraction,
 )
 
@@ -568,7 +544,7 @@ zoo.sick(
     lambda s: sgd_as_adam(s, 300.0),
     broken(steps_above(1), less=0.5),
     *FAST,
-    also=LOST,
+    also=THROWN_OFF,
     control=gentle,
 )
 
@@ -624,7 +600,7 @@ zoo.sick(
     lambda s: pixels(s, "sum"),
     broken(steps_above(1), less=0.5),
     *SUMMED,
-    also=LOST,
+    also=THROWN_OFF,
     control=pixel_mean,
 )
 
@@ -651,7 +627,7 @@ zoo.sick(
     lambda s: micro(s, False),
     broken(steps_above(1), less=0.7),
     *UNDIVIDED,
-    also={*LOST, "summed_loss"},
+    also={*THROWN_OFF, "summed_loss"},
     control=twelfths,
 )
 
@@ -881,7 +857,7 @@ def long_warmup(seed: int) -> Program:
         schedule.step()
         return loss
 
-    return script(model, optimizer, leftovers(seed), over_steps, body, 70)
+    return script(model, optimizer, leftovers(seed), token_loss, body, 70)
 
 
 zoo.healthy("half-of-the-run-is-warm-up", long_warmup)
@@ -928,13 +904,13 @@ def scheduled_sampling(seed: int) -> Program:
     def run() -> None:
         for (x, y), i in zip(task, range(50), strict=False):
             optimizer.zero_grad()
-            loss = over_steps(said(x, 0.2 * i / 50), y)
+            loss = token_loss(said(x, 0.2 * i / 50), y)
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
 
     x, y = task.aside()
-    score = lambda: over_steps(said(x, 0.0), y).item()  # noqa: E731
+    score = lambda: token_loss(said(x, 0.0), y).item()  # noqa: E731
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
-from validation.evidence.states import ends_above, logged
+from validation.evidence.states import ends_above, logged, row_rules
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, markov, regression, token_loss
 
@@ -183,17 +183,6 @@ def topics(seed: int, length: int) -> Task:
         return F.pad(words, (0, length - 8), value=79), topic
 
     return Task(seed, draw, F.cross_entropy)
-
-
-def row_rules(share: float = 0.5) -> Fact:
-    """The gradient of the embedding lies in one row."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        gradient = played.program.model.words.weight.grad.double().square().sum(1)
-        reached = float(gradient.max() / gradient.sum())
-        return reached > share, f"one row holds {reached:.0%} of the squared norm"
-
-    return fact
 
 
 zoo.sick(

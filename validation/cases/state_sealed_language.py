@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
-from validation.cases._sealed_tasks import kiosks, leftovers, over_steps, scrolls
+from validation.cases._sealed_tasks import kiosks, leftovers, scrolls
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
-from validation.evidence.states import ends_above, logged
+from validation.evidence.states import ends_above, logged, row_rules
 from validation.programs import held_out
 from validation.states import BROKEN, IDLE
-from validation.tasks import Task, drawn_once
+from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("state", half="sealed", proof=learns())
 WIDTH, TOKENS = 24, 14
@@ -82,7 +82,7 @@ def scribe(balance: float, lean: float = 0.0, steps: int = 100, rate: float = 4e
             for _, (x, y) in zip(range(steps), task, strict=False):
                 optimizer.zero_grad()
                 logits, uneven = model(x)
-                loss = over_steps(logits, y)
+                loss = token_loss(logits, y)
                 (loss + balance * uneven).backward()
                 optimizer.step()
                 losses.append(loss.item())
@@ -91,7 +91,7 @@ def scribe(balance: float, lean: float = 0.0, steps: int = 100, rate: float = 4e
 
         def score() -> float:
             with torch.no_grad():
-                return over_steps(model(x)[0], y).item()
+                return token_loss(model(x)[0], y).item()
 
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
@@ -185,13 +185,13 @@ def attends(rate: float, *, norm: bool = False, steps: int = 150) -> Callable[[i
         def run() -> None:
             for _, (x, y) in zip(range(steps), task, strict=False):
                 optimizer.zero_grad()
-                loss = over_steps(model(x), y)
+                loss = token_loss(model(x), y)
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
 
         return Program(
-            model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, over_steps)
+            model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss)
         )
 
     return build
@@ -270,17 +270,6 @@ def filled(filling: int | None, length: int, where: str, limit: float) -> Callab
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
     return build
-
-
-def row_rules(share: float = 0.5) -> Fact:
-    """The gradient of the table lies in one row."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        gradient = played.program.model.words.weight.grad.double().square().sum(1)
-        reached = float(gradient.max() / gradient.sum())
-        return reached > share, f"one row holds {reached:.0%} of the squared norm"
-
-    return fact
 
 
 for where, length in (("behind", 150), ("front", 260)):

@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
-from validation.cases._veiled_loops import chants, mottos, per_token, readers, stalls
+from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
 from validation.programs import held_out
 from validation.states import BROKEN
-from validation.tasks import Task, drawn_once
+from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("state", half="veiled", proof=learns())
 WIDTH, TOKENS, LENGTH = 20, 15, 10
@@ -62,12 +62,12 @@ def psalm(rate: float = 5e-3, steps: int = 120, **how) -> Callable[[int], Progra
         def run() -> None:
             for _, (x, y) in zip(range(steps), task, strict=False):
                 optimizer.zero_grad()
-                loss = per_token(model(x), y)
+                loss = token_loss(model(x), y)
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
 
-        score = held_out(model, task, per_token)
+        score = held_out(model, task, token_loss)
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
     return build
@@ -162,12 +162,12 @@ def town(balance: float, router: float = 1.0, lead: float = 0.0, top: int = 1) -
             for _, (x, y) in zip(range(100), task, strict=False):
                 optimizer.zero_grad()
                 logits, uneven = model(x)
-                loss = per_token(logits, y)
+                loss = token_loss(logits, y)
                 (loss + balance * uneven).backward()
                 optimizer.step()
                 losses.append(loss.item())
 
-        score = held_out(model, task, lambda out, y: per_token(out[0], y))
+        score = held_out(model, task, lambda out, y: token_loss(out[0], y))
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
     return build

@@ -30,7 +30,6 @@ from validation.cases._veiled_loops import (
     islands,
     ledgers,
     mottos,
-    per_token,
     readers,
     rhymes,
     stalls,
@@ -50,6 +49,7 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
 
@@ -292,7 +292,7 @@ def truncated(seed: int, cut: bool) -> Program:
         return x, y.masked_fill(torch.arange(10)[None] < from_here, -100)
 
     model = Choir()
-    return fit(model, chants(seed).changed(label), adam(model, 5e-3), 60, per_token, unseen=chants(seed))
+    return fit(model, chants(seed).changed(label), adam(model, 5e-3), 60, token_loss, unseen=chants(seed))
 
 
 answers_kept = zoo.healthy("veiled-answers-kept", lambda s: truncated(s, False))
@@ -352,7 +352,7 @@ def stretched(seed: int, ignore: bool) -> Program:
 
     model = nn.Sequential(nn.Embedding(16, 20), nn.Linear(20, 32), nn.GELU(), nn.Linear(32, 16))
     task = chants(seed, batch=24).changed(stretch)
-    return fit(model, task, adam(model, 1e-2), 70, sung if ignore else per_token, sung)
+    return fit(model, task, adam(model, 1e-2), 70, sung if ignore else token_loss, sung)
 
 
 silence_ignored = zoo.healthy("veiled-silence-not-counted", lambda s: stretched(s, True))

@@ -45,12 +45,8 @@ from validation.cases._veiled_loops import (
     islands,
     ledgers,
     mottos,
-    old_in,
-    per_token,
-    plainly,
     readers,
     rhymes,
-    script,
     tiles,
     wardrobes,
 )
@@ -60,6 +56,7 @@ from validation.evidence.loops import (
     evaluating,
     learns,
     nothing_comes,
+    old_in,
     overwritten,
     rate_below,
     repeats,
@@ -85,7 +82,8 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, plainly, script, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
 Loss = Callable[[], Tensor]
@@ -306,7 +304,7 @@ def stored(seed: int, numbers: bool) -> Program:
         optimizer.step()
         return loss
 
-    return script(model, optimizer, chants(seed), per_token, body, 50)
+    return script(model, optimizer, chants(seed), token_loss, body, 50)
 
 
 as_tensors = zoo.healthy("veiled-parts-of-the-loss-as-tensors", lambda s: stored(s, False))
@@ -589,7 +587,7 @@ zoo.sick(
 
 def choir_rate(seed: int, lr: float) -> Program:
     model = Choir()
-    return fit(model, chants(seed), torch.optim.AdamW(model.parameters(), lr), 60, per_token)
+    return fit(model, chants(seed), torch.optim.AdamW(model.parameters(), lr), 60, token_loss)
 
 
 choir_right = zoo.healthy("veiled-choir-adamw-0.005", lambda s: choir_rate(s, 5e-3))
@@ -659,7 +657,7 @@ def syllables(seed: int, reduction: str) -> Program:
     def loss(z: Tensor, t: Tensor) -> Tensor:
         return F.cross_entropy(z.flatten(0, 1), t.flatten(), reduction=reduction)
 
-    return fit(model, chants(seed), sgd(model, 0.5, momentum=0.9), 60, loss, per_token)
+    return fit(model, chants(seed), sgd(model, 0.5, momentum=0.9), 60, loss, token_loss)
 
 
 syllable_mean = zoo.healthy("veiled-mean-over-syllables", lambda s: syllables(s, "mean"))
@@ -761,7 +759,7 @@ def from_nothing(seed: int) -> Program:
     model, steps = Choir(), 70
     optimizer = torch.optim.AdamW(model.parameters(), 8e-3, weight_decay=0.01)
     schedule = LambdaLR(optimizer, lambda t: t / 10 if t < 10 else (steps - t) / (steps - 10))
-    return script(model, optimizer, chants(seed), per_token, plainly(optimizer, lambda _i: schedule.step()), steps)
+    return script(model, optimizer, chants(seed), token_loss, plainly(optimizer, lambda _i: schedule.step()), steps)
 
 
 zoo.healthy("veiled-from-0-up-and-back-to-0", from_nothing)
