@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -39,6 +39,36 @@ def held_out(model: nn.Module, task: Task, criterion: Criterion = F.cross_entrop
     return score
 
 
+def learn(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[tuple[Any, Any]],
+    loss_of: Criterion,
+    score: Callable[[], float],
+    steps: int = 80,
+    *,
+    before: Hook = nothing,
+    after: Hook = nothing,
+) -> Program:
+    """The loop of every tutorial, with a line of the user's own `before` and `after` the step of the optimizer.
+
+    `loss_of` gets inputs and targets, and does all that is between them and the loss.
+    """
+    losses: list[float] = []
+
+    def run() -> None:
+        for step, (x, y) in zip(range(steps), batches, strict=False):
+            optimizer.zero_grad()
+            loss = loss_of(x, y)
+            loss.backward()
+            before(step)
+            optimizer.step()
+            after(step)
+            losses.append(loss.item())
+
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+
+
 def fit(
     model: nn.Module,
     task: Task,
@@ -51,26 +81,18 @@ def fit(
     before: Hook = nothing,
     after: Hook = nothing,
 ) -> Program:
-    """The loop of every tutorial, with a line of the user's own `before` and `after` the step of the optimizer.
-
-    `meant` and `unseen` score it where they differ from what it trains with.
-    """
-    losses: list[float] = []
-    batches = iter(task)
-
-    def run() -> None:
-        for step in range(steps):
-            x, y = next(batches)
-            optimizer.zero_grad()
-            loss = criterion(call(model, x), y)
-            loss.backward()
-            before(step)
-            optimizer.step()
-            after(step)
-            losses.append(loss.item())
-
+    """The same of a model and a criterion; `meant` and `unseen` score it where they differ from what trains it."""
     score = held_out(model, unseen or task, meant or criterion)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+
+    def loss_of(x: Any, y: Any) -> Tensor:
+        return criterion(call(model, x), y)
+
+    return learn(model, optimizer, task, loss_of, score, steps, before=before, after=after)
+
+
+def clips(model: nn.Module, limit: float) -> Hook:
+    """Hold the norm of the gradients below a limit."""
+    return lambda _: nn.utils.clip_grad_norm_(model.parameters(), limit)
 
 
 def script(

@@ -41,7 +41,7 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, learn, sgd
 from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -484,23 +484,15 @@ def negatives(seed: int) -> Program:
     """The loss of a pair that is far enough apart is zero, and so is its gradient."""
     model = nn.ModuleDict({"net": mlp([20, 48, 12], nn.SiLU)})
     model["net"][2] = nn.Linear(48, 12, bias=False)
-    task, losses, optimizer = twins(seed), [], adam(model, 3e-3)
+    task, optimizer = twins(seed), adam(model, 3e-3)
 
     def error(pair: tuple[Tensor, Tensor], same: Tensor) -> Tensor:
         away = (model["net"](pair[0]) - model["net"](pair[1])).square().sum(dim=1, keepdim=True)
         return (same * away + (1 - same) * F.relu(1 - away)).mean()
 
-    def run() -> None:
-        for (pair, same), _ in zip(task, range(90), strict=False):
-            optimizer.zero_grad()
-            loss = error(pair, same)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     aside = task.aside()
     score = lambda: error(*aside).item()  # noqa: E731
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, error, score, 90)
 
 
 zoo.healthy("pairs-with-a-margin", negatives)
@@ -519,22 +511,14 @@ zoo.healthy("yields-in-percent", natural)
 def several(seed: int) -> Program:
     """Two kinds of losses, of which one is a hundred times the other."""
     model = nn.ModuleDict({"body": mlp([40, 48, 24], nn.GELU), "code": nn.Linear(24, 40), "mean": nn.Linear(24, 1)})
-    task, losses, optimizer = spectra(seed), [], adam(model, 5e-3)
+    task, optimizer = spectra(seed), adam(model, 5e-3)
 
     def error(x: Tensor) -> Tensor:
         h = F.gelu(model["body"](x))
         return F.mse_loss(model["code"](h), x) + 0.01 * F.mse_loss(model["mean"](h), x.mean(dim=1, keepdim=True))
 
-    def run() -> None:
-        for (x, _), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = error(x)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     aside = task.aside()[0]
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=lambda: error(aside).item())
+    return learn(model, optimizer, task, lambda x, _: error(x), lambda: error(aside).item(), 80)
 
 
 zoo.healthy("two-losses-of-different-size", several)

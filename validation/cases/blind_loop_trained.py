@@ -41,7 +41,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out
+from validation.programs import adam, fit, held_out, learn
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -507,23 +507,15 @@ def distilled(seed: int) -> Program:
     teacher = mlp([18, 32, 7], nn.Tanh).requires_grad_(False)
     teacher[2].weight.mul_(8)
     model = nn.ModuleDict({"teacher": teacher, "student": mlp([18, 48, 7], nn.GELU)})
-    task, losses = states(seed), []
+    task = states(seed)
     optimizer = torch.optim.Adam(model["student"].parameters(), lr=5e-3)
 
     def gap(x: Tensor) -> Tensor:
         p = (model["teacher"](x) / 2).softmax(dim=1)
         return F.kl_div((model["student"](x) / 2).log_softmax(dim=1), p, reduction="batchmean") * 4
 
-    def run() -> None:
-        for (x, _), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = gap(x)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     aside = task.aside()[0]
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=lambda: gap(aside).item())
+    return learn(model, optimizer, task, lambda x, _: gap(x), lambda: gap(aside).item(), 80)
 
 
 zoo.healthy("student-of-a-frozen-teacher", distilled)

@@ -56,7 +56,7 @@ from validation.nets import (
     mlp,
     torch_encoder,
 )
-from validation.programs import held_out
+from validation.programs import clips, fit, held_out
 from validation.tasks import (
     Task,
     chain,
@@ -206,18 +206,8 @@ def limited(seed: int, limit: float) -> Program:
     task = series(seed)
     model = SequenceModel(nn.GRU(3, 24, batch_first=True), 3, every_step=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
-    losses: list[float] = []
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=limit)
-            optimizer.step()
-            losses.append(loss.item())
-
-    return program(model, optimizer, run, losses, task, F.mse_loss)
+    return fit(model, task, optimizer, 80, F.mse_loss, before=clips(model, limit))
 
 
 limit_twin = zoo.healthy("series-clip-5", lambda s: limited(s, 5.0))

@@ -172,19 +172,8 @@ def warm_and_cold(seed: int) -> Program:
     scheduler = LambdaLR(
         optimizer, lambda i: i / 10 if i < 10 else 0.5 * (1 + math.cos(math.pi * min(1, (i - 10) / 90)))
     )
-    losses: list[float] = []
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(100), strict=False):
-            optimizer.zero_grad()
-            loss = token_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-            losses.append(loss.item())
-
-    score = held_out(model, task, token_loss)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return fit(model, task, optimizer, 100, token_loss, after=lambda _: scheduler.step())
 
 
 zoo.healthy("warm-up-and-cosine-to-zero", warm_and_cold)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
+from validation.programs import clips, learn
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, markov, regression, token_loss
 
@@ -156,19 +157,11 @@ def padded(padding: int | None) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
         task, model = topics(seed, 200), Bag(padding)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-        losses: list[float] = []
-
-        def run() -> None:
-            for _, (x, y) in zip(range(140), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-                optimizer.step()
-                losses.append(loss.item())
 
         score = _score(model, task, F.cross_entropy)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return learn(
+            model, optimizer, task, lambda x, y: F.cross_entropy(model(x), y), score, 140, before=clips(model, 0.3)
+        )
 
     return build
 

@@ -16,7 +16,7 @@ from validation.case import Log, Program, Zoo
 from validation.cases._sealed_tasks import kiosks, leftovers, scrolls
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
-from validation.programs import held_out
+from validation.programs import clips, fit, held_out
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -177,22 +177,12 @@ def attends(rate: float, *, norm: bool = False, steps: int = 150) -> Callable[[i
     """Queries and keys have a rate of their own."""
 
     def build(seed: int) -> Program:
-        task, model, losses = leftovers(seed, batch=24), Attends(norm), []
+        task, model = leftovers(seed, batch=24), Attends(norm)
         fast = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = torch.optim.Adam([{"params": fast, "lr": rate}, {"params": rest, "lr": 4e-3}])
 
-        def run() -> None:
-            for _, (x, y) in zip(range(steps), task, strict=False):
-                optimizer.zero_grad()
-                loss = token_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-
-        return Program(
-            model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss)
-        )
+        return fit(model, task, optimizer, steps, token_loss)
 
     return build
 
@@ -255,19 +245,10 @@ def notes(seed: int, length: int, where: str) -> Task:
 
 def filled(filling: int | None, length: int, where: str, limit: float) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
-        task, model, losses = notes(seed, length, where), Bag(filling), []
+        task, model = notes(seed, length, where), Bag(filling)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
 
-        def run() -> None:
-            for _, (x, y) in zip(range(120), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), limit)
-                optimizer.step()
-                losses.append(loss.item())
-
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
+        return fit(model, task, optimizer, 120, before=clips(model, limit))
 
     return build
 

@@ -17,7 +17,7 @@ from validation.case import Log, Program, Zoo
 from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
-from validation.programs import held_out
+from validation.programs import clips, fit, held_out
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -54,21 +54,12 @@ def psalm(rate: float = 5e-3, steps: int = 120, **how) -> Callable[[int], Progra
     """Queries and keys have a rate of their own."""
 
     def build(seed: int) -> Program:
-        task, model, losses = backwards(seed), Psalm(**how), []
+        task, model = backwards(seed), Psalm(**how)
         pair = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = torch.optim.AdamW([{"params": pair, "lr": rate}, {"params": rest}], 5e-3)
 
-        def run() -> None:
-            for _, (x, y) in zip(range(steps), task, strict=False):
-                optimizer.zero_grad()
-                loss = token_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-
-        score = held_out(model, task, token_loss)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit(model, task, optimizer, steps, token_loss)
 
     return build
 
@@ -229,19 +220,10 @@ def separated(filling: int | None, marks: int) -> Callable[[int], Program]:
         return torch.cat([x[..., None], torch.full((*x.shape, marks), 41)], dim=2).flatten(1)
 
     def build(seed: int) -> Program:
-        task, model, losses = mottos(seed).mapped(spread), Scroll(filling), []
+        task, model = mottos(seed).mapped(spread), Scroll(filling)
         optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.5)
 
-        def run() -> None:
-            for _, (x, y) in zip(range(120), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-                optimizer.step()
-                losses.append(loss.item())
-
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
+        return fit(model, task, optimizer, 120, before=clips(model, 0.3))
 
     return build
 
@@ -292,20 +274,10 @@ def club(guests: float) -> Callable[[int], Program]:
             unnamed = torch.rand(len(x[0]), generator=random) < guests
             return (x[0].masked_fill(unnamed, 30), x[1]), y
 
-        task, model, losses = readers(seed, batch=128).changed(book), Club(), []
+        task, model = readers(seed, batch=128).changed(book), Club()
         optimizer = torch.optim.SGD(model.parameters(), 2.0)
 
-        def run() -> None:
-            for _, (x, y) in zip(range(120), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(*x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-                optimizer.step()
-                losses.append(loss.item())
-
-        score = held_out(model, readers(seed, batch=512), F.mse_loss)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit(model, task, optimizer, 120, F.mse_loss, unseen=readers(seed, batch=512), before=clips(model, 0.3))
 
     return build
 

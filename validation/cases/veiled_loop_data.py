@@ -48,7 +48,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, learn, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -58,7 +58,7 @@ zoo = Zoo("loop", half="veiled", proof=learns())
 
 def distances(seed: int, least: float) -> Program:
     """Triplets by the root of a sum of squares, whose slope at zero is none: some rows are their own partner."""
-    body, task, losses = mlp([20, 32, 8], nn.GELU), finches(seed), []
+    body, task = mlp([20, 32, 8], nn.GELU), finches(seed)
     optimizer = adam(body, 3e-3)
 
     def apart(a: Tensor, b: Tensor) -> Tensor:
@@ -73,21 +73,13 @@ def distances(seed: int, least: float) -> Program:
         far = (~same & ~torch.eye(len(t), dtype=torch.bool)).float().argmax(dim=1)
         return F.relu(apart(z, z[near]) - apart(z, z[far]) + 1).mean()
 
-    def run() -> None:
-        for (x, t), _ in zip(task, range(60), strict=False):
-            optimizer.zero_grad()
-            loss = loss_on(x, t, True)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     x, t = task.aside()
 
     def score() -> float:
         with torch.no_grad():
             return loss_on(x, t, False).item()
 
-    return Program(model=body, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(body, optimizer, task, lambda x, t: loss_on(x, t, True), score, 60)
 
 
 kept_off_zero = zoo.healthy("veiled-distances-kept-off-zero", lambda s: distances(s, 1e-6))
@@ -550,7 +542,7 @@ def ranking(seed: int) -> Program:
     """Of two items the better is to have the higher score, by a margin."""
     # What all scores have in common has no slope, so the last layer has no bias.
     model = nn.Sequential(nn.Linear(10, 32), nn.GELU(), nn.Linear(32, 1, bias=False))
-    task, losses = honeys(seed, batch=96), []
+    task = honeys(seed, batch=96)
     optimizer = adam(model, 8e-3)
 
     def loss_on(x: Tensor, y: Tensor) -> Tensor:
@@ -558,17 +550,9 @@ def ranking(seed: int) -> Program:
         way = torch.sign(y[::2] - y[1::2])
         return F.margin_ranking_loss(s[::2], s[1::2], way, margin=0.3)
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = loss_on(x, y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     x, y = task.aside()
     score = lambda: loss_on(x, y).item()  # noqa: E731
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, loss_on, score, 80)
 
 
 zoo.healthy("veiled-the-better-of-two", ranking)
@@ -883,7 +867,7 @@ zoo.healthy("veiled-a-curve-from-its-equation", operator)
 
 def denoises(seed: int) -> Program:
     """The noise of a row is guessed at a level drawn by chance: the loss starts at one and falls slowly."""
-    model, task, losses = mlp([29, 64, 28], nn.SiLU), wardrobes(seed), []
+    model, task = mlp([29, 64, 28], nn.SiLU), wardrobes(seed)
     optimizer, random = adam(model, 5e-3), torch.Generator().manual_seed(seed + 96)
 
     def loss_on(x: Tensor, draws: torch.Generator) -> Tensor:
@@ -892,21 +876,13 @@ def denoises(seed: int) -> Program:
         seen = (1 - level.square()).clamp_min(0).sqrt() * x + level * noise
         return F.mse_loss(model(torch.cat([seen, level], dim=1)), noise)
 
-    def run() -> None:
-        for (x, _), _ in zip(task, range(100), strict=False):
-            optimizer.zero_grad()
-            loss = loss_on(x, random)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     x, _ = wardrobes(seed, batch=256).aside()
 
     def score() -> float:
         with torch.no_grad():
             return loss_on(x, torch.Generator().manual_seed(5)).item()
 
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, lambda x, _: loss_on(x, random), score, 100)
 
 
 zoo.healthy("veiled-noise-guessed-at-every-level", denoises)

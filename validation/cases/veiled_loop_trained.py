@@ -52,7 +52,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, plainly, script, sgd
+from validation.programs import adam, fit, held_out, learn, plainly, script, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -764,19 +764,16 @@ def spare_head(seed: int) -> Program:
     """A head for a later task is in the model, is frozen, and is not used yet."""
     model = nn.ModuleDict({"rnn": Buoy(nn.LSTM), "later": nn.Linear(20, 3)})
     model["later"].requires_grad_(False)
-    task, losses = drifts(seed), []
+    task = drifts(seed)
     optimizer = adam(model["rnn"], 1e-2)
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(60), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model["rnn"](x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model["rnn"], task, F.mse_loss)
+    return learn(
+        model,
+        optimizer,
+        task,
+        lambda x, y: F.mse_loss(model["rnn"](x), y),
+        held_out(model["rnn"], task, F.mse_loss),
+        60,
     )
 
 
