@@ -39,6 +39,20 @@ def held_out(model: nn.Module, task: Task, criterion: Criterion = F.cross_entrop
     return score
 
 
+def program(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | list[torch.optim.Optimizer],
+    run: Callable[[], None],
+    losses: list[float],
+    task: Task,
+    criterion: Criterion = F.cross_entropy,
+    **more: Any,
+) -> Program:
+    """A loop of any kind, scored by its loss on unseen data."""
+    score = held_out(model, task, criterion)
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, **more)
+
+
 def learn(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,

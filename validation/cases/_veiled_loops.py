@@ -14,8 +14,9 @@ from validation.evidence.loops import resting as resting
 from validation.nets import mlp
 from validation.programs import plainly as plainly
 from validation.programs import script as script
-from validation.tasks.sequences import token_loss
+from validation.tasks.sequences import leanings, token_loss
 from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import at_two_places
 
 # --- rows
 
@@ -34,14 +35,7 @@ def honeys(seed: int, dim: int = 10, out: int = 1, batch: int = 48, noise: float
 
 def finches(seed: int, dim: int = 20, classes: int = 7, batch: int = 56, noise: float = 0.7) -> Task:
     """Kinds of finches by their measures: each kind has males and females."""
-    places = 1.1 * torch.randn(2, classes, dim, generator=drawn_once(seed, 5201))
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        sex = torch.randint(2, (batch,), generator=random)
-        return places[sex, t] + noise * torch.randn(batch, dim, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return at_two_places(seed, 5201, 1.1, dim, classes, batch, noise)
 
 
 def ledgers(seed: int, kinds: int = 20, dim: int = 5, batch: int = 64) -> Task:
@@ -186,13 +180,7 @@ def chants(seed: int, tokens: int = 15, length: int = 10, batch: int = 32) -> Ta
 
 def mottos(seed: int, words: int = 40, topics: int = 5, length: int = 7, batch: int = 48) -> Task:
     """The house that a motto belongs to, by its words."""
-    lists = (1.8 * torch.randn(topics, words, generator=drawn_once(seed, 5222))).softmax(dim=1)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(topics, (batch,), generator=random)
-        return torch.multinomial(lists[t], length, replacement=True, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return leanings(seed, 5222, 1.8, words, length, topics, batch)
 
 
 # --- networks

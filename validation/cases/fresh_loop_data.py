@@ -35,6 +35,7 @@ from validation.tasks import (
     stains,
     token_loss,
 )
+from validation.tasks.rewards import short_of_best
 
 zoo = Zoo("loop", half="fresh", proof=learns())
 
@@ -399,10 +400,7 @@ def rewarded(seed: int, limits: tuple[float, float]) -> Program:
             optimizer.step()
             losses.append(loss.item())
 
-    def lost(logits: Tensor, pay: Tensor) -> Tensor:
-        return (pay.amax(dim=1) - (logits.softmax(dim=1) * pay).sum(dim=1)).mean()
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, lost))
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, short_of_best))
 
 
 limited = zoo.healthy("rewards-between-minus-one-and-one", lambda s: rewarded(s, (-1.0, 1.0)))

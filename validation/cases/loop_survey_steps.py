@@ -56,7 +56,7 @@ from validation.nets import (
     mlp,
     torch_encoder,
 )
-from validation.programs import clips, fit, held_out
+from validation.programs import clips, fit, held_out, program
 from validation.tasks import (
     Task,
     chain,
@@ -74,11 +74,6 @@ from validation.tasks import (
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 LOST = {*THROWN_OFF, "EXPLORATION"}
-
-
-def program(model, optimizer, run, losses, task, criterion=F.cross_entropy, **more) -> Program:
-    score = held_out(model, task, criterion)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, **more)
 
 
 # --- gradients that are not cleared, or at the wrong time

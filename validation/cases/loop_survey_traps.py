@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 from validation.case import Program, Zoo
 from validation.evidence.loops import keeps, learns
 from validation.nets import SequenceModel, Signal, Vision, mlp, torch_encoder
-from validation.programs import held_out
+from validation.programs import held_out, program
 from validation.tasks import (
     Task,
     drawn_once,
@@ -34,11 +34,6 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="holdout", proof=learns())
-
-
-def program(model, optimizer, run, losses, task, criterion=F.cross_entropy, **more) -> Program:
-    score = held_out(model, task, criterion)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, **more)
 
 
 # --- optimizers and schedules

@@ -68,7 +68,7 @@ from validation.labels import (
     UNDIVIDED,
     WIPED,
 )
-from validation.nets import mlp
+from validation.nets import OneLayer, mlp
 from validation.programs import adam, fit, held_out, script, sgd
 from validation.tasks import token_loss
 
@@ -502,22 +502,9 @@ zoo.sick(
 # --- steps that are too large or too small
 
 
-class Looks(nn.Module):
-    """One layer of torch's own encoder over words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.place = nn.Embedding(8, 24), nn.Parameter(0.5 * torch.randn(1, 8, 24))
-        self.layer = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True, norm_first=True)
-        self.head = nn.Linear(24, 8)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.layer(self.table(tokens) + self.place))
-
-
 def percents(seed: int, lr: float) -> Program:
     """The rate was given in percent."""
-    model = Looks()
+    model = OneLayer()
     return fit(model, leftovers(seed), adam(model, lr), 60, token_loss)
 
 
@@ -845,7 +832,7 @@ zoo.healthy("slopes-kept-near-one", penalised)
 
 def long_warmup(seed: int) -> Program:
     """Half of the run is warm-up."""
-    model = Looks()
+    model = OneLayer()
     optimizer = adam(model, 8e-3)
     schedule = LambdaLR(optimizer, lambda t: min(1.0, (t + 1) / 35))
 

@@ -36,7 +36,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
-from validation.nets import mlp
+from validation.nets import OneLayer, mlp
 from validation.programs import held_out
 from validation.states import BROKEN, IDLE, clears, loop
 from validation.tasks import token_loss
@@ -85,19 +85,6 @@ class Walk(nn.Module):
         return self.head(states if self.each else states.mean(dim=1))
 
 
-class Shift(nn.Module):
-    """One layer of torch's encoder over words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.place = nn.Embedding(8, 24), nn.Parameter(0.5 * torch.randn(1, 8, 24))
-        self.layer = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True, norm_first=True)
-        self.head = nn.Linear(24, 8)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.layer(self.table(tokens) + self.place))
-
-
 class Bag(nn.Module):
     """The mean of words, and a net."""
 
@@ -113,7 +100,7 @@ SOUNDS = (Sound, lambda s: pulses(s, batch=24), F.cross_entropy, 4e-3)
 GRAPHS = (Graph, meshes, F.cross_entropy, 5e-3)
 GAITS = (Walk, gaits, F.cross_entropy, 8e-3)
 SWELLS = (lambda: Walk(2, 2, True), swells, F.mse_loss, 8e-3)
-SHIFTS = (Shift, leftovers, token_loss, 4e-3)
+SHIFTS = (OneLayer, leftovers, token_loss, 4e-3)
 BAGS = (Bag, dialects, F.cross_entropy, 8e-3)
 CODES = (lambda: mlp([32, 48, 10, 48, 32], nn.SiLU), rosters, F.mse_loss, 4e-3)
 STARS = (lambda: mlp([16, 48, 48, 6], nn.GELU), stars, F.cross_entropy, 4e-3)

@@ -10,6 +10,7 @@ from validation.case import Case, Evidence, Proof, Setup, call, costly
 from validation.evidence.attention import entropy
 from validation.evidence.signal import judged
 from validation.evidence.training import adam, train
+from validation.tasks.rewards import short_of_best
 
 
 def policy_entropy(setup: Setup) -> tuple[float, float | None]:
@@ -26,9 +27,8 @@ def regret(setup: Setup) -> float:
     total = 0.0
     for _ in range(4):
         output = setup.model(setup.input_fn())
-        p = (output[0] if isinstance(output, tuple) else output).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
+        logits = output[0] if isinstance(output, tuple) else output
+        total += short_of_best(logits, setup.loss_fn.__self__.target).item() / 4
     return total
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.rewards import unpaid
 from validation.tasks.sequences import token_loss
 from validation.tasks.task import Task, drawn_once
 
@@ -214,7 +215,4 @@ def routes(seed: int, dim: int = 10, actions: int = 6, batch: int = 96) -> Task:
         state = torch.randn(batch, dim, generator=random)
         return state, torch.sigmoid(3 * state @ codes.T)
 
-    def loss(logits: Tensor, pay: Tensor) -> Tensor:
-        return 1 - (logits.softmax(dim=1) * pay).sum(dim=1).mean()
-
-    return Task(seed, draw, loss)
+    return Task(seed, draw, unpaid)

@@ -15,6 +15,22 @@ from torch import Tensor
 from validation.tasks.task import Task, drawn_once
 
 
+def unpaid(logits: Tensor, pay: Tensor) -> Tensor:
+    """One minus what a policy earns, where every action pays from 0 to 1."""
+    return 1 - (logits.softmax(dim=1) * pay).sum(dim=1).mean()
+
+
+def short_of_best(logits: Tensor, pay: Tensor) -> Tensor:
+    """How much less than the best action a policy earns."""
+    return (pay.amax(dim=1) - (logits.softmax(dim=1) * pay).sum(dim=1)).mean()
+
+
+def off_course(output: tuple[Tensor, Tensor], best: Tensor) -> Tensor:
+    """Squared distance of a Gaussian policy from the best move, with a small bonus for its entropy."""
+    mean, std = output
+    return (mean - best).square().mean() + std.square().mean() - 0.02 * std.log().mean() + 0.1
+
+
 def bandit(seed: int, dim: int, actions: int, batch: int = 128, critic: bool = True) -> Task:
     """Each state has one good action. The loss is one minus the expected reward, and the critic's error."""
     codes = torch.randn(actions, dim, generator=drawn_once(seed, 7))
