@@ -109,6 +109,31 @@ def clips(model: nn.Module, limit: float) -> Hook:
     return lambda _: nn.utils.clip_grad_norm_(model.parameters(), limit)
 
 
+def fit_by_closure(
+    model: nn.Module,
+    task: Task,
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+    criterion: Criterion,
+    unseen: Task | None = None,
+) -> Program:
+    """The same where the optimizer asks for the loss itself, as often as it likes."""
+    losses: list[float] = []
+
+    def run() -> None:
+        for _, (x, y) in zip(range(steps), task, strict=False):
+
+            def closure(x: Any = x, y: Any = y) -> Tensor:
+                optimizer.zero_grad()
+                loss = criterion(call(model, x), y)
+                loss.backward()
+                return loss
+
+            losses.append(optimizer.step(closure).item())
+
+    return program(model, optimizer, run, losses, unseen or task, criterion)
+
+
 def script(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | list[torch.optim.Optimizer],

@@ -31,6 +31,7 @@ from validation.cases._blind_tasks import (
 from validation.evidence.loops import (
     begins_above,
     broken,
+    floor_above,
     grows,
     learns,
     not_finite_in,
@@ -322,7 +323,7 @@ zoo.sick(
     "gratings-probabilities-into-cross-entropy",
     lambda s: pictured(s, True),
     # ln(1 + 5/e) is the least that a softmax of probabilities can reach with six classes.
-    broken(lambda p: (min(p.program.losses) > 1.04, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.04)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,

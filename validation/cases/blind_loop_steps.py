@@ -65,7 +65,7 @@ from validation.labels import (
 )
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -611,21 +611,9 @@ zoo.healthy("rate-restarts-four-times", restarts)
 
 def lbfgs(seed: int) -> Program:
     """Several evaluations per step, by a closure, on one batch at a time."""
-    model, task, losses = mlp([14, 32, 1], nn.Tanh), plants(seed, batch=256), []
+    model, task = mlp([14, 32, 1], nn.Tanh), plants(seed, batch=256)
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(30), strict=False):
-
-            def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                return loss
-
-            losses.append(optimizer.step(closure).item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss))
+    return fit_by_closure(model, task, optimizer, 30, F.mse_loss)
 
 
 zoo.healthy("lbfgs-by-a-closure", lbfgs)

@@ -525,22 +525,16 @@ def follows(seed: int) -> Program:
     """A slow copy follows by a moving mean, and is scored; no gradient ever reaches it."""
     model = nn.ModuleDict({"net": mlp([14, 48, 48, 1], nn.SiLU)})
     model["slow"] = copy.deepcopy(model["net"]).requires_grad_(False)
-    task, losses = plants(seed), []
+    task = plants(seed)
     optimizer = torch.optim.Adam(model["net"].parameters(), lr=5e-3)
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(90), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model["net"](x), y)
-            loss.backward()
-            optimizer.step()
-            with torch.no_grad():
-                for slow, fast in zip(model["slow"].parameters(), model["net"].parameters(), strict=True):
-                    slow.lerp_(fast, 0.1)
-            losses.append(loss.item())
+    def after(_: int) -> None:
+        with torch.no_grad():
+            for slow, fast in zip(model["slow"].parameters(), model["net"].parameters(), strict=True):
+                slow.lerp_(fast, 0.1)
 
     score = held_out(model["slow"], task, F.mse_loss)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, lambda x, y: F.mse_loss(model["net"](x), y), score, 90, after=after)
 
 
 zoo.healthy("slow-copy-follows", follows)

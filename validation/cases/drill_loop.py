@@ -19,6 +19,7 @@ from validation.evidence.loops import (
     broken,
     clipped_by,
     evaluating,
+    floor_above,
     held_by_none,
     learns,
     nothing_comes,
@@ -627,7 +628,7 @@ zoo.sick(
     "grains-probabilities",
     lambda s: chances(s, True),
     # ln(1 + 6/e) is the least that a softmax of probabilities can reach with seven classes.
-    broken(lambda p: (min(p.program.losses) > 1.16, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.16)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=raw,

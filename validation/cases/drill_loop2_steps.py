@@ -20,6 +20,7 @@ from validation.evidence.loops import (
     broken,
     clipped_by,
     evaluating,
+    floor_above,
     keeps,
     learns,
     nothing_comes,
@@ -404,7 +405,7 @@ def noted(seed: int, softened: bool) -> Program:
 zoo.sick(
     "songs-probabilities-for-logits",
     lambda s: noted(s, True),
-    broken(lambda p: (min(p.program.losses) > 1.5, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.5)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=zoo.healthy("songs-logits", lambda s: noted(s, False)),

@@ -414,22 +414,15 @@ class Pair(nn.Module):
 
 
 def momentum_pair(seed: int) -> Program:
-    model, task, losses = Pair(), likeness(seed), []
+    model, task = Pair(), likeness(seed)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=5e-3)
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(120), strict=False):
-            optimizer.zero_grad()
-            loss = F.binary_cross_entropy_with_logits(model(*x), y)
-            loss.backward()
-            optimizer.step()
-            with torch.no_grad():
-                for p, q in zip(model.slow.parameters(), model.encoder.parameters(), strict=True):
-                    p.lerp_(q, 0.05)
-            losses.append(loss.item())
+    def after(_: int) -> None:
+        with torch.no_grad():
+            for p, q in zip(model.slow.parameters(), model.encoder.parameters(), strict=True):
+                p.lerp_(q, 0.05)
 
-    score = held_out(model, task, F.binary_cross_entropy_with_logits)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return fit(model, task, optimizer, 120, F.binary_cross_entropy_with_logits, after=after)
 
 
 zoo.healthy("likeness-against-a-slow-copy", momentum_pair)

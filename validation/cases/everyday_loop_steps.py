@@ -70,7 +70,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import ConvNet, LanguageModel, SequenceModel, UNet, Vision, he_, mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd
 from validation.tasks import (
     bends,
     blobs,
@@ -961,20 +961,7 @@ zoo.healthy("everyday-moving-average", lambda s: averaged(s, False))
 def with_closure(seed: int) -> Program:
     model, task = mlp([9, 40, 40, 1], nn.Tanh), homes(seed)
     optimizer = sgd(model, 0.1, momentum=0.9, nesterov=True)
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(90), strict=False):
-
-            def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                return loss
-
-            losses.append(optimizer.step(closure).item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss))
+    return fit_by_closure(model, task, optimizer, 90, F.mse_loss)
 
 
 zoo.healthy("everyday-closure", with_closure)

@@ -13,7 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays, vanishes
+from validation.evidence.loops import (
+    begins_above,
+    broken,
+    floor_above,
+    grows,
+    learns,
+    not_finite_in,
+    nothing_comes,
+    stays,
+    vanishes,
+)
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import SequenceModel, mlp
 from validation.nets.programs import Tagger
@@ -316,7 +326,7 @@ zoo.sick(
     "sorter-probabilities-for-the-demo",
     lambda s: sorted_(s, True),
     # ln(1 + 7/e) is the least that a softmax of probabilities can reach with eight classes.
-    broken(lambda p: (min(p.program.losses) > 1.27, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.27)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,

@@ -343,21 +343,15 @@ zoo.sick(
 
 def privately(seed: int, limit: float) -> Program:
     """The limit per sample of a private training, and no noise, and a mean over the batch of one gradient."""
-    model, task, losses = UNet(8, 8), stains(seed), []
+    model, task = UNet(8, 8), stains(seed)
     optimizer, loss_fn = sgd(model, 0.1, momentum=0.9), nn.BCEWithLogitsLoss()
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(60), strict=False):
-            optimizer.zero_grad()
-            loss = loss_fn(model(x), y)
-            loss.backward()
-            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-            for parameter in model.parameters():
-                parameter.grad.mul_((limit / (norm + 1e-6)).clamp_max(1.0))
-            optimizer.step()
-            losses.append(loss.item())
+    def before(_: int) -> None:
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        for parameter in model.parameters():
+            parameter.grad.mul_((limit / (norm + 1e-6)).clamp_max(1.0))
 
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, loss_fn))
+    return fit(model, task, optimizer, 60, loss_fn, before=before)
 
 
 loose = zoo.healthy("stains-own-limit-of-2", lambda s: privately(s, 2.0))
@@ -512,7 +506,6 @@ def searching(seed: int, factor: float) -> Program:
     model, task = beats(), pulses(seed)
     optimizer = adam(model, 3e-3)
     scheduler = ExponentialLR(optimizer, factor)
-
     return fit(model, task, optimizer, 80, after=lambda _: scheduler.step())
 
 

@@ -201,7 +201,6 @@ def limited(seed: int, limit: float) -> Program:
     task = series(seed)
     model = SequenceModel(nn.GRU(3, 24, batch_first=True), 3, every_step=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
-
     return fit(model, task, optimizer, 80, F.mse_loss, before=clips(model, limit))
 
 
@@ -402,19 +401,12 @@ def one_cycle(seed: int, length: int) -> Program:
     model = Vision(24, 4, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     scheduler = OneCycleLR(optimizer, max_lr=4e-3, total_steps=length, final_div_factor=1e5)
-    losses: list[float] = []
 
-    def run() -> None:
-        for step, (x, y) in zip(range(120), task, strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            if step + 1 < length:
-                scheduler.step()
-            losses.append(loss.item())
+    def after(step: int) -> None:
+        if step + 1 < length:
+            scheduler.step()
 
-    return program(model, optimizer, run, losses, task)
+    return fit(model, task, optimizer, 120, after=after)
 
 
 cycle = zoo.healthy("one-cycle-over-the-run", lambda s: one_cycle(s, 120))

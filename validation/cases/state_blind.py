@@ -25,6 +25,7 @@ from validation.evidence.states import (
     young,
 )
 from validation.nets import SequenceModel, Tabular, Words, torch_encoder
+from validation.programs import held_out
 from validation.states import BROKEN, IDLE, loop, zeroes
 from validation.tasks import blobs, markov, patches, recall, series, table, token_loss
 
@@ -187,7 +188,7 @@ def bursts(beta2: float, noisy: bool) -> Callable[[int], Program]:
                 optimizer.step()
                 losses.append(loss.item())
 
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=_unseen(model, task))
+        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
     return build
 
@@ -219,16 +220,6 @@ def weighted(weight: float, every: int) -> Callable[[int], Program]:
         )
 
     return build
-
-
-def _unseen(model: nn.Module, task) -> Callable[[], float]:
-    x, y = task.aside()
-
-    def score() -> float:
-        with torch.no_grad():
-            return F.cross_entropy(model(x), y).item()
-
-    return score
 
 
 zoo.sick(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
-from validation.programs import clips, learn
+from validation.programs import clips, fit, held_out
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, markov, regression, token_loss
 
@@ -86,7 +86,7 @@ def mixture(push: float, balance: float, **how) -> Callable[[int], Program]:
                 losses.append(loss.item())
 
         config = {"routers": ["layers.0.gate", "layers.1.gate"]} if how.get("fused") else {}
-        score = _score(lambda x: model(x)[0], task, token_loss)
+        score = held_out(model, task, lambda out, y: token_loss(out[0], y))
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, config=config)
 
     return build
@@ -157,11 +157,7 @@ def padded(padding: int | None) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
         task, model = topics(seed, 200), Bag(padding)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-
-        score = _score(model, task, F.cross_entropy)
-        return learn(
-            model, optimizer, task, lambda x, y: F.cross_entropy(model(x), y), score, 140, before=clips(model, 0.3)
-        )
+        return fit(model, task, optimizer, 140, before=clips(model, 0.3))
 
     return build
 
@@ -213,7 +209,7 @@ def noisy(batch: int, steps: int = 160) -> Callable[[int], Program]:
                 losses.append(2 * loss.item())
 
         meant = regression(seed, 16, 1, 512, noise=0.0)
-        score = _score(model, meant, F.mse_loss)
+        score = held_out(model, meant, F.mse_loss)
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
     return build
@@ -305,16 +301,6 @@ def grpo(
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)
 
     return build
-
-
-def _score(model: Callable[[Tensor], Tensor], task: Task, loss: Callable[[Tensor, Tensor], Tensor]):
-    x, y = task.aside()
-
-    def score() -> float:
-        with torch.no_grad():
-            return loss(model(x), y).item()
-
-    return score
 
 
 calm = zoo.healthy("blind-grpo", grpo(), learns(0.1))

@@ -507,7 +507,6 @@ def reads(rate: float, fast: float, gain: float = 1.0) -> Callable[[int], Progra
         quick = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = optim.AdamW([{"params": quick, "lr": fast}, {"params": rest}], lr=rate)
-
         return fit(model, task, optimizer, 120, token_loss)
 
     return build

@@ -181,7 +181,6 @@ def attends(rate: float, *, norm: bool = False, steps: int = 150) -> Callable[[i
         fast = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = torch.optim.Adam([{"params": fast, "lr": rate}, {"params": rest, "lr": 4e-3}])
-
         return fit(model, task, optimizer, steps, token_loss)
 
     return build
@@ -247,7 +246,6 @@ def filled(filling: int | None, length: int, where: str, limit: float) -> Callab
     def build(seed: int) -> Program:
         task, model = notes(seed, length, where), Bag(filling)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-
         return fit(model, task, optimizer, 120, before=clips(model, limit))
 
     return build

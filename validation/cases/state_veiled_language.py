@@ -58,7 +58,6 @@ def psalm(rate: float = 5e-3, steps: int = 120, **how) -> Callable[[int], Progra
         pair = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = torch.optim.AdamW([{"params": pair, "lr": rate}, {"params": rest}], 5e-3)
-
         return fit(model, task, optimizer, steps, token_loss)
 
     return build
@@ -222,7 +221,6 @@ def separated(filling: int | None, marks: int) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
         task, model = mottos(seed).mapped(spread), Scroll(filling)
         optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.5)
-
         return fit(model, task, optimizer, 120, before=clips(model, 0.3))
 
     return build
@@ -276,7 +274,6 @@ def club(guests: float) -> Callable[[int], Program]:
 
         task, model = readers(seed, batch=128).changed(book), Club()
         optimizer = torch.optim.SGD(model.parameters(), 2.0)
-
         return fit(model, task, optimizer, 120, F.mse_loss, unseen=readers(seed, batch=512), before=clips(model, 0.3))
 
     return build

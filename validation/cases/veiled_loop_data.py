@@ -39,6 +39,7 @@ from validation.cases._veiled_loops import (
 from validation.evidence.loops import (
     begins_above,
     broken,
+    floor_above,
     grows,
     learns,
     not_finite_in,
@@ -391,7 +392,7 @@ zoo.sick(
     "veiled-tiles-chances-taken-for-logits",
     lambda s: twice(s, True),
     # ln(1 + 4/e) is the least that a softmax of chances can reach with five classes.
-    broken(lambda p: (min(p.program.losses) > 0.904, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(0.904)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=plain_logits,

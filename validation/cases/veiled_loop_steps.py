@@ -82,7 +82,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, plainly, script, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, learn, plainly, script, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -903,24 +903,9 @@ zoo.healthy("veiled-losses-scaled-and-unscaled", scaled)
 
 def by_closure(seed: int) -> Program:
     """A method of second order, which asks for the loss several times per step."""
-    model, losses = mlp([10, 24, 1], nn.Tanh), []
-    task = honeys(seed, batch=256)
+    model, task = mlp([10, 24, 1], nn.Tanh), honeys(seed, batch=256)
     optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=4, line_search_fn="strong_wolfe")
-
-    def run() -> None:
-        for (rows, targets), _ in zip(task, range(30), strict=False):
-
-            def closure(rows: Tensor = rows, targets: Tensor = targets) -> Tensor:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(rows), targets)
-                loss.backward()
-                return loss
-
-            losses.append(float(optimizer.step(closure)))
-
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, honeys(seed), F.mse_loss)
-    )
+    return fit_by_closure(model, task, optimizer, 30, F.mse_loss, honeys(seed))
 
 
 zoo.healthy("veiled-a-method-of-second-order", by_closure)
@@ -1027,22 +1012,18 @@ zoo.healthy("veiled-halfway-back-every-sixth-step", lookahead)
 def unit_rows(seed: int) -> Program:
     """A table's rows are brought to length one after each step, as some recommenders do."""
     model = nn.ModuleDict({"table": nn.Embedding(40, 12), "read": nn.Linear(12, 5)})
-    optimizer, task, losses = adam(model, 2e-2), mottos(seed), []
+    optimizer, task = adam(model, 2e-2), mottos(seed)
 
-    def run() -> None:
-        for (x, y), i in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model["read"](4 * model["table"](x).mean(dim=1)), y)
-            loss.backward()
-            optimizer.step()
-            if i % 10 == 9:
-                with torch.no_grad():
-                    model["table"].weight.copy_(F.normalize(model["table"].weight, dim=1))
-            losses.append(loss.item())
+    def after(i: int) -> None:
+        if i % 10 == 9:
+            with torch.no_grad():
+                model["table"].weight.copy_(F.normalize(model["table"].weight, dim=1))
+
+    def error(x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(model["read"](4 * model["table"](x).mean(dim=1)), y)
 
     x, y = task.aside()
-    score = lambda: F.cross_entropy(model["read"](4 * model["table"](x).mean(dim=1)), y).item()  # noqa: E731
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, error, lambda: error(x, y).item(), 80, after=after)
 
 
 zoo.healthy("veiled-rows-of-length-one-now-and-then", unit_rows)

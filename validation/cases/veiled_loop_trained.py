@@ -766,7 +766,6 @@ def spare_head(seed: int) -> Program:
     model["later"].requires_grad_(False)
     task = drifts(seed)
     optimizer = adam(model["rnn"], 1e-2)
-
     return learn(
         model,
         optimizer,
