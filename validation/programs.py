@@ -1,16 +1,18 @@
-"""What several programs share: the plainest loop, and the loss on a batch that no loop sees."""
+"""What several programs share: the plain loops, what hooks into them, and the loss on a batch that no loop sees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, call
-from validation.tasks import Task
+from validation.tasks import Task, token_loss
 
 Criterion = Callable[[Any, Any], Tensor]
 Hook = Callable[[int], Any]
@@ -53,25 +55,33 @@ def program(
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, **more)
 
 
+def shuffled(x: Tensor, y: Tensor, batch: int, epochs: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of a table from a loader that shuffles, read several times."""
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        yield from DataLoader(TensorDataset(x, y), batch, shuffle=True, generator=order)
+
+
 def learn(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     batches: Iterable[tuple[Any, Any]],
     loss_of: Criterion,
     score: Callable[[], float],
-    steps: int = 80,
+    steps: int | None = None,
     *,
     before: Hook = nothing,
     after: Hook = nothing,
 ) -> Program:
     """The loop of every tutorial, with a line of the user's own `before` and `after` the step of the optimizer.
 
-    `loss_of` gets inputs and targets, and does all that is between them and the loss.
+    `loss_of` gets inputs and targets, and does all that is between them and the loss. The loop ends with the batches
+    where no number of `steps` is given.
     """
     losses: list[float] = []
 
     def run() -> None:
-        for step, (x, y) in zip(range(steps), batches, strict=False):
+        for step, (x, y) in zip(count() if steps is None else range(steps), batches, strict=False):
             optimizer.zero_grad()
             loss = loss_of(x, y)
             loss.backward()
@@ -107,6 +117,31 @@ def fit(
 def clips(model: nn.Module, limit: float) -> Hook:
     """Hold the norm of the gradients below a limit."""
     return lambda _: nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+
+def fit_experts(
+    model: nn.Module,
+    task: Task,
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+    balance: float,
+    score: Callable[[], float] | None = None,
+    **more: Any,
+) -> Program:
+    """The same of a model over tokens that also says how unevenly it uses its experts, which counts by `balance`."""
+    losses: list[float] = []
+
+    def run() -> None:
+        for _, (x, y) in zip(range(steps), task, strict=False):
+            optimizer.zero_grad()
+            logits, uneven = model(x)
+            loss = token_loss(logits, y)
+            (loss + balance * uneven).backward()
+            optimizer.step()
+            losses.append(loss.item())
+
+    score = score or held_out(model, task, lambda output, y: token_loss(output[0], y))
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, **more)
 
 
 def fit_by_closure(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from validation.tasks.bench import mirrors
-from validation.tasks.rewards import off_course, unpaid
+from validation.tasks.rewards import offers, steering
 from validation.tasks.sequences import leanings, token_loss, told_at_first
 from validation.tasks.task import Task, drawn_once
 
@@ -269,24 +269,12 @@ def moods(seed: int, length: int = 10, dim: int = 5, classes: int = 4, batch: in
 
 def stalls(seed: int, dim: int = 10, actions: int = 6, batch: int = 96) -> Task:
     """Which stall pays how much for a load, from 0 to 1: the one whose taste is nearest pays best."""
-    tastes = torch.randn(actions, dim, generator=drawn_once(seed, 2114)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.sigmoid(2.5 * x @ tastes.T)
-
-    return Task(seed, draw, unpaid)
+    return offers(seed, 2114, 2.5, dim, actions, batch)
 
 
 def rudders(seed: int, dim: int = 8, count: int = 2, batch: int = 96) -> Task:
     """The best turn of each rudder, within -1 and 1; the loss takes mean and deviation."""
-    way = torch.randn(dim, count, generator=drawn_once(seed, 2115)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.tanh(1.5 * x @ way)
-
-    return Task(seed, draw, off_course)
+    return steering(seed, 2115, dim, count, batch)
 
 
 def journeys(seed: int, dim: int = 7, actions: int = 3, reward: float = 1.0, batch: int = 96) -> Task:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from validation.tasks.rewards import off_course, unpaid
+from validation.tasks.rewards import offers, steering
 from validation.tasks.sequences import leanings, token_loss, told_at_first
 from validation.tasks.task import Task, drawn_once
 from validation.tasks.vectors import mostly_of_one
@@ -302,24 +302,12 @@ def gaits(seed: int, length: int = 12, dim: int = 4, classes: int = 5, batch: in
 
 def kiosks(seed: int, dim: int = 9, actions: int = 5, batch: int = 96) -> Task:
     """What each of five goods would earn from a customer, from 0 to 1."""
-    tastes = torch.randn(actions, dim, generator=drawn_once(seed, 3118)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.sigmoid(3 * x @ tastes.T)
-
-    return Task(seed, draw, unpaid)
+    return offers(seed, 3118, 3.0, dim, actions, batch)
 
 
 def cranes(seed: int, dim: int = 7, count: int = 3, batch: int = 96) -> Task:
     """The best pull of each rope, within -1 and 1; the loss takes mean and deviation."""
-    way = torch.randn(dim, count, generator=drawn_once(seed, 3119)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.tanh(1.5 * x @ way)
-
-    return Task(seed, draw, off_course)
+    return steering(seed, 3119, dim, count, batch)
 
 
 def alleys(seed: int, dim: int = 8, actions: int = 4, batch: int = 96) -> Task:

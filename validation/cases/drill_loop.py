@@ -45,7 +45,7 @@ from validation.labels import (
     UNHELD,
     WRECKED,
 )
-from validation.nets import mlp
+from validation.nets import Autoencoder, mlp
 from validation.programs import adam, fit, held_out, sgd
 from validation.tasks import gestures, grains, molecules, pairings, plates, sensors, spectra, tides, weaves
 
@@ -395,20 +395,9 @@ zoo.sick(
 )
 
 
-class Autoencoder(nn.Module):
-    """Encoder and decoder as two modules."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = mlp([40, 48, 10], nn.GELU), mlp([10, 48, 40], nn.GELU)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x))
-
-
 def given(seed: int, both: bool) -> Program:
     """A generator of parameters is counted first, for the log, and is empty when the optimizer reads it."""
-    model = Autoencoder()
+    model = Autoencoder(40, 48, 10, nn.GELU)
     of_encoder = model.encoder.parameters()
     parameters = list(of_encoder)
     if not both:

@@ -28,6 +28,7 @@ class Reader(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         states = self.core(x)
+        states = states[0] if isinstance(states, tuple) else states
         return self.head(states if self.each else states[:, -1])
 
 

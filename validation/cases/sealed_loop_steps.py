@@ -68,7 +68,7 @@ from validation.labels import (
     UNDIVIDED,
     WIPED,
 )
-from validation.nets import OneLayer, mlp
+from validation.nets import Autoencoder, OneLayer, mlp
 from validation.programs import adam, fit, held_out, script, sgd
 from validation.tasks import token_loss
 
@@ -203,19 +203,8 @@ def heaped(path: str) -> Fact:
     return fact
 
 
-class Coder(nn.Module):
-    """An encoder and a decoder, each with an optimizer of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = mlp([32, 40, 10], nn.SiLU), mlp([10, 40, 32], nn.SiLU)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x))
-
-
 def halves(seed: int, both: bool) -> Program:
-    model = Coder()
+    model = Autoencoder(32, 40, 10, nn.SiLU)
     first, second = adam(model.encoder, 2e-3), adam(model.decoder, 2e-3)
 
     def body(_i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:

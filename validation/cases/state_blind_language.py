@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
-from validation.programs import clips, fit, held_out
+from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN, IDLE
-from validation.tasks import Task, drawn_once, markov, regression, token_loss
+from validation.tasks import Task, drawn_once, markov, regression
 
 zoo = Zoo("state", half="holdout", proof=learns())
 WIDTH, TOKENS, LENGTH = 24, 22, 12
@@ -74,20 +74,8 @@ def mixture(push: float, balance: float, **how) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
         task, model = markov(seed, TOKENS, LENGTH, 24), Mixture(push, **how)
         optimizer = torch.optim.AdamW(model.parameters(), 4e-3)
-        losses: list[float] = []
-
-        def run() -> None:
-            for _, (x, y) in zip(range(160), task, strict=False):
-                optimizer.zero_grad()
-                logits, uneven = model(x)
-                loss = token_loss(logits, y)
-                (loss + balance * uneven).backward()
-                optimizer.step()
-                losses.append(loss.item())
-
         config = {"routers": ["layers.0.gate", "layers.1.gate"]} if how.get("fused") else {}
-        score = held_out(model, task, lambda out, y: token_loss(out[0], y))
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, config=config)
+        return fit_experts(model, task, optimizer, 160, balance, config=config)
 
     return build
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, Zoo
 from validation.cases._sealed_tasks import (
@@ -37,7 +36,7 @@ from validation.evidence.states import (
     young,
 )
 from validation.nets import OneLayer, mlp
-from validation.programs import held_out
+from validation.programs import clips, held_out, learn, shuffled
 from validation.states import BROKEN, IDLE, clears, loop
 from validation.tasks import token_loss
 
@@ -300,22 +299,9 @@ def loader(spoil: Callable[[Tensor, Tensor], None] | None, loss_of: Callable[...
         if spoil is not None:
             spoil(x, y)
         model = mlp([12, 32, 1], nn.Tanh)
-        optimizer, losses = adam(model.parameters(), 5e-3), []
-
-        def run() -> None:
-            order = torch.Generator().manual_seed(seed)
-            for _ in range(6):
-                for rows, targets in DataLoader(TensorDataset(x, y), 16, shuffle=True, generator=order):
-                    optimizer.zero_grad()
-                    loss = loss_of(model(rows), targets)
-                    loss.backward()
-                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                    optimizer.step()
-                    losses.append(loss.item())
-
-        return Program(
-            model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss)
-        )
+        optimizer, score = adam(model.parameters(), 5e-3), held_out(model, task, F.mse_loss)
+        rows = shuffled(x, y, 16, 6, seed)
+        return learn(model, optimizer, rows, lambda x, y: loss_of(model(x), y), score, before=clips(model, 1.0))
 
     return build
 

@@ -16,7 +16,7 @@ from validation.case import Log, Program, Zoo
 from validation.cases._sealed_tasks import kiosks, leftovers, scrolls
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
-from validation.programs import clips, fit, held_out
+from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -72,28 +72,18 @@ class Scribe(nn.Module):
 
 def scribe(balance: float, lean: float = 0.0, steps: int = 100, rate: float = 4e-3, **how) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
-        task, model, losses = scrolls(seed), Scribe([Switch(**how) for _ in range(2)], lean), []
+        task, model = scrolls(seed), Scribe([Switch(**how) for _ in range(2)], lean)
         if lean:
             for layer in model.layers:
                 layer.router.weight.data[0] = layer.router.weight.data[0].abs()
         optimizer = torch.optim.AdamW(model.parameters(), rate)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(steps), task, strict=False):
-                optimizer.zero_grad()
-                logits, uneven = model(x)
-                loss = token_loss(logits, y)
-                (loss + balance * uneven).backward()
-                optimizer.step()
-                losses.append(loss.item())
-
         x, y = task.aside()
 
         def score() -> float:
-            with torch.no_grad():
+            with torch.no_grad():  # in training mode, for the choice of a noisy switch
                 return token_loss(model(x)[0], y).item()
 
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit_experts(model, task, optimizer, steps, balance, score)
 
     return build
 

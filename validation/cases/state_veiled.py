@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, Zoo
 from validation.cases._veiled_loops import (
@@ -48,7 +47,7 @@ from validation.evidence.states import (
     young,
 )
 from validation.nets import mlp
-from validation.programs import held_out
+from validation.programs import clips, held_out, learn, nothing, shuffled
 from validation.states import BROKEN, IDLE, clears, loop, zeroes
 from validation.tasks import token_loss
 
@@ -252,23 +251,10 @@ def loader(spoil: Callable[[Tensor, Tensor], None] | None, limit: float | None =
         x, y = (each.clone() for each in next(iter(task)))
         if spoil is not None:
             spoil(x, y)
-        model, losses = mlp([10, 30, 1], nn.Tanh), []
-        optimizer = adam(model.parameters(), 6e-3)
-
-        def run() -> None:
-            order = torch.Generator().manual_seed(seed)
-            for _ in range(7):
-                for some, targets in DataLoader(TensorDataset(x, y), batch, shuffle=True, generator=order):
-                    optimizer.zero_grad()
-                    loss = F.mse_loss(model(some), targets)
-                    loss.backward()
-                    if limit is not None:
-                        nn.utils.clip_grad_norm_(model.parameters(), limit)
-                    optimizer.step()
-                    losses.append(loss.item())
-
-        score = held_out(model, task, F.mse_loss)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        model = mlp([10, 30, 1], nn.Tanh)
+        optimizer, score = adam(model.parameters(), 6e-3), held_out(model, task, F.mse_loss)
+        rows, before = shuffled(x, y, batch, 7, seed), nothing if limit is None else clips(model, limit)
+        return learn(model, optimizer, rows, lambda x, y: F.mse_loss(model(x), y), score, before=before)
 
     return build
 

@@ -17,7 +17,7 @@ from validation.case import Log, Program, Zoo
 from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
-from validation.programs import clips, fit, held_out
+from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -141,24 +141,13 @@ def town(balance: float, router: float = 1.0, lead: float = 0.0, top: int = 1) -
     """`router` multiplies the rate of the router; `lead` is the head start of the first master."""
 
     def build(seed: int) -> Program:
-        task, model, losses = chants(seed), Town(top), []
+        task, model = chants(seed), Town(top)
         with torch.no_grad():
             model.guild.router.bias[0] += lead
         mine = list(model.guild.router.parameters())
         rest = [p for n, p in model.named_parameters() if "router" not in n]
         optimizer = torch.optim.AdamW([{"params": mine, "lr": 5e-3 * router}, {"params": rest}], 5e-3)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(100), task, strict=False):
-                optimizer.zero_grad()
-                logits, uneven = model(x)
-                loss = token_loss(logits, y)
-                (loss + balance * uneven).backward()
-                optimizer.step()
-                losses.append(loss.item())
-
-        score = held_out(model, task, lambda out, y: token_loss(out[0], y))
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit_experts(model, task, optimizer, 100, balance)
 
     return build
 

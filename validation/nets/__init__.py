@@ -15,7 +15,20 @@ from validation.nets.attention import (
     torch_encoder,
 )
 from validation.nets.conv import ConvCoder, ConvNet, Mobile, Signal, UNet, deep_conv
-from validation.nets.dense import Activation, DeepSet, Gated, Lambda, Lora, OwnNorm, Tabular, Tower, TwoTower, deep, mlp
+from validation.nets.dense import (
+    Activation,
+    Autoencoder,
+    DeepSet,
+    Gated,
+    Lambda,
+    Lora,
+    OwnNorm,
+    Tabular,
+    Tower,
+    TwoTower,
+    deep,
+    mlp,
+)
 from validation.nets.game import Game, Players, Rules, zero_sum
 from validation.nets.policy import Actor, GaussianActor, Mover, Shared, fond_of, sure
 from validation.nets.recurrent import (
@@ -46,6 +59,7 @@ __all__ = [
     "Activation",
     "Actor",
     "Attention",
+    "Autoencoder",
     "Block",
     "Cell",
     "ConvCoder",
