@@ -23,6 +23,8 @@ ALIKE = {"VANISHING", "LOW_RANK", "BOTTLENECK", "EXPLODING"}
 """Tokens that become one."""
 ONE = {"SYMMETRY", "LOW_RANK", "BOTTLENECK"}
 """Heads that are one."""
+NARROW = {"LOW_RANK"}
+"""What comes out of a waist lies in a few directions."""
 SURE = {"SATURATION", "VANISHING", "EXPLODING"}
 """A policy that is sure of itself."""
 LOST = {"ENTROPY_COLLAPSE", "RANK_COLLAPSE", "DEAD", "SATURATION", "HEAD_DIVERSITY", "NUMERICAL"}
@@ -59,6 +61,8 @@ IDLE = {"loss_stuck", "never_moves", "SLOW", "DISCONNECTED"}
 """Nothing is learned, for nothing moves."""
 WRECKED = {"loss_grows", "loss_nonfinite", "loss_stuck", "DEAD", "SATURATION", "VANISHING", "DISCONNECTED", "LOW_RANK"}
 """What steps that are too large leave behind, beside what counts as found."""
+THROWN_OFF = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "clip_sets_step"}
+"""The same where the network may have attention, and the loop may clip."""
 HEAPED = {"EXPLODING", "UNSTABLE", "loss_grows", "rate_too_high"}
 """Gradients that pile up grow, and with them the steps."""
 LEARNS_NOTHING = {"loss_stuck", "SLOW"}

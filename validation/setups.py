@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from validation.case import Setup, call
 from validation.nets import Mover, Players, Rules, SequenceModel, scale_
 from validation.tasks import Task, echo, grey, moves, recall
+from validation.tasks.task import Loss
 
 # --- any model
 
@@ -100,6 +101,11 @@ def of_logits(output: tuple[Tensor, Tensor]) -> tuple[Tensor, None, None, Tensor
     return output[0], None, None, output[1]
 
 
+def of_logits_alone(logits: Tensor) -> tuple[Tensor, None, None, None]:
+    """Logits, nothing beside them."""
+    return logits, None, None, None
+
+
 def of_moves(output: tuple[Tensor, Tensor]) -> tuple[None, Tensor, Tensor, None]:
     """No logits, deviation, mean, no value."""
     return None, output[1], output[0], None
@@ -173,3 +179,14 @@ def live(
     if clip is not None:
         optimizer.register_step_pre_hook(lambda *_: (nn.utils.clip_grad_norm_(trainable, clip), None)[1])
     return pair(model, task, optimizer=optimizer, steps=steps, hints=hints or {}, kwargs=kwargs or {})
+
+
+def told(model: nn.Module, task: Task, lag: int | None = None, **more: Any) -> Setup:
+    """Real training for a user who knows how far back the answer lies."""
+    return live(model, task, hints={} if lag is None else {"required_lag": lag}, **more)
+
+
+def choosing(model: nn.Module, task: Task, loss: Loss | None = None, **more: Any) -> Setup:
+    """A policy of nothing but logits, in real training; `loss` stands for that of the task."""
+    task = task if loss is None else task.with_loss(loss)
+    return live(model, task, kwargs={"action_extractor": of_logits_alone}, **{"lr": 5e-3, "steps": 60, **more})

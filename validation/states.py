@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Case, Program, Zoo, call
 from validation.evidence.loops import broken, learns
@@ -21,6 +20,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.programs import clips, learn, shuffled
 from validation.tasks import Task
 
 Model = Callable[[], nn.Module]
@@ -94,24 +94,15 @@ def from_loader(width: int, hidden: int, rows: int, batch: int, spoilt: Callable
             spoilt(x, y, int(torch.randint(rows, (), generator=numbers)))
         model = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, 1))
         optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-        losses: list[float] = []
 
-        def run() -> None:
-            shuffled = torch.Generator().manual_seed(seed)
-            for _ in range(5):
-                for some, target in DataLoader(TensorDataset(x, y), batch, shuffle=True, generator=shuffled):
-                    optimizer.zero_grad()
-                    loss = F.mse_loss(model(some), target)
-                    loss.backward()
-                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                    optimizer.step()
-                    losses.append(loss.item())
+        def loss_of(x: Tensor, y: Tensor) -> Tensor:
+            return F.mse_loss(model(x), y)
 
         def score() -> float:
             with torch.no_grad():
-                return F.mse_loss(model(clean[0]), clean[1]).item()
+                return loss_of(*clean).item()
 
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return learn(model, optimizer, shuffled(x, y, batch, 5, seed), loss_of, score, before=clips(model, 1.0))
 
     return build
 
@@ -122,6 +113,18 @@ def clears(every: int) -> Callable[[torch.optim.Optimizer, int], None]:
     def after(optimizer: torch.optim.Optimizer, step: int) -> None:
         if (step + 1) % every == 0:
             optimizer.state.clear()
+
+    return after
+
+
+def zeroes(every: int) -> Callable[[torch.optim.Optimizer, int], None]:
+    """Set what the state holds to zero in place, its count too, at every Nth step."""
+
+    def after(optimizer: torch.optim.Optimizer, step: int) -> None:
+        if (step + 1) % every == 0:
+            for state in optimizer.state.values():
+                for value in state.values():
+                    value.zero_()
 
     return after
 

@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.bench import mirrors
+from validation.tasks.rewards import offers, steering
+from validation.tasks.sequences import leanings, token_loss, told_at_first
 from validation.tasks.task import Task, drawn_once
 
 # --- rows
@@ -167,30 +170,14 @@ def tones(seed: int, classes: int = 6, length: int = 60, batch: int = 32) -> Tas
 # --- tokens, sets, sequences
 
 
-def over_places(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy at every place."""
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
-
-
 def reversals(seed: int, vocabulary: int = 9, length: int = 8, batch: int = 32) -> Task:
     """The tokens in reverse."""
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        tokens = torch.randint(vocabulary, (batch, length), generator=random)
-        return tokens, tokens.flip(1)
-
-    return Task(seed, draw, over_places)
+    return mirrors(seed, vocabulary, length, batch)
 
 
 def reviews(seed: int, vocabulary: int = 40, length: int = 12, classes: int = 5, batch: int = 32) -> Task:
     """Texts whose words lean towards those of their class."""
-    lists = (1.3 * torch.randn(classes, vocabulary, generator=drawn_once(seed, 2110))).softmax(dim=1)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        return torch.multinomial(lists[t], length, replacement=True, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return leanings(seed, 2110, 1.3, vocabulary, length, classes, batch)
 
 
 def flags(seed: int, length: int = 9, dim: int = 12, classes: int = 5, batch: int = 32) -> Task:
@@ -217,7 +204,7 @@ def rhymes(seed: int, vocabulary: int = 12, length: int = 14, batch: int = 24) -
         row = torch.where(slip, torch.randint(vocabulary, row.shape, generator=random), row)
         return row[:, :-1], row[:, 1:]
 
-    return Task(seed, draw, over_places)
+    return Task(seed, draw, token_loss)
 
 
 def clauses(seed: int, length: int = 12, dim: int = 16, classes: int = 6, batch: int = 24) -> Task:
@@ -249,14 +236,7 @@ def cues(seed: int, length: int = 22, classes: int = 5, dim: int = 7, batch: int
 
 def voltages(seed: int, length: int = 22, batch: int = 32) -> Task:
     """Three voltages at the first step, silence with hum afterwards; at the end they are asked for."""
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = 2 * torch.rand(batch, 3, generator=random) - 1
-        x = 0.1 * torch.randn(batch, length, 4, generator=random)
-        x[:, 0] = torch.cat([t, torch.ones(batch, 1)], dim=1)
-        return x, t
-
-    return Task(seed, draw, F.mse_loss)
+    return told_at_first(seed, 3, length, batch)
 
 
 def tides(seed: int, length: int = 20, dim: int = 2, batch: int = 24) -> Task:
@@ -289,28 +269,12 @@ def moods(seed: int, length: int = 10, dim: int = 5, classes: int = 4, batch: in
 
 def stalls(seed: int, dim: int = 10, actions: int = 6, batch: int = 96) -> Task:
     """Which stall pays how much for a load, from 0 to 1: the one whose taste is nearest pays best."""
-    tastes = torch.randn(actions, dim, generator=drawn_once(seed, 2114)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.sigmoid(2.5 * x @ tastes.T)
-
-    return Task(seed, draw, lambda z, pay: 1 - (z.softmax(dim=1) * pay).sum(dim=1).mean())
+    return offers(seed, 2114, 2.5, dim, actions, batch)
 
 
 def rudders(seed: int, dim: int = 8, count: int = 2, batch: int = 96) -> Task:
     """The best turn of each rudder, within -1 and 1; the loss takes mean and deviation."""
-    way = torch.randn(dim, count, generator=drawn_once(seed, 2115)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.tanh(1.5 * x @ way)
-
-    def loss(out: tuple[Tensor, Tensor], best: Tensor) -> Tensor:
-        mean, std = out
-        return (mean - best).square().mean() + std.square().mean() - 0.02 * std.log().mean() + 0.1
-
-    return Task(seed, draw, loss)
+    return steering(seed, 2115, dim, count, batch)
 
 
 def journeys(seed: int, dim: int = 7, actions: int = 3, reward: float = 1.0, batch: int = 96) -> Task:

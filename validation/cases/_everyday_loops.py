@@ -13,9 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, call
 from validation.evidence.loops import Fact, Played
+from validation.programs import Hook, nothing
 from validation.tasks import Task
-
-Hook = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +46,6 @@ def loader(task: Task, seed: int, batches: int = 20, size: int = 32, shuffle: bo
     """The same behind a loader that shuffles by a generator of its own."""
     order = torch.Generator().manual_seed(seed + 31)
     return DataLoader(stored(task, batches), size, shuffle=shuffle, generator=order, drop_last=True)
-
-
-def nothing(_: int) -> None:
-    """What happens where nothing does."""
 
 
 def train(

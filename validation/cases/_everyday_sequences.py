@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Proof, Setup, call
 from validation.evidence.signal import judged, watching
-from validation.setups import live
 from validation.tasks import Task, token_loss
 from validation.tasks.task import drawn_once
 
@@ -205,17 +204,6 @@ def clouds(seed: int, points: int = 16, batch: int = 24) -> Task:
 
 
 # --- set-ups
-
-
-def told(model: nn.Module, task: Task, lag: int | None = None, **more) -> Setup:
-    """A user who knows how far back the answer lies."""
-    return live(model, task, hints={} if lag is None else {"required_lag": lag}, **more)
-
-
-def encoder(depth: int, width: int = 32, heads: int = 4, **more) -> list[nn.Module]:
-    """Layers of torch, batch first, without dropout unless told."""
-    settings = {"dropout": 0.0, "batch_first": True, **more}
-    return [nn.TransformerEncoderLayer(width, heads, 2 * width, **settings) for _ in range(depth)]
 
 
 # --- measurements

@@ -8,7 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.rewards import offers, steering
+from validation.tasks.sequences import leanings, token_loss, told_at_first
 from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import mostly_of_one
 
 # --- rows
 
@@ -195,11 +198,6 @@ def mixtures(seed: int, factors: int = 6, size: int = 8, batch: int = 32) -> Tas
 # --- tokens and sets
 
 
-def over_steps(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy at every place."""
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
-
-
 def leftovers(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32) -> Task:
     """At every place the token two places to the left, round the corner."""
 
@@ -207,18 +205,12 @@ def leftovers(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32) 
         tokens = torch.randint(vocabulary, (batch, length), generator=random)
         return tokens, tokens.roll(2, 1)
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def dialects(seed: int, vocabulary: int = 32, length: int = 10, classes: int = 5, batch: int = 32) -> Task:
     """Where somebody is from, by the words."""
-    lists = (1.4 * torch.randn(classes, vocabulary, generator=drawn_once(seed, 3113))).softmax(dim=1)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        return torch.multinomial(lists[t], length, replacement=True, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return leanings(seed, 3113, 1.4, vocabulary, length, classes, batch)
 
 
 def scrolls(seed: int, vocabulary: int = 14, length: int = 12, batch: int = 24) -> Task:
@@ -233,7 +225,7 @@ def scrolls(seed: int, vocabulary: int = 14, length: int = 12, batch: int = 24) 
         tokens = torch.stack(row, dim=1)
         return tokens[:, :-1], tokens[:, 1:]
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def shoals(seed: int, count: int = 10, classes: int = 4, batch: int = 32) -> Task:
@@ -251,15 +243,7 @@ def shoals(seed: int, count: int = 10, classes: int = 4, batch: int = 32) -> Tas
 
 def letters(seed: int, length: int = 9, dim: int = 10, classes: int = 5, batch: int = 32) -> Task:
     """A row of vectors; most of them lean to the class, some to another one."""
-    kinds = 1.2 * torch.randn(classes, dim, generator=drawn_once(seed, 3116))
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        own = torch.rand(batch, length, generator=random) < 0.45
-        of = torch.where(own, t[:, None], torch.randint(classes, (batch, length), generator=random))
-        return kinds[of] + 0.4 * torch.randn(batch, length, dim, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return mostly_of_one(seed, 3116, 1.2, 0.45, length, dim, classes, batch)
 
 
 # --- sequences
@@ -279,14 +263,7 @@ def passwords(seed: int, length: int = 20, classes: int = 5, dim: int = 6, batch
 
 def doses(seed: int, length: int = 20, batch: int = 32) -> Task:
     """Two doses at the first step, nothing but noise afterwards; at the end their amounts are asked for."""
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = 2 * torch.rand(batch, 2, generator=random) - 1
-        x = 0.1 * torch.randn(batch, length, 3, generator=random)
-        x[:, 0] = torch.cat([t, torch.ones(batch, 1)], dim=1)
-        return x, t
-
-    return Task(seed, draw, F.mse_loss)
+    return told_at_first(seed, 2, length, batch)
 
 
 def swells(seed: int, length: int = 16, dim: int = 2, batch: int = 24) -> Task:
@@ -325,28 +302,12 @@ def gaits(seed: int, length: int = 12, dim: int = 4, classes: int = 5, batch: in
 
 def kiosks(seed: int, dim: int = 9, actions: int = 5, batch: int = 96) -> Task:
     """What each of five goods would earn from a customer, from 0 to 1."""
-    tastes = torch.randn(actions, dim, generator=drawn_once(seed, 3118)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.sigmoid(3 * x @ tastes.T)
-
-    return Task(seed, draw, lambda z, pay: 1 - (z.softmax(dim=1) * pay).sum(dim=1).mean())
+    return offers(seed, 3118, 3.0, dim, actions, batch)
 
 
 def cranes(seed: int, dim: int = 7, count: int = 3, batch: int = 96) -> Task:
     """The best pull of each rope, within -1 and 1; the loss takes mean and deviation."""
-    way = torch.randn(dim, count, generator=drawn_once(seed, 3119)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, dim, generator=random)
-        return x, torch.tanh(1.5 * x @ way)
-
-    def loss(out: tuple[Tensor, Tensor], best: Tensor) -> Tensor:
-        mean, std = out
-        return (mean - best).square().mean() + std.square().mean() - 0.02 * std.log().mean() + 0.1
-
-    return Task(seed, draw, loss)
+    return steering(seed, 3119, dim, count, batch)
 
 
 def alleys(seed: int, dim: int = 8, actions: int = 4, batch: int = 96) -> Task:

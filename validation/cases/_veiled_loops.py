@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.case import Program, call
-from validation.evidence.loops import Fact, Played
+# Some programs of other halves know these by this module.
+from validation.evidence.loops import old_in as old_in
+from validation.evidence.loops import resting as resting
 from validation.nets import mlp
-from validation.programs import held_out
+from validation.programs import plainly as plainly
+from validation.programs import script as script
+from validation.tasks.sequences import leanings, token_loss
 from validation.tasks.task import Task, drawn_once
-
-Optimizer = torch.optim.Optimizer
-Body = Callable[[int, Any, Any, Callable[[], Tensor]], "Tensor | None"]
+from validation.tasks.vectors import at_two_places
 
 # --- rows
 
@@ -36,14 +35,7 @@ def honeys(seed: int, dim: int = 10, out: int = 1, batch: int = 48, noise: float
 
 def finches(seed: int, dim: int = 20, classes: int = 7, batch: int = 56, noise: float = 0.7) -> Task:
     """Kinds of finches by their measures: each kind has males and females."""
-    places = 1.1 * torch.randn(2, classes, dim, generator=drawn_once(seed, 5201))
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        sex = torch.randint(2, (batch,), generator=random)
-        return places[sex, t] + noise * torch.randn(batch, dim, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return at_two_places(seed, 5201, 1.1, dim, classes, batch, noise)
 
 
 def ledgers(seed: int, kinds: int = 20, dim: int = 5, batch: int = 64) -> Task:
@@ -183,23 +175,12 @@ def chants(seed: int, tokens: int = 15, length: int = 10, batch: int = 32) -> Ta
         text = torch.stack(rows, dim=1)
         return text[:, :-1], text[:, 1:]
 
-    return Task(seed, draw, per_token)
+    return Task(seed, draw, token_loss)
 
 
 def mottos(seed: int, words: int = 40, topics: int = 5, length: int = 7, batch: int = 48) -> Task:
     """The house that a motto belongs to, by its words."""
-    lists = (1.8 * torch.randn(topics, words, generator=drawn_once(seed, 5222))).softmax(dim=1)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(topics, (batch,), generator=random)
-        return torch.multinomial(lists[t], length, replacement=True, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
-
-
-def per_token(z: Tensor, t: Tensor) -> Tensor:
-    """Cross-entropy over all places of all rows."""
-    return F.cross_entropy(z.flatten(0, 1), t.flatten())
+    return leanings(seed, 5222, 1.8, words, length, topics, batch)
 
 
 # --- networks
@@ -305,71 +286,3 @@ class Twins(nn.Module):
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return 6 * F.normalize(self.one(a), dim=1) @ F.normalize(self.two(b), dim=1).T
-
-
-# --- loops and facts
-
-
-def script(
-    model: nn.Module,
-    optimizer: Optimizer | list[Optimizer],
-    task: Task,
-    loss: Callable[[Any, Any], Tensor],
-    body: Body,
-    steps: int = 60,
-    *,
-    meant: Callable[[Any, Any], Tensor] | None = None,
-    unseen: Task | None = None,
-    scaler: torch.amp.GradScaler | None = None,
-) -> Program:
-    """A loop whose `body` gets the number of the step, the batch, and how to compute its loss."""
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), i in zip(task, range(steps), strict=False):
-            value = body(i, x, y, lambda x=x, y=y: loss(call(model, x), y))
-            if value is not None:
-                losses.append(value.item())
-
-    score = held_out(model, unseen or task, meant or loss)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, scaler=scaler)
-
-
-def plainly(
-    optimizer: Optimizer, after: Callable[[int], Any] = lambda _i: None, before: Callable[[int], Any] = lambda _i: None
-) -> Body:
-    """Clear, go back, step; `before` is called between the last two and `after` at the end."""
-
-    def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        before(i)
-        optimizer.step()
-        after(i)
-        return loss
-
-    return body
-
-
-def resting(*parts: str) -> Fact:
-    """Nothing whose name holds one of these parts moves, whether it is trainable or not."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        names = [name for name in played.distance if any(part in name for part in parts)]
-        still = [name for name in names if played.distance[name] == 0]
-        return len(still) == len(names) > 0, f"{len(still)} of {len(names)} tensors never move"
-
-    return fact
-
-
-def old_in(path: str, cosine: float = 0.99) -> Fact:
-    """Of the steps that hold a part, most are given something else than what `backward` has brought for it."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        worst = [[c for n, c in step.cosine.items() if n.startswith(f"{path}.")] for step in played.steps]
-        mine = [min(each) for each in worst if each][1:]
-        share = sum(each < cosine for each in mine) / max(1, len(mine))
-        return share > 0.5, f"old gradients in {share:.0%} of the steps of {path}"
-
-    return fact

@@ -8,7 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.rewards import off_course, unpaid
+from validation.tasks.sequences import leanings, token_loss
 from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import at_two_places, mostly_of_one
 
 # --- rows
 
@@ -27,14 +30,7 @@ def bakes(seed: int, dim: int = 10, out: int = 1, batch: int = 64) -> Task:
 
 def minerals(seed: int, dim: int = 14, classes: int = 7, batch: int = 64, noise: float = 0.6) -> Task:
     """Kinds of stone; each is found at two places of the chart."""
-    places = 1.4 * torch.randn(2, classes, dim, generator=drawn_once(seed, 4101))
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        which = torch.randint(2, (batch,), generator=random)
-        return places[which, t] + noise * torch.randn(batch, dim, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return at_two_places(seed, 4101, 1.4, dim, classes, batch, noise)
 
 
 def ledgers(seed: int, dim: int = 28, factors: int = 5, batch: int = 64) -> Task:
@@ -122,7 +118,7 @@ def villages(seed: int, nodes: int = 9, dim: int = 5, classes: int = 4, batch: i
         x = kinds[t] + 0.9 * torch.randn(batch, nodes, dim, generator=random)
         return (x, near / near.sum(dim=2, keepdim=True)), t
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 # --- pictures and signals
@@ -190,11 +186,6 @@ def calls(seed: int, classes: int = 5, length: int = 40, channels: int = 2, batc
 # --- tokens and sets
 
 
-def over_steps(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy at every place; places of -100 do not count."""
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
-
-
 def turns(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32, by: int = 1) -> Task:
     """At every place the token to the right, round the corner."""
 
@@ -202,18 +193,12 @@ def turns(seed: int, vocabulary: int = 8, length: int = 8, batch: int = 32, by: 
         tokens = torch.randint(vocabulary, (batch, length), generator=random)
         return tokens, tokens.roll(-by, 1)
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def menus(seed: int, vocabulary: int = 30, length: int = 10, classes: int = 5, batch: int = 32) -> Task:
     """Which kitchen a menu is from, by its words."""
-    lists = (1.5 * torch.randn(classes, vocabulary, generator=drawn_once(seed, 4113))).softmax(dim=1)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        return torch.multinomial(lists[t], length, replacement=True, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return leanings(seed, 4113, 1.5, vocabulary, length, classes, batch)
 
 
 def reels(seed: int, vocabulary: int = 12, length: int = 12, batch: int = 24) -> Task:
@@ -228,20 +213,12 @@ def reels(seed: int, vocabulary: int = 12, length: int = 12, batch: int = 24) ->
         tokens = torch.stack(row, dim=1)
         return tokens[:, :-1], tokens[:, 1:]
 
-    return Task(seed, draw, over_steps)
+    return Task(seed, draw, token_loss)
 
 
 def flocks(seed: int, length: int = 9, dim: int = 8, classes: int = 5, batch: int = 32) -> Task:
     """Birds of several kinds; the class is the kind of which there are most."""
-    kinds = 1.4 * torch.randn(classes, dim, generator=drawn_once(seed, 4115))
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        t = torch.randint(classes, (batch,), generator=random)
-        own = torch.rand(batch, length, generator=random) < 0.5
-        of = torch.where(own, t[:, None], torch.randint(classes, (batch, length), generator=random))
-        return kinds[of] + 0.4 * torch.randn(batch, length, dim, generator=random), t
-
-    return Task(seed, draw, F.cross_entropy)
+    return mostly_of_one(seed, 4115, 1.4, 0.5, length, dim, classes, batch)
 
 
 def lockers(seed: int, length: int = 6, dim: int = 12, classes: int = 5, batch: int = 48) -> Task:
@@ -331,7 +308,7 @@ def stalls(seed: int, dim: int = 8, actions: int = 6, batch: int = 96) -> Task:
         x = torch.randn(batch, dim, generator=random)
         return x, torch.sigmoid(3 * torch.sin(1.3 * x @ tastes.T))
 
-    return Task(seed, draw, lambda z, pay: 1 - (z.softmax(dim=1) * pay).sum(dim=1).mean())
+    return Task(seed, draw, unpaid)
 
 
 def rudders(seed: int, dim: int = 6, count: int = 2, batch: int = 96) -> Task:
@@ -342,11 +319,7 @@ def rudders(seed: int, dim: int = 6, count: int = 2, batch: int = 96) -> Task:
         x = torch.randn(batch, dim, generator=random)
         return x, 0.9 * torch.sin(1.4 * x @ way)
 
-    def loss(out: tuple[Tensor, Tensor], best: Tensor) -> Tensor:
-        mean, std = out
-        return (mean - best).square().mean() + std.square().mean() - 0.02 * std.log().mean() + 0.1
-
-    return Task(seed, draw, loss)
+    return Task(seed, draw, off_course)
 
 
 def rafts(seed: int, dim: int = 7, actions: int = 4, batch: int = 96) -> Task:

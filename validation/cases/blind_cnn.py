@@ -28,13 +28,12 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS
+from validation.labels import DEADENS, JUMPS, NARROW
 from validation.nets import he_
 from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("cnn", half="blind", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- narrow
 

@@ -19,7 +19,6 @@ from validation.cases._blind_tasks import (
     flags,
     gratings,
     moods,
-    over_places,
     plants,
     rhymes,
     spectra,
@@ -32,6 +31,7 @@ from validation.cases._blind_tasks import (
 from validation.evidence.loops import (
     begins_above,
     broken,
+    floor_above,
     grows,
     learns,
     not_finite_in,
@@ -42,8 +42,9 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import Task, drawn_once
+from validation.programs import adam, fit, held_out, learn, sgd
+from validation.tasks import Task, drawn_once, token_loss
+from validation.tasks.rewards import short_of_best
 
 zoo = Zoo("loop", half="blind", proof=learns())
 
@@ -236,7 +237,7 @@ def prompted(seed: int, whole: bool) -> Program:
 
     model = Tagger(nn.Embedding(12, 24), nn.GRU(24, 40, batch_first=True), 12, 40)
     task, cfg = rhymes(seed).changed(hide), Settings(lr=1e-2)
-    return fit(model, task, adam(model, cfg.lr), cfg.steps, over_places, unseen=rhymes(seed))
+    return fit(model, task, adam(model, cfg.lr), cfg.steps, token_loss, unseen=rhymes(seed))
 
 
 prompts = zoo.healthy("prompts-left-out", lambda s: prompted(s, False))
@@ -264,7 +265,7 @@ def padded(seed: int, ignore: bool) -> Program:
 
     model = Tagger(nn.Embedding(13, 24), nn.GRU(24, 32, batch_first=True), 13, 32)
     return fit(
-        model, rhymes(seed).changed(pad), adam(model, 1e-2), 60, words_only if ignore else over_places, words_only
+        model, rhymes(seed).changed(pad), adam(model, 1e-2), 60, words_only if ignore else token_loss, words_only
     )
 
 
@@ -322,7 +323,7 @@ zoo.sick(
     "gratings-probabilities-into-cross-entropy",
     lambda s: pictured(s, True),
     # ln(1 + 5/e) is the least that a softmax of probabilities can reach with six classes.
-    broken(lambda p: (min(p.program.losses) > 1.04, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.04)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,
@@ -421,10 +422,7 @@ def ranked(seed: int, each: bool) -> Program:
             optimizer.step()
             losses.append(loss.item())
 
-    def lost(z: Tensor, pay: Tensor) -> Tensor:
-        return (pay.amax(dim=1) - (z.softmax(dim=1) * pay).sum(dim=1)).mean()
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, lost))
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, short_of_best))
 
 
 groups = zoo.healthy("answers-in-groups-of-six", lambda s: ranked(s, False))
@@ -485,23 +483,15 @@ def negatives(seed: int) -> Program:
     """The loss of a pair that is far enough apart is zero, and so is its gradient."""
     model = nn.ModuleDict({"net": mlp([20, 48, 12], nn.SiLU)})
     model["net"][2] = nn.Linear(48, 12, bias=False)
-    task, losses, optimizer = twins(seed), [], adam(model, 3e-3)
+    task, optimizer = twins(seed), adam(model, 3e-3)
 
     def error(pair: tuple[Tensor, Tensor], same: Tensor) -> Tensor:
         away = (model["net"](pair[0]) - model["net"](pair[1])).square().sum(dim=1, keepdim=True)
         return (same * away + (1 - same) * F.relu(1 - away)).mean()
 
-    def run() -> None:
-        for (pair, same), _ in zip(task, range(90), strict=False):
-            optimizer.zero_grad()
-            loss = error(pair, same)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     aside = task.aside()
     score = lambda: error(*aside).item()  # noqa: E731
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, error, score, 90)
 
 
 zoo.healthy("pairs-with-a-margin", negatives)
@@ -520,22 +510,14 @@ zoo.healthy("yields-in-percent", natural)
 def several(seed: int) -> Program:
     """Two kinds of losses, of which one is a hundred times the other."""
     model = nn.ModuleDict({"body": mlp([40, 48, 24], nn.GELU), "code": nn.Linear(24, 40), "mean": nn.Linear(24, 1)})
-    task, losses, optimizer = spectra(seed), [], adam(model, 5e-3)
+    task, optimizer = spectra(seed), adam(model, 5e-3)
 
     def error(x: Tensor) -> Tensor:
         h = F.gelu(model["body"](x))
         return F.mse_loss(model["code"](h), x) + 0.01 * F.mse_loss(model["mean"](h), x.mean(dim=1, keepdim=True))
 
-    def run() -> None:
-        for (x, _), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = error(x)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     aside = task.aside()[0]
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=lambda: error(aside).item())
+    return learn(model, optimizer, task, lambda x, _: error(x), lambda: error(aside).item(), 80)
 
 
 zoo.healthy("two-losses-of-different-size", several)

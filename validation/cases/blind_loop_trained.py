@@ -19,7 +19,6 @@ from validation.case import Program, Zoo
 from validation.cases._blind_tasks import (
     gratings,
     orders,
-    over_places,
     plants,
     reversals,
     reviews,
@@ -30,12 +29,11 @@ from validation.cases._blind_tasks import (
     tones,
 )
 from validation.evidence.loops import (
-    Fact,
-    Played,
     all_of,
     broken,
     held_by_none,
     learns,
+    resting,
     shrinks,
     strangers,
     ungiven,
@@ -43,8 +41,8 @@ from validation.evidence.loops import (
 )
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out
-from validation.tasks import Task
+from validation.programs import adam, fit, held_out, learn
+from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
 
@@ -93,17 +91,6 @@ class Trainer:
         model = model or self.model
         score = held_out(model, self.task, self.loss)
         return Program(model=model, optimizer=self.optimizer, run=self.train, losses=self.log, score=score)
-
-
-def resting(*parts: str) -> Fact:
-    """Nothing whose name holds one of these parts moves, whether it is trainable or not."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        names = [name for name in played.distance if any(part in name for part in parts)]
-        still = [name for name in names if played.distance[name] == 0]
-        return len(still) == len(names) > 0, f"{len(still)} of {len(names)} tensors never move"
-
-    return fact
 
 
 # --- cut off
@@ -188,7 +175,7 @@ class Generator(nn.Module):
 
 def rhymed(seed: int, spoken: bool) -> Program:
     model = Generator(spoken)
-    return fit(model, rhymes(seed), adam(model, 1e-2), 80, over_places)
+    return fit(model, rhymes(seed), adam(model, 1e-2), 80, token_loss)
 
 
 soft_draft = zoo.healthy("draft-read-as-probabilities", lambda s: rhymed(s, False))
@@ -520,23 +507,15 @@ def distilled(seed: int) -> Program:
     teacher = mlp([18, 32, 7], nn.Tanh).requires_grad_(False)
     teacher[2].weight.mul_(8)
     model = nn.ModuleDict({"teacher": teacher, "student": mlp([18, 48, 7], nn.GELU)})
-    task, losses = states(seed), []
+    task = states(seed)
     optimizer = torch.optim.Adam(model["student"].parameters(), lr=5e-3)
 
     def gap(x: Tensor) -> Tensor:
         p = (model["teacher"](x) / 2).softmax(dim=1)
         return F.kl_div((model["student"](x) / 2).log_softmax(dim=1), p, reduction="batchmean") * 4
 
-    def run() -> None:
-        for (x, _), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = gap(x)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     aside = task.aside()[0]
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=lambda: gap(aside).item())
+    return learn(model, optimizer, task, lambda x, _: gap(x), lambda: gap(aside).item(), 80)
 
 
 zoo.healthy("student-of-a-frozen-teacher", distilled)
@@ -546,22 +525,16 @@ def follows(seed: int) -> Program:
     """A slow copy follows by a moving mean, and is scored; no gradient ever reaches it."""
     model = nn.ModuleDict({"net": mlp([14, 48, 48, 1], nn.SiLU)})
     model["slow"] = copy.deepcopy(model["net"]).requires_grad_(False)
-    task, losses = plants(seed), []
+    task = plants(seed)
     optimizer = torch.optim.Adam(model["net"].parameters(), lr=5e-3)
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(90), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model["net"](x), y)
-            loss.backward()
-            optimizer.step()
-            with torch.no_grad():
-                for slow, fast in zip(model["slow"].parameters(), model["net"].parameters(), strict=True):
-                    slow.lerp_(fast, 0.1)
-            losses.append(loss.item())
+    def after(_: int) -> None:
+        with torch.no_grad():
+            for slow, fast in zip(model["slow"].parameters(), model["net"].parameters(), strict=True):
+                slow.lerp_(fast, 0.1)
 
     score = held_out(model["slow"], task, F.mse_loss)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, lambda x, y: F.mse_loss(model["net"](x), y), score, 90, after=after)
 
 
 zoo.healthy("slow-copy-follows", follows)
@@ -571,7 +544,7 @@ zoo.healthy(
         nn.Sequential(nn.Embedding(9, 24), nn.Flatten(1), mlp([192, 64, 72], nn.GELU), nn.Unflatten(1, (8, 9))),
         Arguments(learning_rate=1e-2, weight_decay=0.1, max_grad_norm=1.0, max_steps=90),
         reversals(s),
-        over_places,
+        token_loss,
     ).program(),
 )
 

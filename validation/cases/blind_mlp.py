@@ -29,14 +29,13 @@ from validation.evidence import (
     rank_at_most,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY
 from validation.nets import he_, mlp
 from validation.nets.programs import Plain
 from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("mlp", half="blind", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- narrow
 

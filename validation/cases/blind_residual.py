@@ -26,6 +26,7 @@ from validation.evidence import (
     thrives,
 )
 from validation.labels import DEADENS, JUMPS
+from validation.nets import Reversible
 from validation.setups import live
 from validation.tasks import every
 
@@ -364,20 +365,7 @@ zoo.healthy("engine-branches-start-at-zero", lambda s: rows(s, [Zeroed(32) for _
 zoo.healthy("engine-narrow-branches-of-4", lambda s: rows(s, [Step(32, 0.5, hidden=4) for _ in range(6)]))
 
 
-class Backwards(nn.Module):
-    """Coupled halves that could be computed backwards."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.f, self.g = nn.Linear(width // 2, width // 2), nn.Linear(width // 2, width // 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        a, b = x.chunk(2, dim=1)
-        a = a + F.silu(self.f(b))
-        return torch.cat([a, b + F.silu(self.g(a))], dim=1)
-
-
-zoo.healthy("engine-reversible-halves", lambda s: rows(s, [Backwards(32) for _ in range(6)]))
+zoo.healthy("engine-reversible-halves", lambda s: rows(s, [Reversible(32) for _ in range(6)]))
 
 
 class Dense(nn.Module):

@@ -29,12 +29,13 @@ from validation.evidence import (
     lasting,
     never_fires,
     no_gradient,
+    regret,
     thrives,
 )
 from validation.labels import DEADENS, JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.nets import he_, mlp
 from validation.nets.programs import Plain
-from validation.setups import live
+from validation.setups import choosing, live, of_logits_alone, of_moves
 
 zoo = Zoo("rl", half="blind", analyzer="policy", proof=thrives())
 
@@ -53,25 +54,8 @@ class Trader(nn.Module):
         return self.logits(self.act(self.fc2(self.act(self.fc1(x))))) / self.temperature
 
 
-def of_trader(logits: Tensor) -> tuple[Tensor, None, None, None]:
-    return logits, None, None, None
-
-
 def trades(seed: int, trader: nn.Module, loss: Callable[..., Tensor] | None = None, **more) -> Setup:
-    task = stalls(seed)
-    task = task.with_loss(loss) if loss else task
-    return live(trader, task, kwargs={"action_extractor": of_trader}, **{"lr": 5e-3, "steps": 60, **more})
-
-
-@torch.no_grad()
-def regret(setup: Setup) -> float:
-    """How much less than the best the trader earns."""
-    total = 0.0
-    for _ in range(4):
-        p = setup.model(setup.input_fn()).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
+    return choosing(trader, stalls(seed), loss, **more)
 
 
 plain = zoo.healthy("stalls-temperature-1", lambda s: trades(s, Trader()))
@@ -138,7 +122,7 @@ zoo.sick(
 def grams(seed: int, factor: float) -> Setup:
     """Loads in grams instead of tons, into bounded units."""
     task = stalls(seed).mapped(lambda x: factor * x)
-    return live(Trader(act=torch.tanh), task, lr=3e-3, steps=60, kwargs={"action_extractor": of_trader})
+    return live(Trader(act=torch.tanh), task, lr=3e-3, steps=60, kwargs={"action_extractor": of_logits_alone})
 
 
 tons = zoo.healthy("stalls-loads-in-tons", lambda s: grams(s, 1.0))
@@ -219,15 +203,11 @@ class Helm(nn.Module):
         return mean, self.log_std.exp().expand_as(mean)
 
 
-def of_helm(out: tuple[Tensor, Tensor]) -> tuple[None, Tensor, Tensor, None]:
-    return None, out[1], out[0], None
-
-
 def steers(seed: int, helm: nn.Module, **more) -> Setup:
     return live(
         helm,
         rudders(seed),
-        kwargs={"action_extractor": of_helm},
+        kwargs={"action_extractor": of_moves},
         hints={"action_range": (-1.0, 1.0)},
         **{"lr": 3e-3, "steps": 60, **more},
     )
@@ -260,7 +240,7 @@ def squashed(eps: float) -> Callable[[tuple[Tensor, Tensor], Tensor], Tensor]:
 
 def squash(seed: int, eps: float) -> Setup:
     task = rudders(seed).with_loss(squashed(eps))
-    return live(Helm(0.2), task, lr=3e-3, steps=80, kwargs={"action_extractor": of_helm})
+    return live(Helm(0.2), task, lr=3e-3, steps=80, kwargs={"action_extractor": of_moves})
 
 
 guarded = zoo.healthy("rudders-squashed-density-with-eps", lambda s: squash(s, 1e-4))

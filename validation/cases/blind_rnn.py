@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import cues, moods, reviews, tides, voltages
 from validation.evidence import (
+    BURSTS,
+    FORGETS,
     both,
     breaks,
     dead,
@@ -23,7 +25,6 @@ from validation.evidence import (
     no_gradient,
     states_flat,
     thrives,
-    time_ratio,
 )
 from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
 from validation.nets import Cell, gate_bias_
@@ -32,8 +33,6 @@ from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("rnn", half="blind", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
 
 
 def cued(seed: int, rnn: nn.Module, length: int = 22, **more) -> Setup:

@@ -25,13 +25,12 @@ from validation.evidence import (
     no_gradient,
     thrives,
 )
-from validation.labels import RUNS_AWAY
+from validation.labels import NARROW, RUNS_AWAY
 from validation.nets import he_
 from validation.setups import live
 from validation.tasks import every, gestures, pictures, plates, weaves
 
 zoo = Zoo("cnn", half="drill", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- narrow
 

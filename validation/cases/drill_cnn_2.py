@@ -24,12 +24,11 @@ from validation.evidence import (
     no_gradient,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS
+from validation.labels import DEADENS, JUMPS, NARROW
 from validation.setups import live
 from validation.tasks import every, pictures, plates, pulses, waves, weaves
 
 zoo = Zoo("cnn", half="drill", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 
 def told(seed: int, model: nn.Module, **more) -> Setup:

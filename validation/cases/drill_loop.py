@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -20,12 +19,14 @@ from validation.evidence.loops import (
     broken,
     clipped_by,
     evaluating,
+    floor_above,
     held_by_none,
     learns,
     nothing_comes,
     overwritten,
     rate_below,
     repeats,
+    resting,
     stale,
     steps_above,
     ungiven,
@@ -44,41 +45,13 @@ from validation.labels import (
     UNHELD,
     WRECKED,
 )
-from validation.nets import mlp
+from validation.nets import Autoencoder, mlp
 from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import Task, gestures, grains, molecules, pairings, plates, sensors, spectra, tides, weaves
+from validation.tasks import gestures, grains, molecules, pairings, plates, sensors, spectra, tides, weaves
 
 zoo = Zoo("loop", half="drill", proof=learns())
 OFF = {"rate_too_low", "SLOW", "UNSTABLE", "LOW_RANK", "input_scales", "rate_too_high", "BOTTLENECK", *LEARNS_NOTHING}
 """What is also true of a model that starts far from its targets."""
-
-Hook = Callable[[int], None]
-
-
-def looped(
-    model: nn.Module,
-    task: Task,
-    optimizer: torch.optim.Optimizer,
-    steps: int,
-    criterion=F.cross_entropy,
-    before: Hook = lambda _: None,
-    after: Hook = lambda _: None,
-) -> Program:
-    """The loop of every tutorial with a line of the user's own between backward and step, and one after it."""
-    losses: list[float] = []
-
-    def run() -> None:
-        for step, (x, y) in zip(range(steps), task, strict=False):
-            optimizer.zero_grad()
-            loss = criterion(model(*x) if isinstance(x, tuple) else model(x), y)
-            loss.backward()
-            before(step)
-            optimizer.step()
-            after(step)
-            losses.append(loss.item())
-
-    score = held_out(model, task, criterion)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 
 # --- shapes that do not fit
@@ -265,7 +238,7 @@ def limited(seed: int, limit: float, kind: str) -> Program:
     model = nn.Sequential(*convs, Mean(False), nn.Linear(24, 6))
     optimizer = sgd(model, 0.2, momentum=0.9)
     clip = {"norm": nn.utils.clip_grad_norm_, "value": nn.utils.clip_grad_value_}[kind]
-    return looped(model, weaves(seed), optimizer, 70, before=lambda _: clip(model.parameters(), limit) and None)
+    return fit(model, weaves(seed), optimizer, 70, before=lambda _: clip(model.parameters(), limit) and None)
 
 
 by_norm = zoo.healthy("weaves-norm-limited-to-5", lambda s: limited(s, 5.0, "norm"))
@@ -293,7 +266,7 @@ def scheduled(seed: int, length: int) -> Program:
     model = mlp([40, 48, 12, 48, 40], nn.GELU)
     optimizer = adam(model, 3e-3)
     falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: max(0.0, 1 - i / length) ** 2)
-    return looped(model, spectra(seed), optimizer, 100, F.mse_loss, after=lambda _: falling.step())
+    return fit(model, spectra(seed), optimizer, 100, F.mse_loss, after=lambda _: falling.step())
 
 
 falls = zoo.healthy("spectra-schedule-in-steps", lambda s: scheduled(s, 100))
@@ -342,17 +315,6 @@ class Stack(nn.Module):
         return self.leave(x)
 
 
-def rests(*parts: str):
-    """All that has one of these in its name is at the end where it was."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        names = [name for name in played.distance if any(part in name for part in parts)]
-        still = [name for name in names if played.distance[name] == 0]
-        return bool(names) and len(still) == len(names), f"{len(still)} of {len(names)} tensors never move"
-
-    return fact
-
-
 class Coder(nn.Module):
     """A body that several heads share."""
 
@@ -377,7 +339,7 @@ copied = zoo.healthy("student-around-a-copy", lambda s: frozen_teacher(s, True))
 zoo.sick(
     "student-around-the-teachers-own-body",
     lambda s: frozen_teacher(s, False),
-    broken(rests("body"), less=0.9),
+    broken(resting("body"), less=0.9),
     *FREEZE,
     layer=("body.0", "body.2", "body.4"),
     also=IDLE,
@@ -399,7 +361,7 @@ exact = zoo.healthy("stack-none-frozen", lambda s: patterned(s, "layers.12."))
 zoo.sick(
     "stack-frozen-by-a-pattern-that-fits-too-much",
     lambda s: patterned(s, "er"),
-    broken(rests("layers.", "enter"), less=0.7),
+    broken(resting("layers.", "enter"), less=0.7),
     *FREEZE,
     also=IDLE,
     control=exact,
@@ -433,20 +395,9 @@ zoo.sick(
 )
 
 
-class Autoencoder(nn.Module):
-    """Encoder and decoder as two modules."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = mlp([40, 48, 10], nn.GELU), mlp([10, 48, 40], nn.GELU)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x))
-
-
 def given(seed: int, both: bool) -> Program:
     """A generator of parameters is counted first, for the log, and is empty when the optimizer reads it."""
-    model = Autoencoder()
+    model = Autoencoder(40, 48, 10, nn.GELU)
     of_encoder = model.encoder.parameters()
     parameters = list(of_encoder)
     if not both:
@@ -541,7 +492,7 @@ def checked(seed: int, back: bool) -> Program:
         if step == 1 and back:
             model.train()
 
-    return looped(model, weaves(seed), adam(model, 1e-2), 60, before=try_once)
+    return fit(model, weaves(seed), adam(model, 1e-2), 60, before=try_once)
 
 
 back = zoo.healthy("weaves-tried-once-then-trained", lambda s: checked(s, True))
@@ -666,7 +617,7 @@ zoo.sick(
     "grains-probabilities",
     lambda s: chances(s, True),
     # ln(1 + 6/e) is the least that a softmax of probabilities can reach with seven classes.
-    broken(lambda p: (min(p.program.losses) > 1.16, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.16)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=raw,
@@ -736,7 +687,7 @@ def tight(seed: int) -> Program:
     def limit(_: int) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 0.05)
 
-    return looped(model, sensors(seed), adam(model, 5e-3), 80, F.mse_loss, before=limit)
+    return fit(model, sensors(seed), adam(model, 5e-3), 80, F.mse_loss, before=limit)
 
 
 zoo.healthy("sensors-tight-limit-before-adam", tight)
@@ -847,7 +798,7 @@ def watched(seed: int) -> Program:
                 model(x)
             model.train()
 
-    return looped(model, weaves(seed), adam(model, 1e-2), 60, after=look)
+    return fit(model, weaves(seed), adam(model, 1e-2), 60, after=look)
 
 
 zoo.healthy("weaves-looked-at-every-ten-steps", watched)

@@ -20,6 +20,7 @@ from validation.evidence.loops import (
     broken,
     clipped_by,
     evaluating,
+    floor_above,
     keeps,
     learns,
     nothing_comes,
@@ -48,7 +49,6 @@ from validation.labels import (
 from validation.nets import DeepSet, SequenceModel, mlp
 from validation.programs import adam, fit, held_out, sgd
 from validation.tasks import (
-    Task,
     documents,
     drawn_once,
     genres,
@@ -67,34 +67,6 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="drill", proof=learns())
-Hook = Callable[[int], None]
-
-
-def looped(
-    model: nn.Module,
-    task: Task,
-    optimizer: torch.optim.Optimizer,
-    steps: int,
-    criterion=F.cross_entropy,
-    before: Hook = lambda _: None,
-    after: Hook = lambda _: None,
-    meant=None,
-) -> Program:
-    """The loop of every tutorial with a line of the user's own between backward and step, and one after it."""
-    losses: list[float] = []
-
-    def run() -> None:
-        for step, (x, y) in zip(range(steps), task, strict=False):
-            optimizer.zero_grad()
-            loss = criterion(model(x), y)
-            loss.backward()
-            before(step)
-            optimizer.step()
-            after(step)
-            losses.append(loss.item())
-
-    score = held_out(model, task, meant or criterion)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 
 # --- the order of the loop
@@ -186,7 +158,7 @@ def moded(seed: int, left: bool) -> Program:
             if not left:
                 model.train()
 
-    return looped(model, task, adam(model, 2e-3), 90, after=check)
+    return fit(model, task, adam(model, 2e-3), 90, after=check)
 
 
 zoo.sick(
@@ -210,7 +182,7 @@ def averaged(seed: int, swap: bool) -> Program:
                 if swap:
                     q.copy_(p)
 
-    return looped(model, task, adam(model, 5e-3), 90, F.mse_loss, after=follow)
+    return fit(model, task, adam(model, 5e-3), 90, F.mse_loss, after=follow)
 
 
 zoo.sick(
@@ -297,7 +269,7 @@ def scheduled(seed: int, kind: str) -> Program:
     }
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambdas[kind])
     task = tides(seed, 20).changed(lambda x, t: (x.transpose(1, 2), t[:, -1]))
-    return looped(model, task, optimizer, 90, F.mse_loss, after=lambda _: schedule.step())
+    return fit(model, task, optimizer, 90, F.mse_loss, after=lambda _: schedule.step())
 
 
 by_steps = zoo.healthy("tides-warm-up-and-decay", lambda s: scheduled(s, "right"))
@@ -329,7 +301,7 @@ def limited(seed: int, limit: float) -> Program:
     def clip(_: int) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), limit)
 
-    return looped(model, task, sgd(model, 0.5), 90, task._loss, before=clip)
+    return fit(model, task, sgd(model, 0.5), 90, task._loss, before=clip)
 
 
 zoo.sick(
@@ -433,7 +405,7 @@ def noted(seed: int, softened: bool) -> Program:
 zoo.sick(
     "songs-probabilities-for-logits",
     lambda s: noted(s, True),
-    broken(lambda p: (min(p.program.losses) > 1.5, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.5)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=zoo.healthy("songs-logits", lambda s: noted(s, False)),
@@ -569,7 +541,7 @@ def swa(seed: int) -> Program:
     """A mean of weights by torch's own class, beside the model, and a rate that stays high."""
     model, task = mlp([20, 48, 10], nn.GELU), genres(seed)
     mean = torch.optim.swa_utils.AveragedModel(model)
-    return looped(
+    return fit(
         model,
         task,
         sgd(model, 0.5, momentum=0.9),

@@ -13,24 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import Played, all_of, broken, held_by_none, learns, shrinks, strangers, ungiven
+from validation.evidence.loops import all_of, broken, held_by_none, learns, resting, shrinks, strangers, ungiven
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out
 from validation.tasks import gestures, glyphs, grains, likeness, majority, pulses, sensors, songs, spectra, token_loss
 
 zoo = Zoo("loop", half="drill", proof=learns())
-
-
-def rests(*parts: str):
-    """All that has one of these in its name is at the end where it was."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        names = [name for name in played.distance if any(part in name for part in parts)]
-        still = [name for name in names if played.distance[name] == 0]
-        return bool(names) and len(still) == len(names), f"{len(still)} of {len(names)} tensors never move"
-
-    return fact
 
 
 class Eye(nn.Module):
@@ -79,7 +68,7 @@ for norm in (False, True):
     zoo.sick(
         f"eye-thawed-by-an-old-name{word}",
         lambda s, n=norm: thawed(s, "backbone", n),
-        broken(rests("body"), less=0.8),
+        broken(resting("body"), less=0.8),
         *FREEZE,
         layer=("body.0", "body.3"),
         also=IDLE,
@@ -165,7 +154,7 @@ small = zoo.healthy("changes-by-their-word", lambda s: adapted(s, ("delta_down",
 zoo.sick(
     "changes-by-the-word-of-the-paper",
     lambda s: adapted(s, ("delta_down", "delta_up"), "lora"),
-    broken(rests("delta"), less=0.97),
+    broken(resting("delta"), less=0.97),
     *LORA,
     "frozen",
     "never_moves",
@@ -176,7 +165,7 @@ lora = zoo.healthy("lora-by-its-word", lambda s: adapted(s, ("lora_A", "lora_B")
 zoo.sick(
     "lora-second-factor-only-by-the-case-of-a-letter",
     lambda s: adapted(s, ("lora_A", "lora_b"), "lora_A"),
-    broken(rests("lora_b")),
+    broken(resting("lora_b")),
     *LORA,
     "frozen",
     "never_moves",
@@ -425,22 +414,15 @@ class Pair(nn.Module):
 
 
 def momentum_pair(seed: int) -> Program:
-    model, task, losses = Pair(), likeness(seed), []
+    model, task = Pair(), likeness(seed)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=5e-3)
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(120), strict=False):
-            optimizer.zero_grad()
-            loss = F.binary_cross_entropy_with_logits(model(*x), y)
-            loss.backward()
-            optimizer.step()
-            with torch.no_grad():
-                for p, q in zip(model.slow.parameters(), model.encoder.parameters(), strict=True):
-                    p.lerp_(q, 0.05)
-            losses.append(loss.item())
+    def after(_: int) -> None:
+        with torch.no_grad():
+            for p, q in zip(model.slow.parameters(), model.encoder.parameters(), strict=True):
+                p.lerp_(q, 0.05)
 
-    score = held_out(model, task, F.binary_cross_entropy_with_logits)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return fit(model, task, optimizer, 120, F.binary_cross_entropy_with_logits, after=after)
 
 
 zoo.healthy("likeness-against-a-slow-copy", momentum_pair)

@@ -29,33 +29,20 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY, RUNS_AWAY
-from validation.nets import he_, mlp
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
+from validation.nets import Autoencoder, he_, mlp
 from validation.setups import live
 from validation.tasks import every, grains, pairings, sensors, spectra
 
 zoo = Zoo("mlp", half="drill", proof=thrives())
-NARROW = {"LOW_RANK"}
 THROWN = {"DEAD", "SATURATION", "LOW_RANK", "BOTTLENECK", "VANISHING", "DISCONNECTED"}
 """What steps that are too large leave behind."""
 
 # --- narrow
 
 
-class Lines(nn.Module):
-    """A spectrum as a code of `size` numbers, and back."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(40, 56), nn.ELU(), nn.Linear(56, size))
-        self.decoder = nn.Sequential(nn.Linear(size, 56), nn.ELU(), nn.Linear(56, 40))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x))
-
-
 def lines(seed: int, size: int) -> Setup:
-    return live(Lines(size), spectra(seed), lr=5e-3, steps=80)
+    return live(Autoencoder(40, 56, size, nn.ELU), spectra(seed), lr=5e-3, steps=80)
 
 
 six = zoo.healthy("spectra-code-of-8-for-6-lines", lambda s: lines(s, 8))

@@ -26,13 +26,12 @@ from validation.evidence import (
     rank_at_most,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY
 from validation.nets import he_, mlp
 from validation.setups import live
 from validation.tasks import clicks, every, grains, heaps, molecules, pairings, sensors, spectra, table
 
 zoo = Zoo("mlp", half="drill", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 
 def kinds(seed: int, model: nn.Module, **more) -> Setup:

@@ -13,11 +13,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Proof, Setup, Zoo, costly
-from validation.evidence import at_last, both, explores, flat_behind, judged, lags, lasting, no_gradient, thrives
+from validation.evidence import (
+    at_last,
+    both,
+    explores,
+    flat_behind,
+    judged,
+    lags,
+    lasting,
+    no_gradient,
+    regret,
+    thrives,
+)
 from validation.evidence.live import trained
 from validation.labels import STUCK, SURE
 from validation.nets import mlp
-from validation.setups import live
+from validation.setups import choosing, live, of_moves
 from validation.tasks import moves, routes
 
 zoo = Zoo("rl", half="drill", analyzer="policy", proof=thrives())
@@ -34,14 +45,8 @@ class Driver(nn.Module):
         return self.choose(self.body(state)) / self.heat
 
 
-def of_logits(logits: Tensor) -> tuple[Tensor, None, None, None]:
-    return logits, None, None, None
-
-
 def drives(seed: int, driver: nn.Module, loss=None, **more) -> Setup:
-    task = routes(seed)
-    task = task.with_loss(loss) if loss else task
-    return live(driver, task, kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 60, **more})
+    return choosing(driver, routes(seed), loss, **more)
 
 
 def sampled(logits: Tensor, pay: Tensor) -> Tensor:
@@ -52,18 +57,7 @@ def sampled(logits: Tensor, pay: Tensor) -> Tensor:
     return 1 - (policy.log_prob(action) * (earned - earned.mean())).mean()
 
 
-@torch.no_grad()
-def missed(setup: Setup) -> float:
-    """How much less than the best the driver earns."""
-    total = 0.0
-    for _ in range(4):
-        p = setup.model(setup.input_fn()).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
-
-
-def poorer(by: float, measure=missed) -> Proof:
+def poorer(by: float, measure=regret) -> Proof:
     """Each trained by its own optimizer, the agent ends further from the best than its twin."""
 
     def proof(case: Case, seed: int) -> Evidence:
@@ -76,7 +70,7 @@ def poorer(by: float, measure=missed) -> Proof:
 calm = zoo.healthy(
     "routes-tried-and-rewarded",
     lambda s: drives(s, Driver(), sampled, lr=1e-2, steps=100),
-    thrives(0.1, measure=missed),
+    thrives(0.1, measure=regret),
 )
 zoo.sick(
     "routes-tried-and-rewarded-heat-of-three-thousandths",
@@ -158,7 +152,7 @@ def turned(seed: int, joint: nn.Module, tried: bool = False, **more) -> Setup:
     return live(
         joint,
         task.with_loss(by_trial) if tried else task,
-        kwargs={"action_extractor": lambda out: (None, out[1], out[0], None)},
+        kwargs={"action_extractor": of_moves},
         hints={"action_range": (-2.0, 2.0)},
         **{"lr": 3e-3, "steps": 60, **more},
     )

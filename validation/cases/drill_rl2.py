@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases.drill_rl import missed, of_logits, poorer
-from validation.evidence import at_last, both, explores, flat_behind, lags, lasting, thrives
+from validation.cases.drill_rl import poorer
+from validation.evidence import at_last, both, explores, flat_behind, lags, lasting, regret, thrives
 from validation.labels import STUCK, SURE
 from validation.nets import mlp
-from validation.setups import live
+from validation.setups import choosing, live, of_logits, of_moves
 from validation.tasks import moves, routes
 
 zoo = Zoo("rl", half="drill", analyzer="policy", proof=thrives())
@@ -34,10 +34,6 @@ class Shared(nn.Module):
         return self.cold * self.actor(h), self.critic(h).squeeze(1)
 
 
-def of_both(out: tuple[Tensor, Tensor]) -> tuple[Tensor, None, None, Tensor]:
-    return out[0], None, None, out[1]
-
-
 def advantage(bonus: float = 0.0):
     """What was earned beyond what the critic expected, the critic's error, and a bonus for entropy."""
 
@@ -52,23 +48,12 @@ def advantage(bonus: float = 0.0):
     return loss
 
 
-@torch.no_grad()
-def short_of(setup: Setup) -> float:
-    """How much less than the best is earned."""
-    total = 0.0
-    for _ in range(4):
-        p = setup.model(setup.input_fn())[0].softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
-
-
 def acted(seed: int, agent: nn.Module, loss=None, **more) -> Setup:
     task = routes(seed).with_loss(loss or advantage())
-    return live(agent, task, kwargs={"action_extractor": of_both}, **{"lr": 5e-3, "steps": 90, **more})
+    return live(agent, task, kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 90, **more})
 
 
-both_learn = zoo.healthy("roads-actor-and-critic", lambda s: acted(s, Shared()), thrives(0.1, measure=short_of))
+both_learn = zoo.healthy("roads-actor-and-critic", lambda s: acted(s, Shared()), thrives(0.1, measure=regret))
 zoo.sick(
     "roads-actor-and-critic-bonus-of-25",
     lambda s: acted(s, Shared(), advantage(25.0), lr=2e-3),
@@ -81,7 +66,7 @@ zoo.sick(
 zoo.sick(
     "roads-actor-and-critic-logits-times-900",
     lambda s: acted(s, Shared(900.0), lr=1e-3),
-    both(lasting(explores(0, 0.06)), poorer(0.05, short_of)),
+    both(lasting(explores(0, 0.06)), poorer(0.05, regret)),
     *STUCK,
     layer="actor",
     also={*SURE, "UNSTABLE", "DEAD"},
@@ -142,7 +127,7 @@ def steered(seed: int, pilot: nn.Module, **more) -> Setup:
     return live(
         pilot,
         moves(seed, 10, 3, 2.0),
-        kwargs={"action_extractor": lambda out: (None, out[1], out[0], None)},
+        kwargs={"action_extractor": of_moves},
         hints={"action_range": (-2.0, 2.0)},
         **{"lr": 3e-3, "steps": 70, **more},
     )
@@ -183,9 +168,7 @@ def paid(logits: Tensor, pay: Tensor) -> Tensor:
 
 
 def driven(seed: int, net: nn.Module, loss=None, **more) -> Setup:
-    task = routes(seed)
-    task = task.with_loss(loss) if loss else task
-    return live(net, task, kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 70, **more})
+    return choosing(net, routes(seed), loss, **{"steps": 70, **more})
 
 
 def trusted(epsilon: float):
@@ -223,7 +206,7 @@ zoo.healthy("arms-one-is-best", lambda s: driven(s, Bandit(), paid, lr=5e-2, ste
 zoo.healthy(
     "roads-clipped-ratio",
     lambda s: driven(s, mlp([10, 40, 40, 6], nn.Tanh), trusted(0.2)),
-    thrives(0.05, measure=missed),
+    thrives(0.05, measure=regret),
 )
 zoo.healthy("roads-offers-attended", lambda s: driven(s, Gate(), steps=80))
 zoo.healthy("roads-soft-values", lambda s: driven(s, mlp([10, 40, 40, 6], nn.SiLU), soft), thrives(0.05))
@@ -233,5 +216,5 @@ zoo.healthy("wings-narrow-at-the-end", lambda s: steered(s, Squashed(low=-2.5, s
 zoo.healthy(
     "roads-actor-and-critic-small-bonus",
     lambda s: acted(s, Shared(), advantage(0.01)),
-    thrives(0.05, measure=short_of),
+    thrives(0.05, measure=regret),
 )

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._drill_tasks import stalls
-from validation.evidence import thrives
+from validation.evidence import regret, thrives
 from validation.nets import mlp
-from validation.setups import live
+from validation.setups import live, of_logits, of_logits_alone, of_moves
 
 zoo = Zoo("rl", half="drill", analyzer="policy", proof=thrives())
 
@@ -33,22 +33,6 @@ class Policy(nn.Module):
     def forward(self, state: Tensor) -> tuple[Tensor, Tensor]:
         h = self.body(state)
         return self.pi(h), self.value(h).squeeze(1)
-
-
-def of_both(out: tuple[Tensor, Tensor]) -> tuple[Tensor, None, None, Tensor]:
-    return out[0], None, None, out[1]
-
-
-@torch.no_grad()
-def short(setup: Setup) -> float:
-    """How much less than the best is earned."""
-    total = 0.0
-    for _ in range(4):
-        out = setup.model(setup.input_fn())
-        p = (out[0] if isinstance(out, tuple) else out).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
 
 
 def clipped(bonus: float):
@@ -70,14 +54,14 @@ def clipped(bonus: float):
 
 def acted(seed: int, model: nn.Module, loss, **more) -> Setup:
     return live(
-        model, stalls(seed).with_loss(loss), kwargs={"action_extractor": of_both}, **{"lr": 5e-3, "steps": 90, **more}
+        model, stalls(seed).with_loss(loss), kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 90, **more}
     )
 
 
 zoo.healthy(
     "stalls-clipped-ratios-small-first-logits",
     lambda s: acted(s, Policy(small=0.01), clipped(0.0)),
-    thrives(0.1, measure=short),
+    thrives(0.1, measure=regret),
 )
 
 
@@ -90,10 +74,6 @@ class Chooser(nn.Module):
 
     def forward(self, state: Tensor) -> Tensor:
         return self.net(state)
-
-
-def of_logits(out: Tensor) -> tuple[Tensor, None, None, None]:
-    return out, None, None, None
 
 
 def grouped(z: Tensor, pay: Tensor) -> Tensor:
@@ -109,12 +89,12 @@ def scored(seed: int, loss, **more) -> Setup:
     return live(
         Chooser(),
         stalls(seed).with_loss(loss),
-        kwargs={"action_extractor": of_logits},
+        kwargs={"action_extractor": of_logits_alone},
         **{"lr": 5e-3, "steps": 80, **more},
     )
 
 
-zoo.healthy("stalls-groups-of-eight", lambda s: scored(s, grouped), thrives(0.1, measure=short))
+zoo.healthy("stalls-groups-of-eight", lambda s: scored(s, grouped), thrives(0.1, measure=regret))
 
 
 class Dueling(nn.Module):
@@ -164,10 +144,6 @@ class Steer(nn.Module):
 
     def forward(self, state: Tensor) -> tuple[Tensor, Tensor]:
         return self.net(state), self.log_std.exp().expand(len(state), 2)
-
-
-def of_moves(out: tuple[Tensor, Tensor]) -> tuple[None, Tensor, Tensor, None]:
-    return None, out[1], out[0], None
 
 
 def steered(out: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import (
-    both,
+    BURSTS,
+    FORGETS,
     breaks,
     flat_behind,
     lags,
     lasting,
     no_gradient,
     thrives,
-    time_ratio,
 )
 from validation.labels import CHAOTIC, GROWS, SHORT
 from validation.nets import Cell, gate_bias_
@@ -27,8 +27,6 @@ from validation.setups import live
 from validation.tasks import every, flags, gestures, tallies, tides
 
 zoo = Zoo("rnn", half="drill", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
 
 
 class Answer(nn.Module):

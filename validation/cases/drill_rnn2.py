@@ -11,14 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import both, lags, lasting, thrives, time_ratio
+from validation.evidence import BURSTS, FORGETS, thrives
 from validation.labels import CHAOTIC, GROWS, SHORT
 from validation.setups import live
 from validation.tasks import flags, tallies, tides
 
 zoo = Zoo("rnn", half="drill", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
 
 
 class Reader(nn.Module):
@@ -30,6 +28,7 @@ class Reader(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         states = self.core(x)
+        states = states[0] if isinstance(states, tuple) else states
         return self.head(states if self.each else states[:, -1])
 
 

@@ -14,26 +14,12 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._drill_tasks import drawers, marks, queues, waves
-from validation.evidence import both, lags, lasting, thrives, time_ratio
+from validation.cases.drill_rnn2 import Reader
+from validation.evidence import BURSTS, FORGETS, lags, thrives
 from validation.labels import CHAOTIC, GROWS, SHORT
 from validation.setups import live
 
 zoo = Zoo("rnn", half="drill", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
-
-
-class Reader(nn.Module):
-    """Any recurrence over vectors, read at its last step or at each."""
-
-    def __init__(self, core: nn.Module, size: int, out: int, each: bool = False) -> None:
-        super().__init__()
-        self.core, self.head, self.each = core, nn.Linear(size, out), each
-
-    def forward(self, x: Tensor) -> Tensor:
-        states = self.core(x)
-        states = states[0] if isinstance(states, tuple) else states
-        return self.head(states if self.each else states[:, -1])
 
 
 def marked(seed: int, core: nn.Module, size: int = 24, length: int = 16, **more) -> Setup:

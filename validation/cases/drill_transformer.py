@@ -27,6 +27,7 @@ from validation.evidence import (
     tokens_alike,
 )
 from validation.labels import ALIKE, DEADENS, LOST, ONE, RUNS_AWAY, SHARP
+from validation.nets.attention import scaled_dot
 from validation.setups import live
 from validation.tasks import every, mirrors, molecules, orders, songs
 
@@ -38,7 +39,7 @@ class Look(nn.Module):
 
     def __init__(self, width: int, heads: int = 4, score=None, size: int | None = None, causal=False) -> None:
         super().__init__()
-        self.heads, self.score, self.causal = heads, score or plain, causal
+        self.heads, self.score, self.causal = heads, score or scaled_dot, causal
         self.wq, self.wk = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.wv, self.wo = nn.Linear(width, size or width, bias=False), nn.Linear(size or width, width)
 
@@ -49,10 +50,6 @@ class Look(nn.Module):
             scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -1e9)
         p = torch.softmax(scores, dim=-1)
         return self.wo((p @ v).transpose(1, 2).flatten(2))
-
-
-def plain(q: Tensor, k: Tensor) -> Tensor:
-    return q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
 
 
 class Stage(nn.Module):
@@ -174,7 +171,7 @@ def sloped(slope: float):
     def score(q: Tensor, k: Tensor) -> Tensor:
         place = torch.arange(q.shape[-2], dtype=q.dtype)
         slopes = slope * 0.5 ** torch.arange(q.shape[1], dtype=q.dtype)[:, None, None]
-        return plain(q, k) - slopes * (place[:, None] - place).abs()
+        return scaled_dot(q, k) - slopes * (place[:, None] - place).abs()
 
     return score
 
@@ -322,12 +319,12 @@ zoo.sick(
 
 def of_the_first(q: Tensor, k: Tensor) -> Tensor:
     """An index that was left from debugging: all heads use the scores of the first."""
-    return plain(q, k)[:, :1].expand(-1, q.shape[1], -1, -1)
+    return scaled_dot(q, k)[:, :1].expand(-1, q.shape[1], -1, -1)
 
 
 def of_the_mean(q: Tensor, k: Tensor) -> Tensor:
     """Queries and keys are averaged over the heads to save time."""
-    scores = plain(3 * q.mean(dim=1, keepdim=True), 3 * k.mean(dim=1, keepdim=True))
+    scores = scaled_dot(3 * q.mean(dim=1, keepdim=True), 3 * k.mean(dim=1, keepdim=True))
     return scores.expand(-1, q.shape[1], -1, -1)
 
 

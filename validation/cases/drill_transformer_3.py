@@ -16,18 +16,11 @@ from validation.case import Setup, Zoo
 from validation.cases._drill_tasks import drawers, gaps, moods, signs, tunes
 from validation.evidence import attends_sharply, heads_agree, lasting, thrives, tokens_alike
 from validation.labels import ALIKE, ONE, SHARP
+from validation.nets.attention import joined, split
 from validation.setups import live
 
 zoo = Zoo("transformer", half="drill", analyzer="transformer", proof=thrives())
 WIDTH = 32
-
-
-def split(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def joined(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).flatten(2)
 
 
 class Attend(nn.Module):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.evidence import attends_sharply, heads_agree, lasting, thrives, tokens_alike
 from validation.labels import ALIKE, ONE, SHARP
+from validation.nets.attention import joined, split
 from validation.setups import live
 from validation.tasks import mirrors, orders, songs
 
@@ -84,14 +85,6 @@ def turned(seed: int, layers: list[nn.Module], placed: bool = True, **more) -> S
 
 def hummed(seed: int, layers: list[nn.Module], **more) -> Setup:
     return live(Line(12, layers), songs(seed), **{"lr": 4e-3, "steps": 60, **more})
-
-
-def split(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def joined(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).flatten(2)
 
 
 # --- sets: attention to a few learned points and back

@@ -30,6 +30,7 @@ from validation.cases._everyday_loops import (
 from validation.evidence.loops import (
     begins_above,
     broken,
+    floor_above,
     grows,
     learns,
     not_finite_in,
@@ -344,10 +345,6 @@ def ends_in(seed: int, last: Callable[[Tensor], Tensor]) -> Program:
     """A classifier of texts that ends in an activation or in logits, under cross-entropy."""
     model = TextClassifier(6, 6)
     return fit(model, majority(seed), adam(model, 5e-3), 120, lambda out, y: F.cross_entropy(last(out), y))
-
-
-def floor_above(level: float):
-    return lambda p: (min(p.program.losses) > level, f"lowest loss {min(p.program.losses):.3g}")
 
 
 bare = zoo.healthy("everyday-texts-logits", lambda s: ends_in(s, lambda out: out))

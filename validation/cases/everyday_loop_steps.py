@@ -62,6 +62,7 @@ from validation.labels import (
     LEARNS_NOTHING,
     NO_RATE,
     SUMMED,
+    THROWN_OFF,
     TIGHT,
     UNBOUND,
     UNDIVIDED,
@@ -69,7 +70,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import ConvNet, LanguageModel, SequenceModel, UNet, Vision, he_, mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd
 from validation.tasks import (
     bends,
     blobs,
@@ -93,7 +94,6 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="everyday", proof=learns())
-THROWN = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "clip_sets_step"}
 
 # --- zero_grad
 
@@ -799,7 +799,7 @@ zoo.sick(
     broken(steps_above(3), less=0.3),
     *FAST,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=vision_adam,
 )
 zoo.sick(
@@ -827,7 +827,7 @@ zoo.sick(
     broken(steps_above(1), less=0),
     *FAST,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=gentle,
 )
 
@@ -847,7 +847,7 @@ zoo.sick(
     broken(steps_above(1), less=0.5),
     *SUMMED,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=vae_mean,
 )
 
@@ -872,7 +872,7 @@ zoo.sick(
     broken(steps_above(1), less=0.5),
     *SUMMED,
     "loss_grows",
-    also=THROWN,
+    also=THROWN_OFF,
     control=over_time_mean,
 )
 
@@ -907,7 +907,7 @@ zoo.sick(
     broken(steps_above(0.5), less=0.7),
     *UNDIVIDED,
     "loss_grows",
-    also={*THROWN, "summed_loss"},
+    also={*THROWN_OFF, "summed_loss"},
     control=divided,
 )
 
@@ -961,20 +961,7 @@ zoo.healthy("everyday-moving-average", lambda s: averaged(s, False))
 def with_closure(seed: int) -> Program:
     model, task = mlp([9, 40, 40, 1], nn.Tanh), homes(seed)
     optimizer = sgd(model, 0.1, momentum=0.9, nesterov=True)
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(90), strict=False):
-
-            def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                return loss
-
-            losses.append(optimizer.step(closure).item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss))
+    return fit_by_closure(model, task, optimizer, 90, F.mse_loss)
 
 
 zoo.healthy("everyday-closure", with_closure)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 from validation.case import Program, Zoo
@@ -781,7 +782,7 @@ def pruned(seed: int) -> Program:
     model = he_(mlp([20, 64, 64, 5]))
     optimizer = adam(model)
     for at in (0, 2):
-        nn.utils.prune.l1_unstructured(model[at], "weight", amount=0.5)
+        prune.l1_unstructured(model[at], "weight", amount=0.5)
     return fit(model, blobs(seed, 20, 5, 64), optimizer, 80)
 
 

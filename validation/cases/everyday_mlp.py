@@ -47,6 +47,7 @@ from validation.evidence import (
     thrives,
 )
 from validation.labels import JUMPS, RUNS_AWAY
+from validation.nets import Autoencoder
 from validation.setups import live
 from validation.tasks import every
 
@@ -438,20 +439,8 @@ zoo.sick(
 )
 
 
-class Coder(nn.Module):
-    """The usual autoencoder."""
-
-    def __init__(self, code: int, dim: int = 48) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(dim, 64), nn.ReLU(), nn.Linear(64, code))
-        self.decoder = nn.Sequential(nn.Linear(code, 64), nn.ReLU(), nn.Linear(64, dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x))
-
-
 def coded(seed: int, code: int, factors: int, kind: str = "Adam", lr: float = 5e-3, steps: int = 90, **more) -> Setup:
-    return live(Coder(code), faces(seed, factors), kind, lr, steps, **more)
+    return live(Autoencoder(48, 64, code), faces(seed, factors), kind, lr, steps, **more)
 
 
 coder = zoo.healthy("faces-autoencoder-code-16-of-10-factors", lambda s: coded(s, 16, 10))

@@ -37,7 +37,7 @@ from validation.evidence import (
 from validation.evidence.signal import judged
 from validation.evidence.training import train
 from validation.labels import JUMPS, STUCK, SURE
-from validation.setups import live
+from validation.setups import live, of_logits
 from validation.tasks import Task, chain, every
 
 # --- a world of squares: the agent walks to a goal, and a step towards it pays
@@ -142,10 +142,6 @@ class ActorCritic(nn.Module):
         return self.actor(h) / self.heat, self.critic(h).squeeze(-1)
 
 
-def of_pair(output: tuple[Tensor, Tensor]) -> tuple[Tensor, None, None, Tensor]:
-    return output[0], None, None, output[1]
-
-
 def a2c(bonus: float = 0.01, value: float = 0.5, scale: float = 1.0):
     """Advantage times log-probability, the critic's error, and a bonus for entropy."""
 
@@ -182,7 +178,7 @@ def ppo(clip: float = 0.2, bonus: float = 0.01):
     return loss
 
 
-def walk(seed: int, model: nn.Module | None = None, loss=None, extract=of_pair, **more) -> Setup:
+def walk(seed: int, model: nn.Module | None = None, loss=None, extract=of_logits, **more) -> Setup:
     model = model or ActorCritic()
     task = squares(seed, model, loss or a2c(), lambda out: extract(out)[0])
     return live(model, task, kwargs={"action_extractor": extract}, **{"lr": 1e-2, "steps": 60, **more})
@@ -587,7 +583,7 @@ def clone(seed: int) -> Setup:
         return seen(agent, goal), rewards_of_all(agent, goal).argmax(dim=1)
 
     task = Task(seed, draw, lambda output, best: F.cross_entropy(output[0], best))
-    return live(Cloned(), task, lr=5e-3, steps=80, kwargs={"action_extractor": of_pair})
+    return live(Cloned(), task, lr=5e-3, steps=80, kwargs={"action_extractor": of_logits})
 
 
 zoo.healthy("squares-cloned-from-an-expert", clone, thrives(0.3))

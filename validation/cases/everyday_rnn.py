@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases._everyday_sequences import LETTERS, back, chars, first_word, motions, sales, tags, told, weather
+from validation.cases._everyday_sequences import LETTERS, back, chars, first_word, motions, sales, tags, weather
 from validation.evidence import (
     both,
     breaks,
@@ -28,9 +28,9 @@ from validation.evidence import (
     thrives,
 )
 from validation.labels import CHAOTIC, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
-from validation.nets import Cell, gate_bias_
+from validation.nets import Cell, constant_, gate_bias_
 from validation.nets.programs import RankOne, Tagger
-from validation.setups import live
+from validation.setups import live, told
 from validation.tasks import adding, every
 
 zoo = Zoo("rnn", half="everyday", analyzer="recurrent", proof=thrives())
@@ -444,13 +444,6 @@ zoo.sick(
 )
 
 
-@torch.no_grad()
-def constant(rnn: nn.Module, value: float) -> nn.Module:
-    for weight in rnn.parameters():
-        weight.fill_(value)
-    return rnn
-
-
 def wrist(seed: int, rnn: nn.Module, **more) -> Setup:
     model = Tagger(nn.Linear(3, 12), rnn, 4, rnn.hidden_size, last=True)
     return live(model, motions(seed), **{"lr": 1e-2, "steps": 60, **more})
@@ -461,8 +454,8 @@ bands = zoo.healthy("wrist-band-lstm-32", lambda s: wrist(s, nn.LSTM(12, 32, bat
 
 def of_one_value(seed: int) -> Setup:
     """The recurrent layer and the head start with the same number everywhere."""
-    setup = wrist(seed, constant(nn.LSTM(12, 32, batch_first=True), 0.1), lr=5e-3)
-    constant(setup.model.fc, 0.1)
+    setup = wrist(seed, constant_(nn.LSTM(12, 32, batch_first=True), 0.1), lr=5e-3)
+    constant_(setup.model.fc, 0.1)
     return setup
 
 

@@ -24,13 +24,12 @@ from validation.cases._everyday_sequences import (
     sales,
     stream,
     tags,
-    told,
     weather,
 )
 from validation.evidence import thrives
 from validation.nets import gate_bias_
 from validation.nets.programs import Tagger
-from validation.setups import frozen, live
+from validation.setups import frozen, live, told
 from validation.tasks import Task
 
 zoo = Zoo("rnn", half="everyday", analyzer="recurrent", proof=thrives())

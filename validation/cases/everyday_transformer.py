@@ -18,7 +18,6 @@ from validation.cases._everyday_sequences import (
     PreNorm,
     SelfAttention,
     chars,
-    encoder,
     glyphs,
     more_than,
     reversal,
@@ -48,6 +47,7 @@ from validation.evidence import (
     trace,
 )
 from validation.labels import ALIKE, JUMPS, LOST, ONE, ONE_WAY, SHARP
+from validation.nets.attention import torch_layers
 from validation.nets.programs import RankOne
 from validation.setups import live
 from validation.tasks import Task, every
@@ -196,10 +196,10 @@ def all_normal(layers: list[nn.Module], std: float) -> list[nn.Module]:
     return layers
 
 
-posted = zoo.healthy("tags-torch-encoder-post-norm-2x32", lambda s: tagger(s, encoder(2)))
+posted = zoo.healthy("tags-torch-encoder-post-norm-2x32", lambda s: tagger(s, torch_layers(2)))
 zoo.sick(
     "tags-torch-encoder-attention-weights-std-1",
-    lambda s: tagger(s, all_normal(encoder(2), 1.0), lr=1e-3),
+    lambda s: tagger(s, all_normal(torch_layers(2), 1.0), lr=1e-3),
     both(lasting(attends_sharply()), lags(0.1)),
     *ONE_HOT,
     layer=("blocks.0.self_attn", "blocks.1.self_attn"),
@@ -495,7 +495,7 @@ class Towers(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.words = nn.Embedding(48, 32)
-        self.body = nn.TransformerEncoder(encoder(1)[0], 1, enable_nested_tensor=False)
+        self.body = nn.TransformerEncoder(torch_layers(1)[0], 1, enable_nested_tensor=False)
         self.project, self.widen = nn.Linear(32, size), nn.Linear(size, 32)
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -520,10 +520,10 @@ zoo.sick(
     also={"RANK_COLLAPSE", "SATURATION"},
     control=retrieval,
 )
-seen = zoo.healthy("vit-patches-of-16-numbers", lambda s: vit(s, encoder(2), 16, glyphs(s, 12), steps=80))
+seen = zoo.healthy("vit-patches-of-16-numbers", lambda s: vit(s, torch_layers(2), 16, glyphs(s, 12), steps=80))
 zoo.sick(
     "vit-patches-of-1-number",
-    lambda s: vit(s, encoder(2), 1, glyphs(s, 12), steps=80),
+    lambda s: vit(s, torch_layers(2), 1, glyphs(s, 12), steps=80),
     lags(0.1),
     "BOTTLENECK",
     "LOW_RANK",
@@ -581,7 +581,7 @@ class Pooler(nn.Module):
 
     def __init__(self, std: float | None = None) -> None:
         super().__init__()
-        self.words, self.body = nn.Embedding(49, 32), nn.ModuleList(encoder(2))
+        self.words, self.body = nn.Embedding(49, 32), nn.ModuleList(torch_layers(2))
         self.pooler, self.out = nn.Linear(32, 32), nn.Linear(32, 8)
         if std is not None:
             nn.init.normal_(self.pooler.weight, std=std)
@@ -709,7 +709,7 @@ def bursts(seed: int, times: float) -> Setup:
     """A batch now and then is summed where the others are averaged."""
     now = every(13, 8)
     task = glyphs(seed).with_loss(lambda z, t: F.cross_entropy(z, t) * (times if now() else 1.0))
-    return vit(seed, encoder(2), task=task, lr=5e-4, steps=65)
+    return vit(seed, torch_layers(2), task=task, lr=5e-4, steps=65)
 
 
 even = zoo.healthy("vit-even-losses", lambda s: bursts(s, 1.0))
@@ -722,14 +722,14 @@ zoo.sick(
 )
 zoo.sick(
     "tags-torch-encoder-sgd-1e-8",
-    lambda s: tagger(s, encoder(2), kind="SGD", lr=1e-8),
+    lambda s: tagger(s, torch_layers(2), kind="SGD", lr=1e-8),
     does_not_move(steps=60),
     "SLOW",
     control=posted,
 )
 zoo.sick(
     "tags-torch-encoder-adamw-1",
-    lambda s: tagger(s, encoder(2), lr=1.0),
+    lambda s: tagger(s, torch_layers(2), lr=1.0),
     diverges(),
     "EXPLODING",
     "UNSTABLE",

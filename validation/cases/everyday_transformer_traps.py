@@ -21,7 +21,6 @@ from validation.cases._everyday_sequences import (
     SelfAttention,
     chars,
     clouds,
-    encoder,
     gaps,
     glyphs,
     reviews,
@@ -31,6 +30,7 @@ from validation.cases._everyday_sequences import (
 )
 from validation.cases.everyday_transformer import letters, tagger, translates, vit
 from validation.evidence import thrives
+from validation.nets.attention import torch_layers
 from validation.setups import live
 from validation.tasks import Task, copying
 
@@ -71,16 +71,19 @@ def judged(seed: int, model: nn.Module, task: Task | None = None, **more) -> Set
     return live(model, task or reviews(seed), **{"lr": 2e-3, "steps": 60, **more})
 
 
-zoo.healthy("reviews-post-norm-padded", lambda s: judged(s, Classifier(encoder(2))))
+zoo.healthy("reviews-post-norm-padded", lambda s: judged(s, Classifier(torch_layers(2))))
 zoo.healthy(
-    "reviews-pre-norm-padded-dropout-0.1", lambda s: judged(s, Classifier(encoder(2, norm_first=True, dropout=0.1)))
+    "reviews-pre-norm-padded-dropout-0.1",
+    lambda s: judged(s, Classifier(torch_layers(2, norm_first=True, dropout=0.1))),
 )
-zoo.healthy("reviews-class-token-sinusoids", lambda s: judged(s, Classifier(encoder(2), True, True), lr=3e-3, steps=80))
+zoo.healthy(
+    "reviews-class-token-sinusoids", lambda s: judged(s, Classifier(torch_layers(2), True, True), lr=3e-3, steps=80)
+)
 zoo.healthy(
     "reviews-warm-up-and-label-smoothing",
     lambda s: judged(
         s,
-        Classifier(encoder(2, activation="gelu")),
+        Classifier(torch_layers(2, activation="gelu")),
         reviews(s).with_loss(lambda z, t: F.cross_entropy(z, t, label_smoothing=0.1)),
         rate=lambda t: min(1, (t + 1) / 15),
         lr=4e-3,
@@ -88,7 +91,7 @@ zoo.healthy(
 )
 zoo.healthy(
     "gaps-masked-words-2x32",
-    lambda s: live(Model(nn.Embedding(17, 32), encoder(2), 16), gaps(s), lr=3e-3, steps=80),
+    lambda s: live(Model(nn.Embedding(17, 32), torch_layers(2), 16), gaps(s), lr=3e-3, steps=80),
 )
 zoo.healthy("letters-gpt-4x32-clipped", lambda s: letters(s, hand(4, causal=True), clip=1.0, steps=40))
 zoo.healthy("letters-gpt-8-heads-of-4", lambda s: letters(s, hand(2, heads=8, causal=True)))
@@ -103,7 +106,7 @@ class Tied(nn.Module):
         nn.init.normal_(self.wte.weight, std=0.02)
         nn.init.normal_(self.wpe.weight, std=0.02)
         self.body = nn.TransformerEncoder(
-            encoder(1, norm_first=True, dropout=dropout)[0], 2, nn.LayerNorm(32), enable_nested_tensor=False
+            torch_layers(1, norm_first=True, dropout=dropout)[0], 2, nn.LayerNorm(32), enable_nested_tensor=False
         )
         self.head = nn.Linear(32, len(LETTERS), bias=False)
         self.head.weight = self.wte.weight
@@ -160,7 +163,7 @@ class Sloped(SelfAttention):
 
 zoo.healthy("letters-slopes-by-distance", lambda s: letters(s, [PreNorm(Sloped(32, 4, True)) for _ in range(2)]))
 zoo.healthy("letters-sgd-momentum", lambda s: letters(s, hand(2, causal=True), kind="SGD", lr=0.1, momentum=0.9))
-zoo.healthy("tags-torch-encoder-1x32-rmsprop", lambda s: tagger(s, encoder(1), kind="RMSprop", lr=1e-3))
+zoo.healthy("tags-torch-encoder-1x32-rmsprop", lambda s: tagger(s, torch_layers(1), kind="RMSprop", lr=1e-3))
 
 # --- attention that is sharp because the task wants it
 
@@ -213,11 +216,13 @@ def pictures(seed: int, model: nn.Module, **more) -> Setup:
     return live(model, glyphs(seed), **{"lr": 2e-3, "steps": 60, **more})
 
 
-zoo.healthy("vit-class-token-pre-norm-3x32", lambda s: pictures(s, Vit(encoder(3, norm_first=True, activation="gelu"))))
-zoo.healthy("vit-class-token-and-registers", lambda s: pictures(s, Vit(encoder(2), registers=3)))
+zoo.healthy(
+    "vit-class-token-pre-norm-3x32", lambda s: pictures(s, Vit(torch_layers(3, norm_first=True, activation="gelu")))
+)
+zoo.healthy("vit-class-token-and-registers", lambda s: pictures(s, Vit(torch_layers(2), registers=3)))
 zoo.healthy(
     "vit-frozen-encoder-new-head",
-    lambda s: pictures(s, headed(Vit(encoder(2, norm_first=True))), lr=1e-2),
+    lambda s: pictures(s, headed(Vit(torch_layers(2, norm_first=True))), lr=1e-2),
     thrives(0.1),
 )
 
@@ -295,7 +300,7 @@ class Clip(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.body = nn.Embedding(48, 32), nn.ModuleList(encoder(1))
+        self.words, self.body = nn.Embedding(48, 32), nn.ModuleList(torch_layers(1))
         self.left, self.right = nn.Linear(32, 16, bias=False), nn.Linear(32, 16, bias=False)
         self.scale = nn.Parameter(torch.tensor(math.log(14.0)))
 
@@ -316,7 +321,7 @@ class Forecaster(nn.Module):
         super().__init__()
         self.enter, self.out = nn.Linear(dim, 32), nn.Linear(32, dim)
         self.pos = nn.Parameter(0.1 * torch.randn(1, 32, 32))
-        self.layers = nn.ModuleList(encoder(2, norm_first=True, dropout=dropout))
+        self.layers = nn.ModuleList(torch_layers(2, norm_first=True, dropout=dropout))
 
     def forward(self, x: Tensor) -> Tensor:
         h, n = self.enter(x) + self.pos[:, : x.shape[1]], x.shape[1]
@@ -377,7 +382,7 @@ class Shopper(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.items, self.pos = nn.Embedding(len(LETTERS), 32), nn.Embedding(24, 32)
-        self.layer = encoder(1, dropout=0.1)[0]
+        self.layer = torch_layers(1, dropout=0.1)[0]
 
     def forward(self, tokens: Tensor) -> Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])

@@ -25,13 +25,12 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS
+from validation.labels import DEADENS, JUMPS, NARROW
 from validation.nets import he_
 from validation.setups import live
 from validation.tasks import Task, every, glyphs, paints, pictures, pulses, spots, stains
 
 zoo = Zoo("cnn", half="fresh", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- dying, dead, flat
 

@@ -13,7 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays, vanishes
+from validation.evidence.loops import (
+    begins_above,
+    broken,
+    floor_above,
+    grows,
+    learns,
+    not_finite_in,
+    nothing_comes,
+    stays,
+    vanishes,
+)
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import SequenceModel, mlp
 from validation.nets.programs import Tagger
@@ -35,6 +45,7 @@ from validation.tasks import (
     stains,
     token_loss,
 )
+from validation.tasks.rewards import short_of_best
 
 zoo = Zoo("loop", half="fresh", proof=learns())
 
@@ -315,7 +326,7 @@ zoo.sick(
     "sorter-probabilities-for-the-demo",
     lambda s: sorted_(s, True),
     # ln(1 + 7/e) is the least that a softmax of probabilities can reach with eight classes.
-    broken(lambda p: (min(p.program.losses) > 1.27, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(1.27)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,
@@ -399,10 +410,7 @@ def rewarded(seed: int, limits: tuple[float, float]) -> Program:
             optimizer.step()
             losses.append(loss.item())
 
-    def lost(logits: Tensor, pay: Tensor) -> Tensor:
-        return (pay.amax(dim=1) - (logits.softmax(dim=1) * pay).sum(dim=1)).mean()
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, lost))
+    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, short_of_best))
 
 
 limited = zoo.healthy("rewards-between-minus-one-and-one", lambda s: rewarded(s, (-1.0, 1.0)))

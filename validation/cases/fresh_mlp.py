@@ -30,14 +30,13 @@ from validation.evidence import (
     rank_at_most,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY, RUNS_AWAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import gaussian_, he_, mlp
 from validation.nets.programs import Plain
 from validation.setups import live
 from validation.tasks import Task, bends, blobs, clicks, documents, every, genres, homes, scenes, views
 
 zoo = Zoo("mlp", half="fresh", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- dying and growing
 

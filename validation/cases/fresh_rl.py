@@ -23,11 +23,12 @@ from validation.evidence import (
     lags,
     lasting,
     no_gradient,
+    regret,
     thrives,
 )
 from validation.labels import JUMPS, STUCK, SURE
 from validation.nets import mlp
-from validation.setups import live
+from validation.setups import choosing, live
 from validation.tasks import chain, errands, every, moves
 
 zoo = Zoo("rl", half="fresh", analyzer="policy", proof=thrives())
@@ -47,14 +48,8 @@ class Walker(nn.Module):
         return self.ways(self.body(state)).masked_fill(self.shut, -50.0)
 
 
-def of_walker(logits: Tensor) -> tuple[Tensor, None, None, None]:
-    return logits, None, None, None
-
-
 def walks(seed: int, walker: nn.Module, loss=None, **more) -> Setup:
-    task = errands(seed)
-    task = task.with_loss(loss) if loss else task
-    return live(walker, task, kwargs={"action_extractor": of_walker}, **{"lr": 5e-3, "steps": 60, **more})
+    return choosing(walker, errands(seed), loss, **more)
 
 
 def entropic(weight: float):
@@ -68,19 +63,8 @@ def entropic(weight: float):
     return loss
 
 
-@torch.no_grad()
-def poverty(setup: Setup) -> float:
-    """How much less than the best the walker earns."""
-    total = 0.0
-    for _ in range(4):
-        p = setup.model(setup.input_fn()).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
-
-
 calm = zoo.healthy(
-    "errands-bonus-for-entropy", lambda s: walks(s, Walker(), entropic(0.02)), thrives(0.1, measure=poverty)
+    "errands-bonus-for-entropy", lambda s: walks(s, Walker(), entropic(0.02)), thrives(0.1, measure=regret)
 )
 
 
@@ -229,7 +213,7 @@ def standard(eps: float):
 
 
 even = zoo.healthy(
-    "errands-rewards-alike-with-eps", lambda s: walks(s, Walker(), standard(1e-6)), thrives(0.1, measure=poverty)
+    "errands-rewards-alike-with-eps", lambda s: walks(s, Walker(), standard(1e-6)), thrives(0.1, measure=regret)
 )
 zoo.sick(
     "errands-rewards-alike-without-eps", lambda s: walks(s, Walker(), standard(0.0)), breaks, "NUMERICAL", control=even
@@ -319,7 +303,7 @@ def advised(logits: Tensor, pay: Tensor) -> Tensor:
 zoo.healthy(
     "errands-learned-from-random-tries",
     lambda s: walks(s, Walker(), advised, steps=100, lr=1e-2),
-    thrives(0.1, measure=poverty),
+    thrives(0.1, measure=regret),
 )
 
 

@@ -15,7 +15,8 @@ from torch.nn.utils import parametrize
 
 from validation.case import Setup, Zoo
 from validation.evidence import (
-    both,
+    BURSTS,
+    FORGETS,
     breaks,
     diverges,
     flat_behind,
@@ -24,7 +25,6 @@ from validation.evidence import (
     lasting,
     no_gradient,
     thrives,
-    time_ratio,
 )
 from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell, gate_bias_
@@ -33,8 +33,6 @@ from validation.setups import live
 from validation.tasks import every, keepsakes, loads, majority, order, pulses
 
 zoo = Zoo("rnn", half="fresh", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
 
 
 def ordered(seed: int, rnn: nn.Module, length: int = 24, **more) -> Setup:

@@ -27,6 +27,7 @@ from validation.evidence import (
     tokens_alike,
 )
 from validation.labels import ALIKE, LOST, ONE, SHARP
+from validation.nets.attention import scaled_dot
 from validation.nets.programs import Layer, Reader
 from validation.setups import live
 from validation.tasks import blanks, glyphs, lookups, majority, patches, sorting, spots
@@ -39,17 +40,13 @@ class Mix(nn.Module):
 
     def __init__(self, width: int, heads: int, score=None) -> None:
         super().__init__()
-        self.heads, self.score = heads, score or dot
+        self.heads, self.score = heads, score or scaled_dot
         self.to_q, self.to_k, self.to_v = (nn.Linear(width, width) for _ in range(3))
         self.to_out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.to_q, self.to_k, self.to_v))
         return self.to_out((self.score(q, k).softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
-
-
-def dot(q: Tensor, k: Tensor) -> Tensor:
-    return q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
 
 
 class Text(nn.Module):
@@ -562,7 +559,7 @@ class Far(nn.Module):
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         place = torch.arange(q.shape[2])
-        return dot(q, k) - self.slope * ((place[:, None] - place).abs() + self.more).log()
+        return scaled_dot(q, k) - self.slope * ((place[:, None] - place).abs() + self.more).log()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x)

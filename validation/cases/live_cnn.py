@@ -28,13 +28,12 @@ from validation.evidence import (
     no_gradient,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, RUNS_AWAY
+from validation.labels import DEADENS, JUMPS, NARROW, RUNS_AWAY
 from validation.nets import gaussian_, he_
 from validation.setups import live
 from validation.tasks import Task, every, pictures, stains, strokes
 
 zoo = Zoo("cnn", half="live", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 
 class Net(nn.Module):

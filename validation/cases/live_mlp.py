@@ -28,14 +28,13 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY, RUNS_AWAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import Lambda, gaussian_, he_
 from validation.nets.programs import Plain, RankOne
 from validation.setups import live
 from validation.tasks import bends, blobs, communities, crescents, every, likeness, ratings, regression, spirals
 
 zoo = Zoo("mlp", half="live", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- dying and growing
 

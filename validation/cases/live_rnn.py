@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import (
-    both,
+    FORGETS,
     breaks,
     diverges,
     does_not_move,
@@ -29,16 +29,10 @@ from validation.evidence import (
 from validation.labels import CHAOTIC, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
 from validation.nets import Cell, gate_bias_, spectral_, wild_
 from validation.nets.programs import Tagger
-from validation.setups import live
-from validation.tasks import Task, adding, brackets, every, markov, swings, tanks
+from validation.setups import live, told
+from validation.tasks import adding, brackets, every, markov, swings, tanks
 
 zoo = Zoo("rnn", half="live", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-
-
-def told(model: nn.Module, task: Task, lag: int | None = None, **more) -> Setup:
-    """A user who knows how far back the answer lies."""
-    return live(model, task, hints={} if lag is None else {"required_lag": lag}, **more)
 
 
 def signs(seed: int, rnn: nn.Module, length: int = 30, features: int | None = None, **more) -> Setup:

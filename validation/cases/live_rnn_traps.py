@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases.live_rnn import Gated, Loop, gru_cell, lstm, signs, told
+from validation.cases.live_rnn import Gated, Loop, gru_cell, lstm, signs
 from validation.evidence import thrives
 from validation.nets import gate_bias_
 from validation.nets.programs import Tagger
-from validation.setups import live
+from validation.setups import live, told
 from validation.tasks import Task, adding, brackets, markov, swings, tanks
 
 zoo = Zoo("rnn", half="live", analyzer="recurrent", proof=thrives())

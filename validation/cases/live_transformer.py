@@ -27,6 +27,7 @@ from validation.evidence import (
     tokens_alike,
 )
 from validation.labels import ALIKE, JUMPS, LOST, ONE, SHARP
+from validation.nets.attention import torch_layers
 from validation.nets.programs import Einsum, Gpt, Layer, Output, Reader, of_object
 from validation.setups import live
 from validation.tasks import brackets, every, heaps, lookups, markov, patches, strokes, token_loss
@@ -197,11 +198,6 @@ zoo.sick(
 )
 
 
-def encoder(depth: int, width: int = 32, heads: int = 4, **more) -> list[nn.Module]:
-    settings = {"dropout": 0.0, "batch_first": True, **more}
-    return [nn.TransformerEncoderLayer(width, heads, 2 * width, **settings) for _ in range(depth)]
-
-
 def torch_stack(seed: int, layers: list[nn.Module], lr: float = 2e-3, **more) -> Setup:
     return live(Reader(32, 32, layers, 8, last=True), lookups(seed, batch=24), lr=lr, steps=50, **more)
 
@@ -212,10 +208,10 @@ def loud_keys(layers: list[nn.Module], at: int, factor: float) -> list[nn.Module
     return layers
 
 
-post = zoo.healthy("lookups-encoder-post-norm-3x32", lambda s: torch_stack(s, encoder(3)), thrives(0.02))
+post = zoo.healthy("lookups-encoder-post-norm-3x32", lambda s: torch_stack(s, torch_layers(3)), thrives(0.02))
 zoo.sick(
     "lookups-encoder-post-norm-3x32-first-keys-times-300",
-    lambda s: torch_stack(s, loud_keys(encoder(3), 0, 300.0)),
+    lambda s: torch_stack(s, loud_keys(torch_layers(3), 0, 300.0)),
     lasting(attends_sharply("layers.0.self_attn", others_above=0.4)),
     "ENTROPY_COLLAPSE",
     layer=("layers.0.self_attn",),
@@ -334,11 +330,11 @@ def copied(layers: list[nn.Module], *at: int, heads: int = 4) -> list[nn.Module]
 
 thawed = zoo.healthy(
     "heaps-encoder-pre-norm-2x32",
-    lambda s: live(Reader(6, 32, encoder(2, norm_first=True), 6), heaps(s), steps=50),
+    lambda s: live(Reader(6, 32, torch_layers(2, norm_first=True), 6), heaps(s), steps=50),
 )
 zoo.sick(
     "heaps-encoder-pre-norm-2x32-heads-copied-and-frozen",
-    lambda s: live(Reader(6, 32, copied(encoder(2, norm_first=True), 0, 1), 6), heaps(s), steps=50),
+    lambda s: live(Reader(6, 32, copied(torch_layers(2, norm_first=True), 0, 1), 6), heaps(s), steps=50),
     lasting(heads_agree()),
     "HEAD_DIVERSITY",
     also=ONE,
@@ -354,7 +350,7 @@ class Albert(nn.Module):
     def __init__(self, narrow: int) -> None:
         super().__init__()
         self.words, self.widen = nn.Embedding(40, narrow), nn.Linear(narrow, 32)
-        self.body = nn.TransformerEncoder(encoder(1, norm_first=True)[0], 2, enable_nested_tensor=False)
+        self.body = nn.TransformerEncoder(torch_layers(1, norm_first=True)[0], 2, enable_nested_tensor=False)
         self.head = nn.Linear(32, 40)
 
     def forward(self, tokens: Tensor) -> Output:
@@ -413,7 +409,7 @@ zoo.sick(
 
 def fed(seed: int, low: float = 0.0, equal: bool = False) -> Setup:
     """Torch's encoder with ReLU; the second feed-forward may lie too low, or have equal units."""
-    layers = encoder(3, norm_first=True)
+    layers = torch_layers(3, norm_first=True)
     with torch.no_grad():
         layers[1].linear1.bias -= low
         if equal:

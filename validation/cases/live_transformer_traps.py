@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from validation.case import Setup, Zoo
-from validation.cases.live_transformer import Fused, Induced, Patches, encoder, reader, vit
+from validation.cases.live_transformer import Fused, Induced, Patches, reader, vit
 from validation.evidence import thrives
+from validation.nets.attention import torch_layers
 from validation.nets.programs import Einsum, Gpt, Layer, Reader, of_object
 from validation.setups import live
 from validation.tasks import brackets, copying, heaps, lookups, markov, patches, strokes, token_loss
@@ -199,15 +200,15 @@ def from_zero(depth: int) -> list[nn.Module]:
 zoo.healthy("gpt-branches-from-zero-3x32", lambda s: language(s, from_zero(3)))
 zoo.healthy(
     "patches-encoder-pre-norm-8x24",
-    lambda s: live(Reader(24, 24, encoder(8, 24, norm_first=True), 6), patches(s, batch=12), lr=1e-3, steps=30),
+    lambda s: live(Reader(24, 24, torch_layers(8, 24, norm_first=True), 6), patches(s, batch=12), lr=1e-3, steps=30),
 )
 zoo.healthy(
     "patches-encoder-dropout-0.5",
-    lambda s: live(Reader(24, 32, encoder(2, dropout=0.5), 6), patches(s, batch=16), lr=2e-3, steps=60),
+    lambda s: live(Reader(24, 32, torch_layers(2, dropout=0.5), 6), patches(s, batch=16), lr=2e-3, steps=60),
 )
 zoo.healthy(
     "patches-encoder-gelu-batches-of-2",
-    lambda s: live(Reader(24, 32, encoder(1, activation="gelu"), 6), patches(s, batch=2), lr=1e-3, steps=100),
+    lambda s: live(Reader(24, 32, torch_layers(1, activation="gelu"), 6), patches(s, batch=2), lr=1e-3, steps=100),
     thrives(0.05),
 )
 zoo.healthy(
@@ -301,7 +302,7 @@ class Spelled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.body, self.tag = nn.Embedding(6, 24), nn.ModuleList(encoder(2, 24, 3)), nn.Linear(24, 4)
+        self.words, self.body, self.tag = nn.Embedding(6, 24), nn.ModuleList(torch_layers(2, 24, 3)), nn.Linear(24, 4)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x, mask = self.words(tokens), nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])

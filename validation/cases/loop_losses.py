@@ -14,7 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays, vanishes
+from validation.evidence.loops import (
+    begins_above,
+    broken,
+    floor_above,
+    grows,
+    learns,
+    not_finite_in,
+    nothing_comes,
+    stays,
+    vanishes,
+)
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import LanguageModel, he_, mlp, scale_
 from validation.programs import adam, fit, held_out
@@ -254,10 +264,6 @@ def accuracy_lost(output: Tensor, y: Tensor) -> Tensor:
     """Mean probability that is not on the right class, whatever form the output has."""
     p = output if bool((output >= 0).all() & (output.sum(-1) - 1).abs().lt(1e-3).all()) else output.softmax(-1)
     return 1 - p.gather(1, y[:, None]).mean()
-
-
-def floor_above(level: float):
-    return lambda p: (min(p.program.losses) > level, f"lowest loss {min(p.program.losses):.3g}")
 
 
 bare = zoo.healthy("logits-into-cross-entropy", lambda s: activated(s, nn.Identity()))

@@ -12,13 +12,12 @@ from torch import nn
 
 from validation.case import Program, Zoo
 from validation.evidence.loops import broken, learns, steps_above, steps_below
-from validation.labels import CRAWLS, FAST, IDLE, SUMMED, UNDIVIDED, WRECKED
+from validation.labels import CRAWLS, FAST, IDLE, SUMMED, THROWN_OFF, UNDIVIDED
 from validation.nets import Actor, ConvNet, LanguageModel, he_, mlp
 from validation.programs import fit, held_out, sgd
 from validation.tasks import bandit, blobs, images, manifold, markov, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
-LOST = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "clip_sets_step"}
 
 # --- rates
 
@@ -47,7 +46,12 @@ def nano(seed: int, lr: float, steps: int = 80) -> Program:
 
 gpt = zoo.healthy("small-gpt", lambda s: nano(s, 3e-3))
 zoo.sick(
-    "small-gpt-rate-times-1000", lambda s: nano(s, 3.0), broken(steps_above(3), less=0.3), *FAST, also=LOST, control=gpt
+    "small-gpt-rate-times-1000",
+    lambda s: nano(s, 3.0),
+    broken(steps_above(3), less=0.3),
+    *FAST,
+    also=THROWN_OFF,
+    control=gpt,
 )
 zoo.sick(
     "small-gpt-rate-1e-8",
@@ -66,7 +70,12 @@ def dense(seed: int, kind: str, lr: float, steps: int = 80) -> Program:
 
 plain = zoo.healthy("dense-sgd-0.1", lambda s: dense(s, "SGD", 0.1))
 zoo.sick(
-    "dense-sgd-100", lambda s: dense(s, "SGD", 100.0), broken(steps_above(3), less=0), *FAST, also=LOST, control=plain
+    "dense-sgd-100",
+    lambda s: dense(s, "SGD", 100.0),
+    broken(steps_above(3), less=0),
+    *FAST,
+    also=THROWN_OFF,
+    control=plain,
 )
 quick = zoo.healthy("dense-rmsprop-1e-3", lambda s: dense(s, "RMSprop", 1e-3))
 zoo.sick(
@@ -74,7 +83,7 @@ zoo.sick(
     lambda s: dense(s, "RMSprop", 3.0),
     broken(steps_above(3), less=0),
     *FAST,
-    also=LOST,
+    also=THROWN_OFF,
     control=quick,
 )
 
@@ -130,7 +139,7 @@ def ppo(seed: int, lr: float) -> Program:
 
 
 played = zoo.healthy("ppo-3e-3", lambda s: ppo(s, 3e-3))
-zoo.sick("ppo-rate-3", lambda s: ppo(s, 3.0), broken(steps_above(3), less=0.5), *FAST, also=LOST, control=played)
+zoo.sick("ppo-rate-3", lambda s: ppo(s, 3.0), broken(steps_above(3), less=0.5), *FAST, also=THROWN_OFF, control=played)
 
 # --- losses that are summed
 
@@ -156,7 +165,7 @@ zoo.sick(
     lambda s: token_sum(s, "sum"),
     broken(steps_above(1), less=0.5),
     *SUMMED,
-    also=LOST,
+    also=THROWN_OFF,
     control=mean_tokens,
 )
 
@@ -173,7 +182,7 @@ zoo.sick(
     lambda s: coder(s, "sum"),
     broken(steps_above(1), less=0.2),
     *SUMMED,
-    also=LOST,
+    also=THROWN_OFF,
     control=mean_pixels,
 )
 
@@ -207,6 +216,6 @@ zoo.sick(
     lambda s: accumulated(s, False),
     broken(steps_above(1), less=0.5),
     *UNDIVIDED,
-    also={*LOST, "summed_loss"},
+    also={*THROWN_OFF, "summed_loss"},
     control=divided,
 )

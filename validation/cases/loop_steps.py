@@ -30,7 +30,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED
 from validation.nets import ConvNet, LanguageModel, SequenceModel, he_, mlp
-from validation.programs import adam, held_out, sgd
+from validation.programs import adam, fit, held_out, learn, sgd
 from validation.tasks import blobs, echo, images, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -168,17 +168,9 @@ def rewrapped(seed: int, wrap: Callable[[torch.Tensor], torch.Tensor]) -> Progra
     task = regression(seed, 12, batch=64)
     model = mlp([12, 48, 48, 1], nn.SiLU)
     optimizer = adam(model)
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(100), strict=False):
-            optimizer.zero_grad()
-            loss = wrap(F.mse_loss(model(x), y))
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss))
+    return learn(
+        model, optimizer, task, lambda x, y: wrap(F.mse_loss(model(x), y)), held_out(model, task, F.mse_loss), 100
+    )
 
 
 kept = zoo.healthy("regression-loss-as-it-is", lambda s: rewrapped(s, lambda loss: loss))
@@ -273,18 +265,7 @@ def clipping(seed: int, clip: Callable[[nn.Module], object]) -> Program:
     task = images(seed, 1, 8, 5, 32, 1.5)
     model = ConvNet([1, 12, 12], 5, norm=lambda c: nn.GroupNorm(3, c), pool=(0,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            clip(model)
-            optimizer.step()
-            losses.append(loss.item())
-
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
+    return fit(model, task, optimizer, 80, before=lambda _: clip(model))
 
 
 loose = zoo.healthy("clip-norm-1-sgd", lambda s: clipping(s, lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1.0)))
@@ -368,22 +349,15 @@ def averaged(seed: int, back: bool) -> Program:
     model = he_(mlp([24, 64, 64, 6]))
     ema = copy.deepcopy(model).requires_grad_(False)
     optimizer = adam(model)
-    losses: list[float] = []
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(100), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            with torch.no_grad():
-                for average, weight in zip(ema.parameters(), model.parameters(), strict=True):
-                    average.lerp_(weight, 0.01)
-                    if back:
-                        weight.copy_(average)
-            losses.append(loss.item())
+    def after(_: int) -> None:
+        with torch.no_grad():
+            for average, weight in zip(ema.parameters(), model.parameters(), strict=True):
+                average.lerp_(weight, 0.01)
+                if back:
+                    weight.copy_(average)
 
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
+    return fit(model, task, optimizer, 100, after=after)
 
 
 beside = zoo.healthy("average-kept-beside", lambda s: averaged(s, False))

@@ -14,7 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays, vanishes
+from validation.evidence.loops import (
+    begins_above,
+    broken,
+    floor_above,
+    grows,
+    learns,
+    not_finite_in,
+    nothing_comes,
+    stays,
+    vanishes,
+)
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import DeepSet, SequenceModel, Shared, Signal, Vision, mlp, scale_
 from validation.programs import held_out
@@ -425,7 +435,7 @@ logits = zoo.healthy("set-logits", lambda s: probabilities(s, False))
 zoo.sick(
     "set-probabilities-into-cross-entropy",
     lambda s: probabilities(s, True),
-    broken(lambda p: (min(p.program.losses) > 1.04, f"lowest loss {min(p.program.losses):.3g}")),  # ln(1 + 5/e) = 1.044
+    broken(floor_above(1.04)),  # ln(1 + 5/e) = 1.044
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,
@@ -445,7 +455,7 @@ one_score = zoo.healthy("score-from-logits", lambda s: detected(s, False))
 zoo.sick(
     "score-sigmoid-twice",
     lambda s: detected(s, True),
-    broken(lambda p: (min(p.program.losses) > 0.35, f"lowest loss {min(p.program.losses):.3g}"), less=0.7),
+    broken(floor_above(0.35), less=0.7),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=one_score,

@@ -39,11 +39,11 @@ from validation.labels import (
     LEARNS_NOTHING,
     NO_RATE,
     SUMMED,
+    THROWN_OFF,
     TIGHT,
     UNBOUND,
     UNDIVIDED,
     WIPED,
-    WRECKED,
 )
 from validation.nets import (
     LanguageModel,
@@ -56,7 +56,7 @@ from validation.nets import (
     mlp,
     torch_encoder,
 )
-from validation.programs import held_out
+from validation.programs import clips, fit, held_out, program
 from validation.tasks import (
     Task,
     chain,
@@ -73,12 +73,7 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="holdout", proof=learns())
-LOST = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "EXPLORATION", "clip_sets_step"}
-
-
-def program(model, optimizer, run, losses, task, criterion=F.cross_entropy, **more) -> Program:
-    score = held_out(model, task, criterion)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, **more)
+LOST = {*THROWN_OFF, "EXPLORATION"}
 
 
 # --- gradients that are not cleared, or at the wrong time
@@ -206,18 +201,7 @@ def limited(seed: int, limit: float) -> Program:
     task = series(seed)
     model = SequenceModel(nn.GRU(3, 24, batch_first=True), 3, every_step=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=limit)
-            optimizer.step()
-            losses.append(loss.item())
-
-    return program(model, optimizer, run, losses, task, F.mse_loss)
+    return fit(model, task, optimizer, 80, F.mse_loss, before=clips(model, limit))
 
 
 limit_twin = zoo.healthy("series-clip-5", lambda s: limited(s, 5.0))
@@ -417,19 +401,12 @@ def one_cycle(seed: int, length: int) -> Program:
     model = Vision(24, 4, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     scheduler = OneCycleLR(optimizer, max_lr=4e-3, total_steps=length, final_div_factor=1e5)
-    losses: list[float] = []
 
-    def run() -> None:
-        for step, (x, y) in zip(range(120), task, strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            if step + 1 < length:
-                scheduler.step()
-            losses.append(loss.item())
+    def after(step: int) -> None:
+        if step + 1 < length:
+            scheduler.step()
 
-    return program(model, optimizer, run, losses, task)
+    return fit(model, task, optimizer, 120, after=after)
 
 
 cycle = zoo.healthy("one-cycle-over-the-run", lambda s: one_cycle(s, 120))

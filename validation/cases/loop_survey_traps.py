@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 from validation.case import Program, Zoo
 from validation.evidence.loops import keeps, learns
 from validation.nets import SequenceModel, Signal, Vision, mlp, torch_encoder
-from validation.programs import held_out
+from validation.programs import fit, held_out, program
 from validation.tasks import (
     Task,
     drawn_once,
@@ -34,11 +34,6 @@ from validation.tasks import (
 )
 
 zoo = Zoo("loop", half="holdout", proof=learns())
-
-
-def program(model, optimizer, run, losses, task, criterion=F.cross_entropy, **more) -> Program:
-    score = held_out(model, task, criterion)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, **more)
 
 
 # --- optimizers and schedules
@@ -466,19 +461,12 @@ def averaging(seed: int) -> Program:
     model, task = Signal([4, 16, 16], 6, nn.SiLU), waves(seed)
     average = AveragedModel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
-    losses: list[float] = []
 
-    def run() -> None:
-        for step, (x, y) in zip(range(80), task, strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            if step > 40:
-                average.update_parameters(model)
-            losses.append(loss.item())
+    def after(step: int) -> None:
+        if step > 40:
+            average.update_parameters(model)
 
-    return program(model, optimizer, run, losses, task)
+    return fit(model, task, optimizer, 80, after=after)
 
 
 zoo.healthy("averaged-model-beside", averaging)

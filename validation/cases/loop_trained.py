@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from validation.case import Program, Zoo
 from validation.evidence.loops import all_of, broken, held_by_none, learns, shrinks, strangers, ungiven, unmoved
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
-from validation.nets import ConvNet, LanguageModel, Lora, he_, mlp
+from validation.nets import Autoencoder, ConvNet, LanguageModel, Lora, he_, mlp
 from validation.programs import adam, fit, held_out
 from validation.tasks import blobs, images, manifold, markov, token_loss
 
@@ -116,19 +116,8 @@ zoo.sick(
 # --- not in the optimizer
 
 
-class Coder(nn.Module):
-    """Encoder and decoder as two modules."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = mlp([24, 48, 6], nn.Tanh), mlp([6, 48, 24], nn.Tanh)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x))
-
-
 def coder(seed: int, decoder: bool) -> Program:
-    model = Coder()
+    model = Autoencoder(24, 48, 6, nn.Tanh)
     trained = [*model.encoder.parameters(), *(model.decoder.parameters() if decoder else ())]
     return fit(model, manifold(seed, 24, 4, 64), torch.optim.Adam(trained, lr=5e-3), 100, F.mse_loss)
 

@@ -172,19 +172,8 @@ def warm_and_cold(seed: int) -> Program:
     scheduler = LambdaLR(
         optimizer, lambda i: i / 10 if i < 10 else 0.5 * (1 + math.cos(math.pi * min(1, (i - 10) / 90)))
     )
-    losses: list[float] = []
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(100), strict=False):
-            optimizer.zero_grad()
-            loss = token_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-            losses.append(loss.item())
-
-    score = held_out(model, task, token_loss)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return fit(model, task, optimizer, 100, token_loss, after=lambda _: scheduler.step())
 
 
 zoo.healthy("warm-up-and-cosine-to-zero", warm_and_cold)
@@ -354,20 +343,13 @@ def bounded(seed: int) -> Program:
     """Rows of each matrix are kept within a norm of 2 after the step."""
     model, task = he_(mlp([24, 64, 64, 6])), blobs(seed, 24, 6, 64)
     optimizer = sgd(model, 0.2, momentum=0.9)
-    losses: list[float] = []
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            with torch.no_grad():
-                for layer in (model[0], model[2]):
-                    layer.weight.copy_(layer.weight.renorm(2, 0, 2.0))
-            losses.append(loss.item())
+    def after(_: int) -> None:
+        with torch.no_grad():
+            for layer in (model[0], model[2]):
+                layer.weight.copy_(layer.weight.renorm(2, 0, 2.0))
 
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
+    return fit(model, task, optimizer, 80, after=after)
 
 
 zoo.healthy("rows-kept-within-a-norm", bounded)

@@ -22,7 +22,7 @@ from validation.evidence import (
     saturated,
     trains,
 )
-from validation.labels import DEADENS, ONE_WAY
+from validation.labels import DEADENS, NARROW, ONE_WAY
 from validation.nets import Lambda, Tabular, Tower, constant_, deep, gaussian_, he_, mlp, xavier_
 from validation.setups import biased, pair, partly_dead, scaled
 from validation.tasks import blobs, manifold, regression, table
@@ -135,7 +135,6 @@ zoo.sick(
 
 # --- narrow
 
-NARROW = {"LOW_RANK"}
 silu = zoo.healthy("silu-6x82-of-18-classes", lambda s: narrowed(s, 82))
 zoo.sick(
     "silu-6x82-third-width-2-of-18-classes",

@@ -26,12 +26,11 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY
 from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("cnn", half="sealed", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 
 def conv(a: int, b: int, size: int = 3, **more) -> nn.Conv2d:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, ExponentialLR, LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from validation.case import Program, Zoo, call
+from validation.case import Program, Zoo
 from validation.cases._sealed_tasks import (
     dialects,
     fields,
@@ -26,7 +26,6 @@ from validation.cases._sealed_tasks import (
     meshes,
     mists,
     mixtures,
-    over_steps,
     portraits,
     pulses,
     rosters,
@@ -63,41 +62,18 @@ from validation.labels import (
     LEARNS_NOTHING,
     NO_RATE,
     SUMMED,
+    THROWN_OFF,
     TIGHT,
     UNBOUND,
     UNDIVIDED,
     WIPED,
-    WRECKED,
 )
-from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import Task
+from validation.nets import Autoencoder, OneLayer, mlp
+from validation.programs import adam, fit, held_out, script, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
-LOST = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "BOTTLENECK", "clip_sets_step"}
 Optimizer = torch.optim.Optimizer
-
-
-def script(
-    model: nn.Module,
-    optimizer: Optimizer | list[Optimizer],
-    task: Task,
-    loss: Callable[[Any, Any], Tensor],
-    body: Callable[[int, Any, Any, Callable[[], Tensor]], Tensor | None],
-    steps: int = 60,
-    unseen: Task | None = None,
-) -> Program:
-    """A loop whose `body` gets the number of the step, the batch, and how to compute its loss."""
-    losses: list[float] = []
-
-    def run() -> None:
-        for (x, y), i in zip(task, range(steps), strict=False):
-            value = body(i, x, y, lambda x=x, y=y: loss(call(model, x), y))
-            if value is not None:
-                losses.append(value.item())
-
-    score = held_out(model, unseen or task, loss)
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 
 def sounds() -> nn.Sequential:
@@ -178,7 +154,7 @@ zoo.sick(
     lambda s: averaged_copy(s, False),
     broken(stale()),
     "missing_zero_grad",
-    also={*HEAPED, *LOST},
+    also={*HEAPED, *THROWN_OFF},
     control=own_gradients,
 )
 
@@ -227,19 +203,8 @@ def heaped(path: str) -> Fact:
     return fact
 
 
-class Coder(nn.Module):
-    """An encoder and a decoder, each with an optimizer of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = mlp([32, 40, 10], nn.SiLU), mlp([10, 40, 32], nn.SiLU)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x))
-
-
 def halves(seed: int, both: bool) -> Program:
-    model = Coder()
+    model = Autoencoder(32, 40, 10, nn.SiLU)
     first, second = adam(model.encoder, 2e-3), adam(model.decoder, 2e-3)
 
     def body(_i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
@@ -526,23 +491,10 @@ zoo.sick(
 # --- steps that are too large or too small
 
 
-class Looks(nn.Module):
-    """One layer of torch's own encoder over words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.place = nn.Embedding(8, 24), nn.Parameter(0.5 * torch.randn(1, 8, 24))
-        self.layer = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True, norm_first=True)
-        self.head = nn.Linear(24, 8)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.layer(self.table(tokens) + self.place))
-
-
 def percents(seed: int, lr: float) -> Program:
     """The rate was given in percent."""
-    model = Looks()
-    return fit(model, leftovers(seed), adam(model, lr), 60, over_steps)
+    model = OneLayer()
+    return fit(model, leftovers(seed), adam(model, lr), 60, token_loss)
 
 
 fraction = zoo.healthy("encoder-rate-0.005", lambda s: percents(s, 0.005))
@@ -551,7 +503,7 @@ zoo.sick(
     lambda s: percents(s, 5.0),
     broken(steps_above(3), less=0.5),
     *FAST,
-    also=LOST,
+    also=THROWN_OFF,
     control=fraction,
 )
 
@@ -568,7 +520,7 @@ zoo.sick(
     lambda s: sgd_as_adam(s, 300.0),
     broken(steps_above(1), less=0.5),
     *FAST,
-    also=LOST,
+    also=THROWN_OFF,
     control=gentle,
 )
 
@@ -624,7 +576,7 @@ zoo.sick(
     lambda s: pixels(s, "sum"),
     broken(steps_above(1), less=0.5),
     *SUMMED,
-    also=LOST,
+    also=THROWN_OFF,
     control=pixel_mean,
 )
 
@@ -651,7 +603,7 @@ zoo.sick(
     lambda s: micro(s, False),
     broken(steps_above(1), less=0.7),
     *UNDIVIDED,
-    also={*LOST, "summed_loss"},
+    also={*THROWN_OFF, "summed_loss"},
     control=twelfths,
 )
 
@@ -869,7 +821,7 @@ zoo.healthy("slopes-kept-near-one", penalised)
 
 def long_warmup(seed: int) -> Program:
     """Half of the run is warm-up."""
-    model = Looks()
+    model = OneLayer()
     optimizer = adam(model, 8e-3)
     schedule = LambdaLR(optimizer, lambda t: min(1.0, (t + 1) / 35))
 
@@ -881,7 +833,7 @@ def long_warmup(seed: int) -> Program:
         schedule.step()
         return loss
 
-    return script(model, optimizer, leftovers(seed), over_steps, body, 70)
+    return script(model, optimizer, leftovers(seed), token_loss, body, 70)
 
 
 zoo.healthy("half-of-the-run-is-warm-up", long_warmup)
@@ -928,13 +880,13 @@ def scheduled_sampling(seed: int) -> Program:
     def run() -> None:
         for (x, y), i in zip(task, range(50), strict=False):
             optimizer.zero_grad()
-            loss = over_steps(said(x, 0.2 * i / 50), y)
+            loss = token_loss(said(x, 0.2 * i / 50), y)
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
 
     x, y = task.aside()
-    score = lambda: over_steps(said(x, 0.0), y).item()  # noqa: E731
+    score = lambda: token_loss(said(x, 0.0), y).item()  # noqa: E731
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 

@@ -20,7 +20,6 @@ from validation.cases._sealed_tasks import (
     loans,
     meshes,
     mists,
-    over_steps,
     portraits,
     pulses,
     rosters,
@@ -31,12 +30,12 @@ from validation.cases._sealed_tasks import (
     swells,
 )
 from validation.evidence.loops import (
-    Fact,
-    Played,
     all_of,
     broken,
     held_by_none,
     learns,
+    registers,
+    resting,
     shrinks,
     strangers,
     ungiven,
@@ -45,19 +44,9 @@ from validation.evidence.loops import (
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
-
-
-def resting(*parts: str) -> Fact:
-    """Nothing whose name holds one of these parts moves, whether it is trainable or not."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        names = [name for name in played.distance if any(part in name for part in parts)]
-        still = [name for name in names if played.distance[name] == 0]
-        return len(still) == len(names) > 0, f"{len(still)} of {len(names)} tensors never move"
-
-    return fact
 
 
 # --- cut off
@@ -309,7 +298,7 @@ def enlarged(seed: int, before: bool) -> Program:
     table = nn.Embedding(14, 20)
     table.weight.data[:12] = model.table.weight.data
     model.table = table
-    return fit(model, scrolls(seed), optimizer or adam(model, 1e-2), 60, over_steps)
+    return fit(model, scrolls(seed), optimizer or adam(model, 1e-2), 60, token_loss)
 
 
 words_first = zoo.healthy("words-added-then-optimizer", lambda s: enlarged(s, True))
@@ -471,10 +460,6 @@ class Rounds(nn.Module):
 def rounds(seed: int, registered: bool) -> Program:
     model = Rounds(registered)
     return fit(model, meshes(seed), adam(model, 3e-3), 60)
-
-
-def registers(count: int) -> Fact:
-    return lambda p: (len(p.trainable) == count, f"{len(p.trainable)} tensors are registered")
 
 
 in_modules = zoo.healthy("rounds-in-a-list-of-modules", lambda s: rounds(s, True))

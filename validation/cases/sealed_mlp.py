@@ -30,14 +30,13 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY
 from validation.nets import he_, mlp
 from validation.nets.programs import Plain
 from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("mlp", half="sealed", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- narrow
 

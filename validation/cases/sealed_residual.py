@@ -28,6 +28,7 @@ from validation.evidence import (
     thrives,
 )
 from validation.labels import DEADENS, JUMPS, ONE_WAY
+from validation.nets import Reversible, Stream
 from validation.setups import live
 from validation.tasks import every
 
@@ -45,20 +46,6 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.keep * x + self.give * self.down(F.gelu(self.up(self.norm(x))))
-
-
-class Stream(nn.Module):
-    """Enters a stream, passes blocks, leaves it."""
-
-    def __init__(self, dim: int, width: int, out: int, blocks: list[nn.Module]) -> None:
-        super().__init__()
-        self.enter, self.blocks, self.leave = nn.Linear(dim, width), nn.ModuleList(blocks), nn.Linear(width, out)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.enter(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.leave(x)
 
 
 def stellar(seed: int, blocks: list[nn.Module], width: int = 24, **more) -> Setup:
@@ -427,19 +414,6 @@ class Highway(nn.Module):
 
 
 zoo.healthy("stars-highway-gates-nearly-shut", lambda s: stellar(s, [Highway(24) for _ in range(6)], lr=5e-3))
-
-
-class Reversible(nn.Module):
-    """Two halves of the stream in turn, each changed by the other."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.f, self.g = nn.Linear(width // 2, width // 2), nn.Linear(width // 2, width // 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        a, b = x.chunk(2, dim=1)
-        a = a + F.silu(self.f(b))
-        return torch.cat([a, b + F.silu(self.g(a))], dim=1)
 
 
 zoo.healthy("stars-reversible-halves", lambda s: stellar(s, [Reversible(24) for _ in range(4)]))

@@ -28,13 +28,14 @@ from validation.evidence import (
     lasting,
     never_fires,
     no_gradient,
+    regret,
     saturated,
     thrives,
 )
 from validation.labels import DEADENS, JUMPS, ONE_WAY, STUCK, SURE
 from validation.nets import mlp
 from validation.nets.programs import Plain
-from validation.setups import live
+from validation.setups import choosing, live, of_logits_alone, of_moves
 from validation.tasks import every
 
 zoo = Zoo("rl", half="sealed", analyzer="policy", proof=thrives())
@@ -56,25 +57,8 @@ class Seller(nn.Module):
         return self.change(logits) if self.change else logits
 
 
-def of_logits(out: Tensor) -> tuple[Tensor, None, None, None]:
-    return out, None, None, None
-
-
 def sells(seed: int, model: nn.Module, loss: Loss | None = None, **more) -> Setup:
-    task = kiosks(seed)
-    task = task.with_loss(loss) if loss else task
-    return live(model, task, kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 60, **more})
-
-
-@torch.no_grad()
-def regret(setup: Setup) -> float:
-    """How much less than the best is earned."""
-    total = 0.0
-    for _ in range(4):
-        p = setup.model(setup.input_fn()).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
+    return choosing(model, kiosks(seed), loss, **more)
 
 
 def orthogonal(seed: int, gain: float, **more) -> Setup:
@@ -257,10 +241,6 @@ class Rigger(nn.Module):
         return self.squash(self.mean(h)), log_std.exp()
 
 
-def of_moves(out: tuple[Tensor, Tensor]) -> tuple[None, Tensor, Tensor, None]:
-    return None, out[1], out[0], None
-
-
 def pulls(seed: int, model: nn.Module, **more) -> Setup:
     extra = {"kwargs": {"action_extractor": of_moves}, "hints": {"action_range": (-1.0, 1.0)}}
     return live(model, cranes(seed), **extra, **{"lr": 5e-3, "steps": 60, **more})
@@ -382,7 +362,7 @@ zoo.sick(
 def sharp(seed: int) -> Setup:
     """One good is by far the best for everybody: a policy that always sells it is right."""
     task = kiosks(seed).changed(lambda x, pay: (x, torch.cat([0.1 * pay[:, :4], 0.9 + 0.1 * pay[:, 4:]], dim=1)))
-    return live(Seller(), task, lr=1e-2, steps=60, kwargs={"action_extractor": of_logits})
+    return live(Seller(), task, lr=1e-2, steps=60, kwargs={"action_extractor": of_logits_alone})
 
 
 zoo.healthy("kiosks-one-good-is-always-best", sharp)
@@ -425,7 +405,7 @@ zoo.healthy(
 def clone(seed: int) -> Setup:
     """Imitates an expert who always takes the best good."""
     task = kiosks(seed).changed(lambda x, pay: (x, pay.argmax(dim=1))).with_loss(F.cross_entropy)
-    return live(Seller(act=F.silu), task, lr=5e-3, steps=60, kwargs={"action_extractor": of_logits})
+    return live(Seller(act=F.silu), task, lr=5e-3, steps=60, kwargs={"action_extractor": of_logits_alone})
 
 
 zoo.healthy("kiosks-imitates-an-expert", clone)
@@ -473,7 +453,7 @@ def proximal(seed: int) -> Setup:
         return 1 - torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
 
     task = kiosks(seed).mapped(keep).with_loss(loss)
-    return live(model, task, lr=1e-2, steps=90, kwargs={"action_extractor": of_logits})
+    return live(model, task, lr=1e-2, steps=90, kwargs={"action_extractor": of_logits_alone})
 
 
 zoo.healthy("kiosks-clipped-ratios", proximal, thrives(0.05, measure=regret))

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.cases._sealed_tasks import doses, gaits, passwords, swells
 from validation.evidence import (
+    BURSTS,
+    FORGETS,
     apart,
     both,
     breaks,
@@ -28,7 +30,6 @@ from validation.evidence import (
     no_gradient,
     states_flat,
     thrives,
-    time_ratio,
 )
 from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
 from validation.nets import Cell
@@ -36,8 +37,6 @@ from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("rnn", half="sealed", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
 
 
 class Reader(nn.Module):

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases._sealed_tasks import dialects, leftovers, letters, meshes, over_steps, scrolls, shoals, stamps
+from validation.cases._sealed_tasks import dialects, leftovers, letters, meshes, scrolls, shoals, stamps
 from validation.evidence import thrives
 from validation.setups import live
+from validation.tasks import token_loss
 
 zoo = Zoo("transformer", half="sealed", analyzer="transformer", proof=thrives())
 WIDTH, HEADS = 24, 3
@@ -215,7 +216,7 @@ def blanks(seed: int) -> Setup:
         gone[:, 1] = True
         return x.masked_fill(gone, 13), x.masked_fill(~gone, -100)
 
-    task = scrolls(seed, 13).changed(blank).with_loss(over_steps)
+    task = scrolls(seed, 13).changed(blank).with_loss(token_loss)
     return live(Scribe(14, [Layer(Multi()) for _ in range(2)]), task, lr=5e-3, steps=80)
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: D103 - a case is explained by its name
 """Faults of the optimizer that were set aside: other networks, other optimizers, other ways to the same fault.
 
 Half: holdout.
@@ -26,7 +25,8 @@ from validation.evidence.states import (
     young,
 )
 from validation.nets import SequenceModel, Tabular, Words, torch_encoder
-from validation.states import BROKEN, IDLE, loop
+from validation.programs import held_out
+from validation.states import BROKEN, IDLE, loop, zeroes
 from validation.tasks import blobs, markov, patches, recall, series, table, token_loss
 
 zoo = Zoo("state", half="holdout", proof=learns())
@@ -149,16 +149,6 @@ def reloads(every: int) -> Callable[[Optimizer, int], None]:
     return after
 
 
-def fresh_dict(every: int) -> Callable[[Optimizer, int], None]:
-    def after(optimizer: Optimizer, step: int) -> None:
-        if step % every == every - 1:
-            for state in optimizer.state.values():
-                for value in state.values():
-                    value.zero_()
-
-    return after
-
-
 zoo.sick(
     "blind-words-old-state-every-step",
     loop(WORDS, lambda p, r: adamw(p, r), after=reloads(1), steps=110),
@@ -169,7 +159,7 @@ zoo.sick(
 )
 zoo.sick(
     "blind-memory-state-zeroed-every-4",
-    loop(MEMORY, lambda p, r: adamw(p, r), after=fresh_dict(4), steps=120),
+    loop(MEMORY, lambda p, r: adamw(p, r), after=zeroes(4), steps=120),
     broken(young),
     "state_reset",
     also=BROKEN,
@@ -198,7 +188,7 @@ def bursts(beta2: float, noisy: bool) -> Callable[[int], Program]:
                 optimizer.step()
                 losses.append(loss.item())
 
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=_unseen(model, task))
+        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
     return build
 
@@ -232,16 +222,6 @@ def weighted(weight: float, every: int) -> Callable[[int], Program]:
     return build
 
 
-def _unseen(model: nn.Module, task) -> Callable[[], float]:
-    x, y = task.aside()
-
-    def score() -> float:
-        with torch.no_grad():
-            return F.cross_entropy(model(x), y).item()
-
-    return score
-
-
 zoo.sick(
     "blind-bursts-beta2-0.9999",
     bursts(0.9999, True),
@@ -269,5 +249,5 @@ zoo.healthy("blind-memory-amsgrad", loop(MEMORY, lambda p, r: adam(p, r, amsgrad
 zoo.healthy("blind-waves-radam", loop(WAVES, lambda p, r: torch.optim.RAdam(p, r), steps=110))
 zoo.healthy("blind-sets-adamw-decay-1", loop(SETS, lambda p, r: adamw(p, r, weight_decay=1.0), steps=110))
 zoo.healthy("blind-words-bfloat16", loop(WORDS, lambda p, r: adamw(p, r), dtype=half, steps=110))
-zoo.healthy("blind-memory-one-reset", loop(MEMORY, lambda p, r: adamw(p, r), after=fresh_dict(60), steps=110))
+zoo.healthy("blind-memory-one-reset", loop(MEMORY, lambda p, r: adamw(p, r), after=zeroes(60), steps=110))
 zoo.healthy("blind-words-sgd-momentum-0.95", loop(WORDS, lambda p, r: sgd(p, 0.1, momentum=0.95), steps=150))

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
-from validation.evidence.states import ends_above, logged
+from validation.evidence.states import ends_above, logged, row_rules
+from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN, IDLE
-from validation.tasks import Task, drawn_once, markov, regression, token_loss
+from validation.tasks import Task, drawn_once, markov, regression
 
 zoo = Zoo("state", half="holdout", proof=learns())
 WIDTH, TOKENS, LENGTH = 24, 22, 12
@@ -73,20 +74,8 @@ def mixture(push: float, balance: float, **how) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
         task, model = markov(seed, TOKENS, LENGTH, 24), Mixture(push, **how)
         optimizer = torch.optim.AdamW(model.parameters(), 4e-3)
-        losses: list[float] = []
-
-        def run() -> None:
-            for _, (x, y) in zip(range(160), task, strict=False):
-                optimizer.zero_grad()
-                logits, uneven = model(x)
-                loss = token_loss(logits, y)
-                (loss + balance * uneven).backward()
-                optimizer.step()
-                losses.append(loss.item())
-
         config = {"routers": ["layers.0.gate", "layers.1.gate"]} if how.get("fused") else {}
-        score = _score(lambda x: model(x)[0], task, token_loss)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score, config=config)
+        return fit_experts(model, task, optimizer, 160, balance, config=config)
 
     return build
 
@@ -156,19 +145,7 @@ def padded(padding: int | None) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
         task, model = topics(seed, 200), Bag(padding)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-        losses: list[float] = []
-
-        def run() -> None:
-            for _, (x, y) in zip(range(140), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-                optimizer.step()
-                losses.append(loss.item())
-
-        score = _score(model, task, F.cross_entropy)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit(model, task, optimizer, 140, before=clips(model, 0.3))
 
     return build
 
@@ -183,17 +160,6 @@ def topics(seed: int, length: int) -> Task:
         return F.pad(words, (0, length - 8), value=79), topic
 
     return Task(seed, draw, F.cross_entropy)
-
-
-def row_rules(share: float = 0.5) -> Fact:
-    """The gradient of the embedding lies in one row."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        gradient = played.program.model.words.weight.grad.double().square().sum(1)
-        reached = float(gradient.max() / gradient.sum())
-        return reached > share, f"one row holds {reached:.0%} of the squared norm"
-
-    return fact
 
 
 zoo.sick(
@@ -231,7 +197,7 @@ def noisy(batch: int, steps: int = 160) -> Callable[[int], Program]:
                 losses.append(2 * loss.item())
 
         meant = regression(seed, 16, 1, 512, noise=0.0)
-        score = _score(model, meant, F.mse_loss)
+        score = held_out(model, meant, F.mse_loss)
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
     return build
@@ -323,16 +289,6 @@ def grpo(
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)
 
     return build
-
-
-def _score(model: Callable[[Tensor], Tensor], task: Task, loss: Callable[[Tensor, Tensor], Tensor]):
-    x, y = task.aside()
-
-    def score() -> float:
-        with torch.no_grad():
-            return loss(model(x), y).item()
-
-    return score
 
 
 calm = zoo.healthy("blind-grpo", grpo(), learns(0.1))

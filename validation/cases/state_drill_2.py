@@ -17,7 +17,7 @@ from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged, no_second_moment, same_bits, shrunk, spikes
 from validation.nets import SequenceModel, mlp
-from validation.programs import held_out
+from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, loop
 from validation.tasks import Task, drawn_once, grains, loads, sensors, songs, token_loss
 
@@ -503,22 +503,11 @@ class Reader(nn.Module):
 
 def reads(rate: float, fast: float, gain: float = 1.0) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
-        task, model, losses = songs(seed), Reader(gain), []
+        task, model = songs(seed), Reader(gain)
         quick = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = optim.AdamW([{"params": quick, "lr": fast}, {"params": rest}], lr=rate)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(120), task, strict=False):
-                optimizer.zero_grad()
-                loss = token_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-
-        return Program(
-            model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss)
-        )
+        return fit(model, task, optimizer, 120, token_loss)
 
     return build
 

@@ -22,6 +22,7 @@ from validation.nets import Attention, LanguageModel, Shared, he_, mlp
 from validation.programs import adam, fit, held_out
 from validation.states import BROKEN
 from validation.tasks import blobs, drawn_once, errands, majority, markov, token_loss
+from validation.tasks.rewards import unpaid
 
 zoo = Zoo("state", half="everyday", proof=learns())
 
@@ -495,7 +496,7 @@ def reinforce(seed: int, baseline: bool, offset: float = 5.0) -> Program:
         advantage = reward - reward.mean() if baseline else reward
         return -(logp.gather(1, action) * advantage).mean()
 
-    score = held_out(model, errands(seed, 512), lambda out, pay: 1 - (out.softmax(dim=1) * pay).sum(dim=1).mean())
+    score = held_out(model, errands(seed, 512), unpaid)
     return train(model, task, loss_of, adam(model, 1e-2), score, epochs=1, limit=120, log=log)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, Zoo
 from validation.cases._sealed_tasks import (
@@ -19,7 +18,6 @@ from validation.cases._sealed_tasks import (
     gaits,
     leftovers,
     meshes,
-    over_steps,
     pulses,
     rosters,
     soils,
@@ -37,9 +35,10 @@ from validation.evidence.states import (
     spikes,
     young,
 )
-from validation.nets import mlp
-from validation.programs import held_out
-from validation.states import BROKEN, IDLE, loop
+from validation.nets import OneLayer, mlp
+from validation.programs import clips, held_out, learn, shuffled
+from validation.states import BROKEN, IDLE, clears, loop
+from validation.tasks import token_loss
 
 zoo = Zoo("state", half="sealed", proof=learns())
 Optimizer = torch.optim.Optimizer
@@ -85,19 +84,6 @@ class Walk(nn.Module):
         return self.head(states if self.each else states.mean(dim=1))
 
 
-class Shift(nn.Module):
-    """One layer of torch's encoder over words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.place = nn.Embedding(8, 24), nn.Parameter(0.5 * torch.randn(1, 8, 24))
-        self.layer = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True, norm_first=True)
-        self.head = nn.Linear(24, 8)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.layer(self.table(tokens) + self.place))
-
-
 class Bag(nn.Module):
     """The mean of words, and a net."""
 
@@ -113,7 +99,7 @@ SOUNDS = (Sound, lambda s: pulses(s, batch=24), F.cross_entropy, 4e-3)
 GRAPHS = (Graph, meshes, F.cross_entropy, 5e-3)
 GAITS = (Walk, gaits, F.cross_entropy, 8e-3)
 SWELLS = (lambda: Walk(2, 2, True), swells, F.mse_loss, 8e-3)
-SHIFTS = (Shift, leftovers, over_steps, 4e-3)
+SHIFTS = (OneLayer, leftovers, token_loss, 4e-3)
 BAGS = (Bag, dialects, F.cross_entropy, 8e-3)
 CODES = (lambda: mlp([32, 48, 10, 48, 32], nn.SiLU), rosters, F.mse_loss, 4e-3)
 STARS = (lambda: mlp([16, 48, 48, 6], nn.GELU), stars, F.cross_entropy, 4e-3)
@@ -261,16 +247,6 @@ zoo.sick(
 # --- state
 
 
-def forgets(every: int) -> Callable[[Optimizer, int], None]:
-    """The state is emptied at the end of an epoch, which has this many steps."""
-
-    def after(optimizer: Optimizer, step: int) -> None:
-        if step % every == every - 1:
-            optimizer.state.clear()
-
-    return after
-
-
 def from_disk(every: int) -> Callable[[Optimizer, int], None]:
     """State of the start is loaded from a file that nobody writes any more."""
 
@@ -288,7 +264,7 @@ def from_disk(every: int) -> Callable[[Optimizer, int], None]:
 graphs_adam = zoo.healthy("sealed-graphs-adam", loop(GRAPHS, lambda p, r: adam(p, r)))
 zoo.sick(
     "sealed-graphs-state-emptied-every-step",
-    loop(GRAPHS, lambda p, r: adam(p, r), after=forgets(1)),
+    loop(GRAPHS, lambda p, r: adam(p, r), after=clears(1)),
     broken(young),
     "state_reset",
     also=BROKEN,
@@ -296,7 +272,7 @@ zoo.sick(
 )
 zoo.sick(
     "sealed-gaits-state-emptied-every-5",
-    loop(GAITS, lambda p, r: adamw(p, r), after=forgets(5)),
+    loop(GAITS, lambda p, r: adamw(p, r), after=clears(5)),
     broken(young),
     "state_reset",
     also=BROKEN,
@@ -323,22 +299,9 @@ def loader(spoil: Callable[[Tensor, Tensor], None] | None, loss_of: Callable[...
         if spoil is not None:
             spoil(x, y)
         model = mlp([12, 32, 1], nn.Tanh)
-        optimizer, losses = adam(model.parameters(), 5e-3), []
-
-        def run() -> None:
-            order = torch.Generator().manual_seed(seed)
-            for _ in range(6):
-                for rows, targets in DataLoader(TensorDataset(x, y), 16, shuffle=True, generator=order):
-                    optimizer.zero_grad()
-                    loss = loss_of(model(rows), targets)
-                    loss.backward()
-                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                    optimizer.step()
-                    losses.append(loss.item())
-
-        return Program(
-            model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss)
-        )
+        optimizer, score = adam(model.parameters(), 5e-3), held_out(model, task, F.mse_loss)
+        rows = shuffled(x, y, 16, 6, seed)
+        return learn(model, optimizer, rows, lambda x, y: loss_of(model(x), y), score, before=clips(model, 1.0))
 
     return build
 
@@ -447,7 +410,7 @@ zoo.sick(
 zoo.healthy("sealed-bags-adam-eps-1e-5", loop(BAGS, lambda p, r: adam(p, r, eps=1e-5)))
 zoo.healthy("sealed-swells-adam-beta1-0.5-beta2-0.9", loop(SWELLS, lambda p, r: adam(p, r, betas=(0.5, 0.9))))
 zoo.healthy("sealed-graphs-adamw-decay-0.5", loop(GRAPHS, lambda p, r: adamw(p, r, weight_decay=0.5)))
-zoo.healthy("sealed-gaits-one-reset-in-the-middle", loop(GAITS, lambda p, r: adam(p, r), after=forgets(60), steps=90))
+zoo.healthy("sealed-gaits-one-reset-in-the-middle", loop(GAITS, lambda p, r: adam(p, r), after=clears(60), steps=90))
 zoo.healthy("sealed-bags-bfloat16", loop(BAGS, lambda p, r: adamw(p, r), dtype=half))
 zoo.healthy("sealed-stars-sgd-momentum-0.95", loop(STARS, lambda p, r: sgd(p, 0.03, momentum=0.95), steps=100))
 zoo.healthy("sealed-codes-adamax", loop(CODES, lambda p, r: torch.optim.Adamax(p, 2 * r)))

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
-from validation.cases._sealed_tasks import kiosks, leftovers, over_steps, scrolls
+from validation.cases._sealed_tasks import kiosks, leftovers, scrolls
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
-from validation.evidence.states import ends_above, logged
-from validation.programs import held_out
+from validation.evidence.states import ends_above, logged, row_rules
+from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN, IDLE
-from validation.tasks import Task, drawn_once
+from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("state", half="sealed", proof=learns())
 WIDTH, TOKENS = 24, 14
@@ -72,28 +72,18 @@ class Scribe(nn.Module):
 
 def scribe(balance: float, lean: float = 0.0, steps: int = 100, rate: float = 4e-3, **how) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
-        task, model, losses = scrolls(seed), Scribe([Switch(**how) for _ in range(2)], lean), []
+        task, model = scrolls(seed), Scribe([Switch(**how) for _ in range(2)], lean)
         if lean:
             for layer in model.layers:
                 layer.router.weight.data[0] = layer.router.weight.data[0].abs()
         optimizer = torch.optim.AdamW(model.parameters(), rate)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(steps), task, strict=False):
-                optimizer.zero_grad()
-                logits, uneven = model(x)
-                loss = over_steps(logits, y)
-                (loss + balance * uneven).backward()
-                optimizer.step()
-                losses.append(loss.item())
-
         x, y = task.aside()
 
         def score() -> float:
-            with torch.no_grad():
-                return over_steps(model(x)[0], y).item()
+            with torch.no_grad():  # in training mode, for the choice of a noisy switch
+                return token_loss(model(x)[0], y).item()
 
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit_experts(model, task, optimizer, steps, balance, score)
 
     return build
 
@@ -177,22 +167,11 @@ def attends(rate: float, *, norm: bool = False, steps: int = 150) -> Callable[[i
     """Queries and keys have a rate of their own."""
 
     def build(seed: int) -> Program:
-        task, model, losses = leftovers(seed, batch=24), Attends(norm), []
+        task, model = leftovers(seed, batch=24), Attends(norm)
         fast = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = torch.optim.Adam([{"params": fast, "lr": rate}, {"params": rest, "lr": 4e-3}])
-
-        def run() -> None:
-            for _, (x, y) in zip(range(steps), task, strict=False):
-                optimizer.zero_grad()
-                loss = over_steps(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-
-        return Program(
-            model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, over_steps)
-        )
+        return fit(model, task, optimizer, steps, token_loss)
 
     return build
 
@@ -255,32 +234,11 @@ def notes(seed: int, length: int, where: str) -> Task:
 
 def filled(filling: int | None, length: int, where: str, limit: float) -> Callable[[int], Program]:
     def build(seed: int) -> Program:
-        task, model, losses = notes(seed, length, where), Bag(filling), []
+        task, model = notes(seed, length, where), Bag(filling)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(120), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), limit)
-                optimizer.step()
-                losses.append(loss.item())
-
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
+        return fit(model, task, optimizer, 120, before=clips(model, limit))
 
     return build
-
-
-def row_rules(share: float = 0.5) -> Fact:
-    """The gradient of the table lies in one row."""
-
-    def fact(played: Played) -> tuple[bool, str]:
-        gradient = played.program.model.words.weight.grad.double().square().sum(1)
-        reached = float(gradient.max() / gradient.sum())
-        return reached > share, f"one row holds {reached:.0%} of the squared norm"
-
-    return fact
 
 
 for where, length in (("behind", 150), ("front", 260)):

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, Zoo
 from validation.cases._veiled_loops import (
@@ -31,7 +30,6 @@ from validation.cases._veiled_loops import (
     islands,
     ledgers,
     mottos,
-    per_token,
     readers,
     rhymes,
     tiles,
@@ -49,8 +47,9 @@ from validation.evidence.states import (
     young,
 )
 from validation.nets import mlp
-from validation.programs import held_out
-from validation.states import BROKEN, IDLE, loop
+from validation.programs import clips, held_out, learn, nothing, shuffled
+from validation.states import BROKEN, IDLE, clears, loop, zeroes
+from validation.tasks import token_loss
 
 zoo = Zoo("state", half="veiled", proof=learns())
 Optimizer = torch.optim.Optimizer
@@ -60,7 +59,7 @@ low, lower = torch.bfloat16, torch.float16
 HUMS = (Hum, engines, F.cross_entropy, 8e-3)
 TILES = (Mosaic, lambda s: tiles(s, noise=1.0), F.cross_entropy, 5e-3)
 BUOYS = (Buoy, drifts, F.mse_loss, 1e-2)
-CHOIRS = (Choir, chants, per_token, 5e-3)
+CHOIRS = (Choir, chants, token_loss, 5e-3)
 VERSES = (Verse, mottos, F.cross_entropy, 1e-2)
 TWINS = (Twins, rhymes, F.cross_entropy, 8e-3)
 BILLS = (Bills, lambda s: ledgers(s, batch=128), F.binary_cross_entropy_with_logits, 1e-2)
@@ -214,33 +213,11 @@ zoo.sick(
 # --- state
 
 
-def anew(every: int) -> Callable[[Optimizer, int], None]:
-    """A fresh state, as after a restart of the job that does not read the optimizer's file."""
-
-    def after(optimizer: Optimizer, step: int) -> None:
-        if step % every == every - 1:
-            optimizer.state.clear()
-
-    return after
-
-
-def emptied(every: int) -> Callable[[Optimizer, int], None]:
-    """What the state holds is set to zero in place, its count too."""
-
-    def after(optimizer: Optimizer, step: int) -> None:
-        if step % every == every - 1:
-            for state in optimizer.state.values():
-                for value in state.values():
-                    value.zero_()
-
-    return after
-
-
 tiles_adam = zoo.healthy("veiled-tiles-adam", loop(TILES, lambda p, r: adam(p, r), steps=75))
 bills_adam = zoo.healthy("veiled-bills-adam", loop(BILLS, lambda p, r: adam(p, r)), learns(0.05))
 zoo.sick(
     "veiled-tiles-state-anew-every-4",
-    loop(TILES, lambda p, r: adam(p, r), after=anew(4), steps=75),
+    loop(TILES, lambda p, r: adam(p, r), after=clears(4), steps=75),
     broken(young),
     "state_reset",
     also=BROKEN,
@@ -248,7 +225,7 @@ zoo.sick(
 )
 zoo.sick(
     "veiled-bills-state-anew-every-step",
-    loop(BILLS, lambda p, r: adam(p, r), after=anew(1)),
+    loop(BILLS, lambda p, r: adam(p, r), after=clears(1)),
     broken(young),
     "state_reset",
     also=BROKEN,
@@ -256,7 +233,7 @@ zoo.sick(
 )
 zoo.sick(
     "veiled-rows-state-emptied-every-6",
-    loop(ROWS, lambda p, r: adam(p, r), after=emptied(6)),
+    loop(ROWS, lambda p, r: adam(p, r), after=zeroes(6)),
     broken(young),
     "state_reset",
     also=BROKEN,
@@ -274,23 +251,10 @@ def loader(spoil: Callable[[Tensor, Tensor], None] | None, limit: float | None =
         x, y = (each.clone() for each in next(iter(task)))
         if spoil is not None:
             spoil(x, y)
-        model, losses = mlp([10, 30, 1], nn.Tanh), []
-        optimizer = adam(model.parameters(), 6e-3)
-
-        def run() -> None:
-            order = torch.Generator().manual_seed(seed)
-            for _ in range(7):
-                for some, targets in DataLoader(TensorDataset(x, y), batch, shuffle=True, generator=order):
-                    optimizer.zero_grad()
-                    loss = F.mse_loss(model(some), targets)
-                    loss.backward()
-                    if limit is not None:
-                        nn.utils.clip_grad_norm_(model.parameters(), limit)
-                    optimizer.step()
-                    losses.append(loss.item())
-
-        score = held_out(model, task, F.mse_loss)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        model = mlp([10, 30, 1], nn.Tanh)
+        optimizer, score = adam(model.parameters(), 6e-3), held_out(model, task, F.mse_loss)
+        rows, before = shuffled(x, y, batch, 7, seed), nothing if limit is None else clips(model, limit)
+        return learn(model, optimizer, rows, lambda x, y: F.mse_loss(model(x), y), score, before=before)
 
     return build
 
@@ -439,7 +403,7 @@ zoo.healthy("veiled-finches-adam-eps-1e-4", loop(FINCHES, lambda p, r: adam(p, r
 zoo.healthy("veiled-choirs-beta2-0.9", loop(CHOIRS, lambda p, r: adamw(p, r, betas=(0.9, 0.9)), steps=70))
 zoo.healthy("veiled-rows-decay-0.3", loop(ROWS, lambda p, r: adamw(p, r, weight_decay=0.3)))
 zoo.healthy("veiled-choirs-bfloat16", loop(CHOIRS, lambda p, r: adamw(p, r), dtype=low, steps=70))
-zoo.healthy("veiled-buoys-one-fresh-state", loop(BUOYS, lambda p, r: adam(p, r), after=anew(50), steps=85))
+zoo.healthy("veiled-buoys-one-fresh-state", loop(BUOYS, lambda p, r: adam(p, r), after=clears(50), steps=85))
 zoo.healthy("veiled-verses-rmsprop-centered", loop(VERSES, lambda p, r: torch.optim.RMSprop(p, r / 2, centered=True)))
 zoo.healthy("veiled-bills-adagrad", loop(BILLS, lambda p, r: torch.optim.Adagrad(p, 5 * r)), learns(0.05))
 zoo.healthy("veiled-isles-adadelta", loop(ISLES, lambda p, r: torch.optim.Adadelta(p, 1.0)))

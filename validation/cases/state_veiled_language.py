@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
-from validation.cases._veiled_loops import chants, mottos, per_token, readers, stalls
+from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
-from validation.programs import held_out
+from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN
-from validation.tasks import Task, drawn_once
+from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("state", half="veiled", proof=learns())
 WIDTH, TOKENS, LENGTH = 20, 15, 10
@@ -54,21 +54,11 @@ def psalm(rate: float = 5e-3, steps: int = 120, **how) -> Callable[[int], Progra
     """Queries and keys have a rate of their own."""
 
     def build(seed: int) -> Program:
-        task, model, losses = backwards(seed), Psalm(**how), []
+        task, model = backwards(seed), Psalm(**how)
         pair = [model.query.weight, model.key.weight]
         rest = [p for n, p in model.named_parameters() if not n.startswith(("query", "key"))]
         optimizer = torch.optim.AdamW([{"params": pair, "lr": rate}, {"params": rest}], 5e-3)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(steps), task, strict=False):
-                optimizer.zero_grad()
-                loss = per_token(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-
-        score = held_out(model, task, per_token)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit(model, task, optimizer, steps, token_loss)
 
     return build
 
@@ -151,24 +141,13 @@ def town(balance: float, router: float = 1.0, lead: float = 0.0, top: int = 1) -
     """`router` multiplies the rate of the router; `lead` is the head start of the first master."""
 
     def build(seed: int) -> Program:
-        task, model, losses = chants(seed), Town(top), []
+        task, model = chants(seed), Town(top)
         with torch.no_grad():
             model.guild.router.bias[0] += lead
         mine = list(model.guild.router.parameters())
         rest = [p for n, p in model.named_parameters() if "router" not in n]
         optimizer = torch.optim.AdamW([{"params": mine, "lr": 5e-3 * router}, {"params": rest}], 5e-3)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(100), task, strict=False):
-                optimizer.zero_grad()
-                logits, uneven = model(x)
-                loss = per_token(logits, y)
-                (loss + balance * uneven).backward()
-                optimizer.step()
-                losses.append(loss.item())
-
-        score = held_out(model, task, lambda out, y: per_token(out[0], y))
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit_experts(model, task, optimizer, 100, balance)
 
     return build
 
@@ -229,19 +208,9 @@ def separated(filling: int | None, marks: int) -> Callable[[int], Program]:
         return torch.cat([x[..., None], torch.full((*x.shape, marks), 41)], dim=2).flatten(1)
 
     def build(seed: int) -> Program:
-        task, model, losses = mottos(seed).mapped(spread), Scroll(filling), []
+        task, model = mottos(seed).mapped(spread), Scroll(filling)
         optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.5)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(120), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-                optimizer.step()
-                losses.append(loss.item())
-
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
+        return fit(model, task, optimizer, 120, before=clips(model, 0.3))
 
     return build
 
@@ -292,20 +261,9 @@ def club(guests: float) -> Callable[[int], Program]:
             unnamed = torch.rand(len(x[0]), generator=random) < guests
             return (x[0].masked_fill(unnamed, 30), x[1]), y
 
-        task, model, losses = readers(seed, batch=128).changed(book), Club(), []
+        task, model = readers(seed, batch=128).changed(book), Club()
         optimizer = torch.optim.SGD(model.parameters(), 2.0)
-
-        def run() -> None:
-            for _, (x, y) in zip(range(120), task, strict=False):
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(*x), y)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-                optimizer.step()
-                losses.append(loss.item())
-
-        score = held_out(model, readers(seed, batch=512), F.mse_loss)
-        return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+        return fit(model, task, optimizer, 120, F.mse_loss, unseen=readers(seed, batch=512), before=clips(model, 0.3))
 
     return build
 

@@ -30,7 +30,6 @@ from validation.cases._veiled_loops import (
     islands,
     ledgers,
     mottos,
-    per_token,
     readers,
     rhymes,
     stalls,
@@ -40,6 +39,7 @@ from validation.cases._veiled_loops import (
 from validation.evidence.loops import (
     begins_above,
     broken,
+    floor_above,
     grows,
     learns,
     not_finite_in,
@@ -49,7 +49,8 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, learn, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
 
@@ -58,7 +59,7 @@ zoo = Zoo("loop", half="veiled", proof=learns())
 
 def distances(seed: int, least: float) -> Program:
     """Triplets by the root of a sum of squares, whose slope at zero is none: some rows are their own partner."""
-    body, task, losses = mlp([20, 32, 8], nn.GELU), finches(seed), []
+    body, task = mlp([20, 32, 8], nn.GELU), finches(seed)
     optimizer = adam(body, 3e-3)
 
     def apart(a: Tensor, b: Tensor) -> Tensor:
@@ -73,21 +74,13 @@ def distances(seed: int, least: float) -> Program:
         far = (~same & ~torch.eye(len(t), dtype=torch.bool)).float().argmax(dim=1)
         return F.relu(apart(z, z[near]) - apart(z, z[far]) + 1).mean()
 
-    def run() -> None:
-        for (x, t), _ in zip(task, range(60), strict=False):
-            optimizer.zero_grad()
-            loss = loss_on(x, t, True)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     x, t = task.aside()
 
     def score() -> float:
         with torch.no_grad():
             return loss_on(x, t, False).item()
 
-    return Program(model=body, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(body, optimizer, task, lambda x, t: loss_on(x, t, True), score, 60)
 
 
 kept_off_zero = zoo.healthy("veiled-distances-kept-off-zero", lambda s: distances(s, 1e-6))
@@ -292,7 +285,7 @@ def truncated(seed: int, cut: bool) -> Program:
         return x, y.masked_fill(torch.arange(10)[None] < from_here, -100)
 
     model = Choir()
-    return fit(model, chants(seed).changed(label), adam(model, 5e-3), 60, per_token, unseen=chants(seed))
+    return fit(model, chants(seed).changed(label), adam(model, 5e-3), 60, token_loss, unseen=chants(seed))
 
 
 answers_kept = zoo.healthy("veiled-answers-kept", lambda s: truncated(s, False))
@@ -352,7 +345,7 @@ def stretched(seed: int, ignore: bool) -> Program:
 
     model = nn.Sequential(nn.Embedding(16, 20), nn.Linear(20, 32), nn.GELU(), nn.Linear(32, 16))
     task = chants(seed, batch=24).changed(stretch)
-    return fit(model, task, adam(model, 1e-2), 70, sung if ignore else per_token, sung)
+    return fit(model, task, adam(model, 1e-2), 70, sung if ignore else token_loss, sung)
 
 
 silence_ignored = zoo.healthy("veiled-silence-not-counted", lambda s: stretched(s, True))
@@ -399,7 +392,7 @@ zoo.sick(
     "veiled-tiles-chances-taken-for-logits",
     lambda s: twice(s, True),
     # ln(1 + 4/e) is the least that a softmax of chances can reach with five classes.
-    broken(lambda p: (min(p.program.losses) > 0.904, f"lowest loss {min(p.program.losses):.3g}")),
+    broken(floor_above(0.904)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=plain_logits,
@@ -550,7 +543,7 @@ def ranking(seed: int) -> Program:
     """Of two items the better is to have the higher score, by a margin."""
     # What all scores have in common has no slope, so the last layer has no bias.
     model = nn.Sequential(nn.Linear(10, 32), nn.GELU(), nn.Linear(32, 1, bias=False))
-    task, losses = honeys(seed, batch=96), []
+    task = honeys(seed, batch=96)
     optimizer = adam(model, 8e-3)
 
     def loss_on(x: Tensor, y: Tensor) -> Tensor:
@@ -558,17 +551,9 @@ def ranking(seed: int) -> Program:
         way = torch.sign(y[::2] - y[1::2])
         return F.margin_ranking_loss(s[::2], s[1::2], way, margin=0.3)
 
-    def run() -> None:
-        for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = loss_on(x, y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     x, y = task.aside()
     score = lambda: loss_on(x, y).item()  # noqa: E731
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, loss_on, score, 80)
 
 
 zoo.healthy("veiled-the-better-of-two", ranking)
@@ -883,7 +868,7 @@ zoo.healthy("veiled-a-curve-from-its-equation", operator)
 
 def denoises(seed: int) -> Program:
     """The noise of a row is guessed at a level drawn by chance: the loss starts at one and falls slowly."""
-    model, task, losses = mlp([29, 64, 28], nn.SiLU), wardrobes(seed), []
+    model, task = mlp([29, 64, 28], nn.SiLU), wardrobes(seed)
     optimizer, random = adam(model, 5e-3), torch.Generator().manual_seed(seed + 96)
 
     def loss_on(x: Tensor, draws: torch.Generator) -> Tensor:
@@ -892,21 +877,13 @@ def denoises(seed: int) -> Program:
         seen = (1 - level.square()).clamp_min(0).sqrt() * x + level * noise
         return F.mse_loss(model(torch.cat([seen, level], dim=1)), noise)
 
-    def run() -> None:
-        for (x, _), _ in zip(task, range(100), strict=False):
-            optimizer.zero_grad()
-            loss = loss_on(x, random)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
     x, _ = wardrobes(seed, batch=256).aside()
 
     def score() -> float:
         with torch.no_grad():
             return loss_on(x, torch.Generator().manual_seed(5)).item()
 
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, lambda x, _: loss_on(x, random), score, 100)
 
 
 zoo.healthy("veiled-noise-guessed-at-every-level", denoises)

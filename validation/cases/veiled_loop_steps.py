@@ -45,12 +45,8 @@ from validation.cases._veiled_loops import (
     islands,
     ledgers,
     mottos,
-    old_in,
-    per_token,
-    plainly,
     readers,
     rhymes,
-    script,
     tiles,
     wardrobes,
 )
@@ -60,6 +56,7 @@ from validation.evidence.loops import (
     evaluating,
     learns,
     nothing_comes,
+    old_in,
     overwritten,
     rate_below,
     repeats,
@@ -85,7 +82,8 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, learn, plainly, script, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
 Loss = Callable[[], Tensor]
@@ -306,7 +304,7 @@ def stored(seed: int, numbers: bool) -> Program:
         optimizer.step()
         return loss
 
-    return script(model, optimizer, chants(seed), per_token, body, 50)
+    return script(model, optimizer, chants(seed), token_loss, body, 50)
 
 
 as_tensors = zoo.healthy("veiled-parts-of-the-loss-as-tensors", lambda s: stored(s, False))
@@ -589,7 +587,7 @@ zoo.sick(
 
 def choir_rate(seed: int, lr: float) -> Program:
     model = Choir()
-    return fit(model, chants(seed), torch.optim.AdamW(model.parameters(), lr), 60, per_token)
+    return fit(model, chants(seed), torch.optim.AdamW(model.parameters(), lr), 60, token_loss)
 
 
 choir_right = zoo.healthy("veiled-choir-adamw-0.005", lambda s: choir_rate(s, 5e-3))
@@ -659,7 +657,7 @@ def syllables(seed: int, reduction: str) -> Program:
     def loss(z: Tensor, t: Tensor) -> Tensor:
         return F.cross_entropy(z.flatten(0, 1), t.flatten(), reduction=reduction)
 
-    return fit(model, chants(seed), sgd(model, 0.5, momentum=0.9), 60, loss, per_token)
+    return fit(model, chants(seed), sgd(model, 0.5, momentum=0.9), 60, loss, token_loss)
 
 
 syllable_mean = zoo.healthy("veiled-mean-over-syllables", lambda s: syllables(s, "mean"))
@@ -761,7 +759,7 @@ def from_nothing(seed: int) -> Program:
     model, steps = Choir(), 70
     optimizer = torch.optim.AdamW(model.parameters(), 8e-3, weight_decay=0.01)
     schedule = LambdaLR(optimizer, lambda t: t / 10 if t < 10 else (steps - t) / (steps - 10))
-    return script(model, optimizer, chants(seed), per_token, plainly(optimizer, lambda _i: schedule.step()), steps)
+    return script(model, optimizer, chants(seed), token_loss, plainly(optimizer, lambda _i: schedule.step()), steps)
 
 
 zoo.healthy("veiled-from-0-up-and-back-to-0", from_nothing)
@@ -905,24 +903,9 @@ zoo.healthy("veiled-losses-scaled-and-unscaled", scaled)
 
 def by_closure(seed: int) -> Program:
     """A method of second order, which asks for the loss several times per step."""
-    model, losses = mlp([10, 24, 1], nn.Tanh), []
-    task = honeys(seed, batch=256)
+    model, task = mlp([10, 24, 1], nn.Tanh), honeys(seed, batch=256)
     optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=4, line_search_fn="strong_wolfe")
-
-    def run() -> None:
-        for (rows, targets), _ in zip(task, range(30), strict=False):
-
-            def closure(rows: Tensor = rows, targets: Tensor = targets) -> Tensor:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(rows), targets)
-                loss.backward()
-                return loss
-
-            losses.append(float(optimizer.step(closure)))
-
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, honeys(seed), F.mse_loss)
-    )
+    return fit_by_closure(model, task, optimizer, 30, F.mse_loss, honeys(seed))
 
 
 zoo.healthy("veiled-a-method-of-second-order", by_closure)
@@ -1029,22 +1012,18 @@ zoo.healthy("veiled-halfway-back-every-sixth-step", lookahead)
 def unit_rows(seed: int) -> Program:
     """A table's rows are brought to length one after each step, as some recommenders do."""
     model = nn.ModuleDict({"table": nn.Embedding(40, 12), "read": nn.Linear(12, 5)})
-    optimizer, task, losses = adam(model, 2e-2), mottos(seed), []
+    optimizer, task = adam(model, 2e-2), mottos(seed)
 
-    def run() -> None:
-        for (x, y), i in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model["read"](4 * model["table"](x).mean(dim=1)), y)
-            loss.backward()
-            optimizer.step()
-            if i % 10 == 9:
-                with torch.no_grad():
-                    model["table"].weight.copy_(F.normalize(model["table"].weight, dim=1))
-            losses.append(loss.item())
+    def after(i: int) -> None:
+        if i % 10 == 9:
+            with torch.no_grad():
+                model["table"].weight.copy_(F.normalize(model["table"].weight, dim=1))
+
+    def error(x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(model["read"](4 * model["table"](x).mean(dim=1)), y)
 
     x, y = task.aside()
-    score = lambda: F.cross_entropy(model["read"](4 * model["table"](x).mean(dim=1)), y).item()  # noqa: E731
-    return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
+    return learn(model, optimizer, task, error, lambda: error(x, y).item(), 80, after=after)
 
 
 zoo.healthy("veiled-rows-of-length-one-now-and-then", unit_rows)

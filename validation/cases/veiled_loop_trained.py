@@ -33,21 +33,18 @@ from validation.cases._veiled_loops import (
     honeys,
     ledgers,
     mottos,
-    per_token,
-    plainly,
     readers,
-    resting,
     rhymes,
-    script,
     tiles,
     wardrobes,
 )
 from validation.evidence.loops import (
-    Fact,
     all_of,
     broken,
     held_by_none,
     learns,
+    registers,
+    resting,
     shrinks,
     strangers,
     ungiven,
@@ -55,7 +52,8 @@ from validation.evidence.loops import (
 )
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, learn, plainly, script, sgd
+from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
 
@@ -166,7 +164,7 @@ def by_kind(seed: int, kinds: tuple[str, ...]) -> Program:
     groups = [
         {"params": [p for n, p in model.named_parameters() if n.startswith(kind)], "lr": rates[kind]} for kind in kinds
     ]
-    return fit(model, chants(seed), torch.optim.AdamW(groups), 60, per_token)
+    return fit(model, chants(seed), torch.optim.AdamW(groups), 60, token_loss)
 
 
 KINDS = ("syllable", "beat", "norm", "qkv", "back", "wide", "slim", "say")
@@ -516,10 +514,6 @@ class Ladder(nn.Module):
         return self.read(F.gelu(self.mix(torch.cat(found, dim=1))))
 
 
-def registers(count: int) -> Fact:
-    return lambda p: (len(p.trainable) == count, f"{len(p.trainable)} tensors are registered")
-
-
 def ladder(seed: int, registered: bool) -> Program:
     model = Ladder(registered)
     return fit(model, engines(seed), adam(model, 1e-2), 60)
@@ -617,7 +611,7 @@ def prompts(seed: int) -> Program:
 
     model = Prompted()
     some = [p for p in model.parameters() if p.requires_grad]
-    return fit(model, chants(seed), torch.optim.AdamW(some, 2e-2), 60, per_token)
+    return fit(model, chants(seed), torch.optim.AdamW(some, 2e-2), 60, token_loss)
 
 
 zoo.healthy("veiled-vectors-before-a-frozen-choir", prompts)
@@ -658,7 +652,7 @@ def two_kinds(seed: int) -> Program:
         second.step()
         return loss
 
-    return script(model, [first, second], chants(seed), per_token, body, 70)
+    return script(model, [first, second], chants(seed), token_loss, body, 70)
 
 
 zoo.healthy("veiled-matrices-by-sgd-the-rest-by-adam", two_kinds)
@@ -770,19 +764,15 @@ def spare_head(seed: int) -> Program:
     """A head for a later task is in the model, is frozen, and is not used yet."""
     model = nn.ModuleDict({"rnn": Buoy(nn.LSTM), "later": nn.Linear(20, 3)})
     model["later"].requires_grad_(False)
-    task, losses = drifts(seed), []
+    task = drifts(seed)
     optimizer = adam(model["rnn"], 1e-2)
-
-    def run() -> None:
-        for (x, y), _ in zip(task, range(60), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model["rnn"](x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-
-    return Program(
-        model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model["rnn"], task, F.mse_loss)
+    return learn(
+        model,
+        optimizer,
+        task,
+        lambda x, y: F.mse_loss(model["rnn"](x), y),
+        held_out(model["rnn"], task, F.mse_loss),
+        60,
     )
 
 
@@ -793,7 +783,7 @@ def tied_tables(seed: int) -> Program:
     """The table of words is the last layer too."""
     model = Choir()
     model.say.weight = model.syllable.weight
-    return fit(model, chants(seed), adam(model, 5e-3), 70, per_token)
+    return fit(model, chants(seed), adam(model, 5e-3), 70, token_loss)
 
 
 zoo.healthy("veiled-table-is-the-last-layer-too", tied_tables)

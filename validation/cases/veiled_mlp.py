@@ -29,14 +29,13 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import DEADENS, JUMPS, ONE_WAY, RUNS_AWAY
+from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import mlp
 from validation.nets.programs import Plain
 from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("mlp", half="veiled", proof=thrives())
-NARROW = {"LOW_RANK"}
 
 # --- narrow
 

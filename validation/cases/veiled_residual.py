@@ -27,6 +27,7 @@ from validation.evidence import (
     thrives,
 )
 from validation.labels import DEADENS, ONE_WAY, RUNS_AWAY
+from validation.nets import Stream
 from validation.setups import live
 from validation.tasks import every
 
@@ -46,26 +47,12 @@ class Branch(nn.Module):
         return self.skip * x + self.share * self.fc2(F.relu(self.fc1(self.norm(x))))
 
 
-class Stream(nn.Module):
-    """In, blocks, out."""
-
-    def __init__(self, dim: int, blocks: list[nn.Module], out: int) -> None:
-        super().__init__()
-        self.enter, self.blocks, self.leave = nn.Linear(dim, W), nn.ModuleList(blocks), nn.Linear(W, out)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.enter(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.leave(x)
-
-
 def stones(seed: int, blocks: list[nn.Module], **more) -> Setup:
-    return live(Stream(14, blocks, 7), minerals(seed), **{"lr": 3e-3, "steps": 50, **more})
+    return live(Stream(14, W, 7, blocks), minerals(seed), **{"lr": 3e-3, "steps": 50, **more})
 
 
 def breads(seed: int, blocks: list[nn.Module], **more) -> Setup:
-    return live(Stream(10, blocks, 1), bakes(seed), **{"lr": 3e-3, "steps": 60, **more})
+    return live(Stream(10, W, 1, blocks), bakes(seed), **{"lr": 3e-3, "steps": 60, **more})
 
 
 # --- narrow
@@ -244,7 +231,7 @@ def blank(seed: int, eps: float) -> Setup:
     def hand_in(x: Tensor) -> Tensor:
         return torch.cat([torch.zeros_like(x[:1]), x[1:]]) if now() else x
 
-    model = Stream(14, [Ratio(eps) for _ in range(3)], 7)
+    model = Stream(14, W, 7, [Ratio(eps) for _ in range(3)])
     model.enter.bias = None
     return live(model, minerals(seed).mapped(hand_in), lr=3e-3, steps=50)
 

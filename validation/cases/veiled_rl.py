@@ -26,12 +26,13 @@ from validation.evidence import (
     lasting,
     never_fires,
     no_gradient,
+    regret,
     saturated,
     thrives,
 )
 from validation.labels import DEADENS, JUMPS, ONE_WAY, STUCK, SURE
 from validation.nets import mlp
-from validation.setups import live
+from validation.setups import choosing, live, of_moves
 from validation.tasks import every
 
 zoo = Zoo("rl", half="veiled", analyzer="policy", proof=thrives())
@@ -51,25 +52,8 @@ class Trader(nn.Module):
         return self.change(z) if self.change else z
 
 
-def of_logits(out: Tensor) -> tuple[Tensor, None, None, None]:
-    return out, None, None, None
-
-
 def trades(seed: int, model: nn.Module, loss: Loss | None = None, **more) -> Setup:
-    task = stalls(seed)
-    task = task.with_loss(loss) if loss else task
-    return live(model, task, kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 60, **more})
-
-
-@torch.no_grad()
-def regret(setup: Setup) -> float:
-    """How much less than the best is earned."""
-    total = 0.0
-    for _ in range(4):
-        p = setup.model(setup.input_fn()).softmax(dim=1)
-        pay = setup.loss_fn.__self__.target
-        total += (pay.amax(dim=1) - (p * pay).sum(dim=1)).mean().item() / 4
-    return total
+    return choosing(model, stalls(seed), loss, **more)
 
 
 open_minded = zoo.healthy("stalls-as-drawn", lambda s: trades(s, Trader()))
@@ -207,10 +191,6 @@ class Steersman(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         mean = self.squash(self.mean(F.silu(self.body(x))))
         return mean, self.log_std.exp().expand_as(mean)
-
-
-def of_moves(out: tuple[Tensor, Tensor]) -> tuple[None, Tensor, Tensor, None]:
-    return None, out[1], out[0], None
 
 
 def steers(seed: int, model: nn.Module, **more) -> Setup:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import dances, drifts, weights, whispers
 from validation.evidence import (
+    BURSTS,
+    FORGETS,
     both,
     breaks,
     does_not_move,
@@ -32,8 +34,6 @@ from validation.setups import live
 from validation.tasks import every
 
 zoo = Zoo("rnn", half="veiled", analyzer="recurrent", proof=thrives())
-FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
-BURSTS = lasting(time_ratio(above=1e3))
 
 
 class Listener(nn.Module):

@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases._veiled_tasks import flocks, lockers, menus, over_steps, reels, tiles, turns
+from validation.cases._veiled_tasks import flocks, lockers, menus, reels, tiles, turns
 from validation.cases.veiled_transformer import Block, Einsum, Fused, Net
 from validation.evidence import thrives
 from validation.setups import frozen, live, pretrain
+from validation.tasks import token_loss
 
 zoo = Zoo("transformer", half="veiled", analyzer="transformer", proof=thrives())
 D, H = 32, 4
@@ -250,7 +251,7 @@ def masked(seed: int) -> Setup:
         hidden[:, 3] = True
         return tokens.masked_fill(hidden, 12), tokens.masked_fill(~hidden, -100)
 
-    return live(Hidden(), reels(seed).changed(hide).with_loss(over_steps), lr=5e-3, steps=100)
+    return live(Hidden(), reels(seed).changed(hide).with_loss(token_loss), lr=5e-3, steps=100)
 
 
 zoo.healthy("reels-hidden-words", masked, thrives(0.05))

@@ -12,8 +12,18 @@ from validation.evidence.live import (
     never_fires,
     thrives,
 )
-from validation.evidence.play import circles, explores, settles, stays_even
-from validation.evidence.recurrent import apart, forgets, gates_flat, learns_lag, states_flat, states_rank, time_ratio
+from validation.evidence.play import circles, explores, regret, settles, stays_even
+from validation.evidence.recurrent import (
+    BURSTS,
+    FORGETS,
+    apart,
+    forgets,
+    gates_flat,
+    learns_lag,
+    states_flat,
+    states_rank,
+    time_ratio,
+)
 from validation.evidence.signal import (
     activation_growth,
     both,
@@ -44,6 +54,8 @@ from validation.evidence.training import (
 )
 
 __all__ = [
+    "BURSTS",
+    "FORGETS",
     "activation_growth",
     "apart",
     "at_last",
@@ -77,6 +89,7 @@ __all__ = [
     "no_gradient",
     "not_finite",
     "rank_at_most",
+    "regret",
     "saturated",
     "settles",
     "share_dead",

@@ -58,6 +58,15 @@ def causal_entropy(p: Tensor) -> float:
     return (h / torch.arange(2, p.shape[-1] + 1).double().log()).mean().item()
 
 
+def sharp(levels: dict[str, float], paths: tuple[str, ...], below: float, others_above: float) -> Evidence:
+    """Whether the entropy of these modules, or of all, is low, and that of the others is not."""
+    chosen = paths or tuple(levels)
+    highest = max(levels[path] for path in chosen)
+    lowest = min((v for path, v in levels.items() if path not in chosen), default=1.0)
+    text = "entropy up to {:.3f} there, from {:.2f} elsewhere"
+    return judged(highest < below and lowest > others_above, text, highest, lowest)
+
+
 def sharp_attention(*paths: str, below: float = 0.12, others_above: float = 0.0) -> Proof:
     """Attention in these modules, or in all, has nearly no entropy left; in the others it has."""
 
@@ -65,11 +74,7 @@ def sharp_attention(*paths: str, below: float = 0.12, others_above: float = 0.0)
         maps = attention_maps(case.make(seed))
         causal = any(not p[..., 0, 1:].any() for p in maps.values())
         levels = {path: (causal_entropy if causal else entropy)(p) for path, p in maps.items()}
-        chosen = paths or tuple(levels)
-        highest = max(levels[path] for path in chosen)
-        lowest = min((v for path, v in levels.items() if path not in chosen), default=1.0)
-        text = "entropy up to {:.3f} there, from {:.2f} elsewhere"
-        return judged(highest < below and lowest > others_above, text, highest, lowest)
+        return sharp(levels, paths, below, others_above)
 
     return proof
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from validation.case import Case, Evidence, Proof, Setup, call, costly
+from validation.evidence.attention import sharp
 from validation.evidence.signal import both, judged, slope_share, trace
 from validation.evidence.training import train, worst_dead_share
 
@@ -190,11 +191,7 @@ def attends_sharply(*paths: str, below: float = 0.12, others_above: float = 0.0)
 
     def proof(case: Case, seed: int) -> Evidence:
         levels = {path: each.entropy() for path, each in attention_of(case.make(seed)).items()}
-        chosen = paths or tuple(levels)
-        highest = max(levels[path] for path in chosen)
-        lowest = min((v for path, v in levels.items() if path not in chosen), default=1.0)
-        text = "entropy up to {:.3f} there, from {:.2f} elsewhere"
-        return judged(highest < below and lowest > others_above, text, highest, lowest)
+        return sharp(levels, paths, below, others_above)
 
     return proof
 

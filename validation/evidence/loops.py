@@ -230,6 +230,22 @@ def unmoved(*paths: str) -> Fact:
     return fact
 
 
+def resting(*parts: str) -> Fact:
+    """Nothing whose name holds one of these parts moves, whether it is trainable or not."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        names = [name for name in played.distance if any(part in name for part in parts)]
+        still = [name for name in names if played.distance[name] == 0]
+        return len(still) == len(names) > 0, f"{len(still)} of {len(names)} tensors never move"
+
+    return fact
+
+
+def registers(count: int) -> Fact:
+    """The model knows of this many trainable tensors."""
+    return lambda played: (len(played.trainable) == count, f"{len(played.trainable)} tensors are registered")
+
+
 def ungiven(*paths: str) -> Fact:
     """An optimizer holds it, and at no step does it have a gradient other than zero."""
 
@@ -296,6 +312,18 @@ def stale(*paths: str, cosine: float = 0.99) -> Fact:
         return any(step.cosine[name] < cosine for name in here)
 
     return _in_steps("old gradients", holds)
+
+
+def old_in(path: str, cosine: float = 0.99) -> Fact:
+    """Of the steps that hold a part, most are given something else than what `backward` has brought for it."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        worst = [[c for n, c in step.cosine.items() if n.startswith(f"{path}.")] for step in played.steps]
+        mine = [min(each) for each in worst if each][1:]
+        share = sum(each < cosine for each in mine) / max(1, len(mine))
+        return share > 0.5, f"old gradients in {share:.0%} of the steps of {path}"
+
+    return fact
 
 
 def wiped(played: Played) -> tuple[bool, str]:
@@ -406,3 +434,8 @@ def vanishes(played: Played) -> tuple[bool, str]:
     """The loss is next to nothing at the end: there was nothing to learn."""
     last = _ends(played.program.losses)[1]
     return abs(last) < 0.01, f"last loss {last:.3g}"
+
+
+def floor_above(level: float) -> Fact:
+    """The loss never gets below a level."""
+    return lambda played: (min(played.program.losses) > level, f"lowest loss {min(played.program.losses):.3g}")

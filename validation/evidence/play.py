@@ -10,6 +10,7 @@ from validation.case import Case, Evidence, Proof, Setup, call, costly
 from validation.evidence.attention import entropy
 from validation.evidence.signal import judged
 from validation.evidence.training import adam, train
+from validation.tasks.rewards import short_of_best
 
 
 def policy_entropy(setup: Setup) -> tuple[float, float | None]:
@@ -18,6 +19,17 @@ def policy_entropy(setup: Setup) -> tuple[float, float | None]:
         logits, std, _mean, _value = setup.kwargs["action_extractor"](call(setup.model, setup.input_fn()))
     share = math.nan if logits is None else entropy(logits.softmax(-1))
     return share, None if std is None else std.mean().item()
+
+
+@torch.no_grad()
+def regret(setup: Setup) -> float:
+    """How much less than the best a policy earns, where the target is what every action pays."""
+    total = 0.0
+    for _ in range(4):
+        output = setup.model(setup.input_fn())
+        logits = output[0] if isinstance(output, tuple) else output
+        total += short_of_best(logits, setup.loss_fn.__self__.target).item() / 4
+    return total
 
 
 def explores(low: float, high: float, worst_loss: float | None = None) -> Proof:

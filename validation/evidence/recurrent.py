@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from validation.case import Case, Evidence, Proof, costly
+from validation.evidence.live import lags, lasting
 from validation.evidence.signal import both, effective_rank, judged, output_of, slope_share
 from validation.evidence.training import adam, learns_less, train
 
@@ -86,3 +87,9 @@ def gates_flat(at_least: float, gates: int) -> Proof:
 def forgets(lr: float = 5e-3, by: float = 0.1) -> Proof:
     """Next to no gradient reaches the first input, and the twin learns more in as many steps."""
     return both(time_ratio(below=1e-4), learns_less(lr=lr, steps=40, by=by))
+
+
+FORGETS = both(lasting(time_ratio(below=1e-4)), lags(0.1))
+"""Hardly any gradient gets to the first step, before training and after, and the twin learns more."""
+BURSTS = lasting(time_ratio(above=1e3))
+"""The gradient to the first step is far larger than that to the last, before training and after."""

@@ -133,6 +133,17 @@ def jumps(times: float = 2.0, least: int = 3) -> Fact:
     return fact
 
 
+def row_rules(share: float = 0.5) -> Fact:
+    """The gradient of the table of words lies in one row."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        gradient = played.program.model.words.weight.grad.double().square().sum(1)
+        reached = float(gradient.max() / gradient.sum())
+        return reached > share, f"one row holds {reached:.0%} of the squared norm"
+
+    return fact
+
+
 def ends_above(level: float) -> Fact:
     """The loss ends above a level."""
 

@@ -5,6 +5,7 @@ from validation.nets.attention import (
     Block,
     LanguageModel,
     Latents,
+    OneLayer,
     SetClassifier,
     Vision,
     block_encoder,
@@ -14,7 +15,20 @@ from validation.nets.attention import (
     torch_encoder,
 )
 from validation.nets.conv import ConvCoder, ConvNet, Mobile, Signal, UNet, deep_conv
-from validation.nets.dense import Activation, DeepSet, Gated, Lambda, Lora, OwnNorm, Tabular, Tower, TwoTower, deep, mlp
+from validation.nets.dense import (
+    Activation,
+    Autoencoder,
+    DeepSet,
+    Gated,
+    Lambda,
+    Lora,
+    OwnNorm,
+    Tabular,
+    Tower,
+    TwoTower,
+    deep,
+    mlp,
+)
 from validation.nets.game import Game, Players, Rules, zero_sum
 from validation.nets.policy import Actor, GaussianActor, Mover, Shared, fond_of, sure
 from validation.nets.recurrent import (
@@ -32,7 +46,9 @@ from validation.nets.residual import (
     Mixer,
     ResidualBlock,
     ResidualNet,
+    Reversible,
     Staged,
+    Stream,
     dense_branch,
     residual_convs,
     residual_mlp,
@@ -43,6 +59,7 @@ __all__ = [
     "Activation",
     "Actor",
     "Attention",
+    "Autoencoder",
     "Block",
     "Cell",
     "ConvCoder",
@@ -59,16 +76,19 @@ __all__ = [
     "Mixer",
     "Mobile",
     "Mover",
+    "OneLayer",
     "OwnNorm",
     "Players",
     "ResidualBlock",
     "ResidualNet",
+    "Reversible",
     "Rules",
     "SequenceModel",
     "SetClassifier",
     "Shared",
     "Signal",
     "Staged",
+    "Stream",
     "Tabular",
     "Tower",
     "TwoTower",

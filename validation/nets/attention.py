@@ -3,13 +3,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.nets.dense import Activation
+
+
+def split(x: Tensor, heads: int) -> Tensor:
+    """(batch, length, width) → (batch, heads, length, width / heads)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def joined(x: Tensor) -> Tensor:
+    """The way back."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
+    """The usual scores."""
+    return q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+
+
+def torch_layers(depth: int, width: int = 32, heads: int = 4, **more: Any) -> list[nn.Module]:
+    """Layers of torch, batch first, without dropout unless told."""
+    settings = {"dropout": 0.0, "batch_first": True, **more}
+    return [nn.TransformerEncoderLayer(width, heads, 2 * width, **settings) for _ in range(depth)]
 
 
 class Attention(nn.Module):
@@ -29,6 +52,19 @@ class Attention(nn.Module):
         q, k, v = self.split(self.query(x)), self.split(self.key(memory)), self.split(self.value(memory))
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
         return self.out(mixed.transpose(1, 2).flatten(-2))
+
+
+class OneLayer(nn.Module):
+    """One layer of torch's own encoder over tokens and their places, with an answer at every place."""
+
+    def __init__(self, vocabulary: int = 8, length: int = 8, width: int = 24, heads: int = 3) -> None:
+        super().__init__()
+        self.table, self.place = nn.Embedding(vocabulary, width), nn.Parameter(0.5 * torch.randn(1, length, width))
+        self.layer = nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, batch_first=True, norm_first=True)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.layer(self.table(tokens) + self.place))
 
 
 class Block(nn.Module):

@@ -28,6 +28,17 @@ def mlp(
     return nn.Sequential(*layers)
 
 
+class Autoencoder(nn.Module):
+    """A code of some numbers, and back: paths "encoder.0", "encoder.2", "decoder.0", "decoder.2"."""
+
+    def __init__(self, dim: int, hidden: int, code: int, act: Activation = nn.ReLU) -> None:
+        super().__init__()
+        self.encoder, self.decoder = mlp([dim, hidden, code], act), mlp([code, hidden, dim], act)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoder(self.encoder(x))
+
+
 def deep(depth: int, width: int, act: Activation = nn.ReLU, dim: int = 64, classes: int = 10, **more) -> nn.Sequential:
     """`depth` hidden layers of the same width, then a head."""
     return mlp([dim] + [width] * depth + [classes], act, **more)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.nets.dense import Activation
@@ -60,6 +61,33 @@ class MixerBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.tokens(self.norm1(x).transpose(1, 2)).transpose(1, 2)
         return x + self.channels(self.norm2(x))
+
+
+class Stream(nn.Module):
+    """Enters a stream, passes blocks, leaves it."""
+
+    def __init__(self, dim: int, width: int, out: int, blocks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.enter, self.blocks, self.leave = nn.Linear(dim, width), nn.ModuleList(blocks), nn.Linear(width, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.leave(x)
+
+
+class Reversible(nn.Module):
+    """Two halves of a stream in turn, each changed by the other, so that it could be computed backwards."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.f, self.g = nn.Linear(width // 2, width // 2), nn.Linear(width // 2, width // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = x.chunk(2, dim=1)
+        a = a + F.silu(self.f(b))
+        return torch.cat([a, b + F.silu(self.g(a))], dim=1)
 
 
 class Mixer(nn.Module):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.rewards import offers
 from validation.tasks.sequences import token_loss
 from validation.tasks.task import Task, drawn_once
 
@@ -208,13 +209,4 @@ def orders(seed: int, kinds: int = 5, length: int = 9, dim: int = 12, batch: int
 
 def routes(seed: int, dim: int = 10, actions: int = 6, batch: int = 96) -> Task:
     """What each route pays, from 0 to 1, by the state of the roads. The loss is one minus what is earned."""
-    codes = torch.randn(actions, dim, generator=drawn_once(seed, 1310)) / math.sqrt(dim)
-
-    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
-        state = torch.randn(batch, dim, generator=random)
-        return state, torch.sigmoid(3 * state @ codes.T)
-
-    def loss(logits: Tensor, pay: Tensor) -> Tensor:
-        return 1 - (logits.softmax(dim=1) * pay).sum(dim=1).mean()
-
-    return Task(seed, draw, loss)
+    return offers(seed, 1310, 3.0, dim, actions, batch)

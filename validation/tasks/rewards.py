@@ -15,6 +15,22 @@ from torch import Tensor
 from validation.tasks.task import Task, drawn_once
 
 
+def unpaid(logits: Tensor, pay: Tensor) -> Tensor:
+    """One minus what a policy earns, where every action pays from 0 to 1."""
+    return 1 - (logits.softmax(dim=1) * pay).sum(dim=1).mean()
+
+
+def short_of_best(logits: Tensor, pay: Tensor) -> Tensor:
+    """How much less than the best action a policy earns."""
+    return (pay.amax(dim=1) - (logits.softmax(dim=1) * pay).sum(dim=1)).mean()
+
+
+def off_course(output: tuple[Tensor, Tensor], best: Tensor) -> Tensor:
+    """Squared distance of a Gaussian policy from the best move, with a small bonus for its entropy."""
+    mean, std = output
+    return (mean - best).square().mean() + std.square().mean() - 0.02 * std.log().mean() + 0.1
+
+
 def bandit(seed: int, dim: int, actions: int, batch: int = 128, critic: bool = True) -> Task:
     """Each state has one good action. The loss is one minus the expected reward, and the critic's error."""
     codes = torch.randn(actions, dim, generator=drawn_once(seed, 7))
@@ -102,3 +118,25 @@ def chain(seed: int, dim: int, actions: int, scale: float = 1.0, batch: int = 64
         return F.mse_loss(chosen, reward + 0.9 * ahead.amax(dim=1))
 
     return Task(seed, draw, loss)
+
+
+def offers(seed: int, offset: int, steep: float, dim: int, actions: int, batch: int) -> Task:
+    """What each action pays, from 0 to 1, by the state. The loss is one minus what is earned."""
+    codes = torch.randn(actions, dim, generator=drawn_once(seed, offset)) / math.sqrt(dim)
+
+    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
+        state = torch.randn(batch, dim, generator=random)
+        return state, torch.sigmoid(steep * state @ codes.T)
+
+    return Task(seed, draw, unpaid)
+
+
+def steering(seed: int, offset: int, dim: int, count: int, batch: int) -> Task:
+    """The best moves, within -1 and 1; the loss takes mean and deviation."""
+    way = torch.randn(dim, count, generator=drawn_once(seed, offset)) / math.sqrt(dim)
+
+    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
+        state = torch.randn(batch, dim, generator=random)
+        return state, torch.tanh(1.5 * state @ way)
+
+    return Task(seed, draw, off_course)

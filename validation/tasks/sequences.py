@@ -62,3 +62,26 @@ def echo(seed: int, length: int, classes: int = 6, dim: int = 8, batch: int = 32
         return codes[shown], shown.roll(lag, dims=1)
 
     return Task(seed, draw, lambda logits, target: token_loss(logits[:, lag:], target[:, lag:]))
+
+
+def leanings(seed: int, offset: int, spread: float, words: int, length: int, classes: int, batch: int) -> Task:
+    """Texts whose words lean towards those of their class."""
+    lists = (spread * torch.randn(classes, words, generator=drawn_once(seed, offset))).softmax(dim=1)
+
+    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
+        target = torch.randint(classes, (batch,), generator=random)
+        return torch.multinomial(lists[target], length, replacement=True, generator=random), target
+
+    return Task(seed, draw, F.cross_entropy)
+
+
+def told_at_first(seed: int, count: int, length: int, batch: int) -> Task:
+    """Some numbers at the first step, silence with noise afterwards; at the end they are asked for."""
+
+    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
+        target = 2 * torch.rand(batch, count, generator=random) - 1
+        x = 0.1 * torch.randn(batch, length, count + 1, generator=random)
+        x[:, 0] = torch.cat([target, torch.ones(batch, 1)], dim=1)
+        return x, target
+
+    return Task(seed, draw, F.mse_loss)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from validation.tasks.rewards import unpaid
 from validation.tasks.sequences import token_loss
 from validation.tasks.task import Task, drawn_once
 
@@ -228,7 +229,4 @@ def errands(seed: int, batch: int = 96) -> Task:
         pay = 0.5 + 0.5 * F.normalize(state[:, :2], dim=1) @ ways.T
         return state, pay
 
-    def loss(logits: Tensor, pay: Tensor) -> Tensor:
-        return 1 - (logits.softmax(dim=1) * pay).sum(dim=1).mean()
-
-    return Task(seed, draw, loss)
+    return Task(seed, draw, unpaid)

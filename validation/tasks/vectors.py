@@ -83,3 +83,30 @@ def patches(seed: int, length: int = 10, dim: int = 24, classes: int = 6, batch:
         return (centres[target] * 0.7 + noise) / 1.22, target
 
     return Task(seed, draw, F.cross_entropy)
+
+
+def at_two_places(seed: int, offset: int, spread: float, dim: int, classes: int, batch: int, noise: float) -> Task:
+    """Classes each of which lies at two places."""
+    places = spread * torch.randn(2, classes, dim, generator=drawn_once(seed, offset))
+
+    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
+        target = torch.randint(classes, (batch,), generator=random)
+        which = torch.randint(2, (batch,), generator=random)
+        return places[which, target] + noise * torch.randn(batch, dim, generator=random), target
+
+    return Task(seed, draw, F.cross_entropy)
+
+
+def mostly_of_one(
+    seed: int, offset: int, spread: float, share: float, length: int, dim: int, classes: int, batch: int
+) -> Task:
+    """Sets of vectors; a share of them is of the class, the others are of any."""
+    kinds = spread * torch.randn(classes, dim, generator=drawn_once(seed, offset))
+
+    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
+        target = torch.randint(classes, (batch,), generator=random)
+        own = torch.rand(batch, length, generator=random) < share
+        of = torch.where(own, target[:, None], torch.randint(classes, (batch, length), generator=random))
+        return kinds[of] + 0.4 * torch.randn(batch, length, dim, generator=random), target
+
+    return Task(seed, draw, F.cross_entropy)
