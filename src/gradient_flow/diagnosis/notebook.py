@@ -34,8 +34,6 @@ def diagnosis_html(found: Diagnosis) -> str:
     """The verdict, then each issue, the gravest open."""
     first = str(found[0].severity) if found else "unknown" if found.status == "insufficient_data" else "healthy"
     colour = COLOURS["CRITICAL"] if found.failed else COLOURS["healthy"] if found.healthy and found else COLOURS[first]
-    many = "1 issue" if len(found) == 1 else f"{len(found)} issues"
-    word = "Healthy, with a remark" if found.healthy else f"Not healthy ({found.status})"
-    sentence = found.with_ending(f"{word}: {many} in {found.rests_on}.") if found else found.message
+    sentence = found.with_ending(found.in_short) if found else found.message
     issues = "".join(issue_html(issue, unfolded=at < _OPEN) for at, issue in enumerate(found))
     return box(prose(sentence), issues, colour=colour)

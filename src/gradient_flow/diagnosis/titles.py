@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gradient_flow.diagnosis.issue import Issue, IssueType
+from gradient_flow.diagnosis.issue import WHOLE, Issue, IssueType
 
 _BY_TYPE: Final = {
     IssueType.VANISHING: "Gradients vanish",
@@ -38,7 +38,7 @@ _BY_CODE: Final = {
     "zero_rate": "The learning rate is zero",
     "schedule_ended": "The schedule has ended too early",
     "evaluation_mode": "The model trains in evaluation mode",
-    "weights_overwritten": "Steps are taken back",
+    "weights_overwritten": "Updates are undone",
     "same_batch": "Every batch is the same",
     "ranks_differ": "Ranks train different models",
     "all_masked": "Every label of a batch is masked",
@@ -51,7 +51,7 @@ _BY_CODE: Final = {
     "padding_labels": "Padding is trained as a label",
     "no_reward_variance": "Rewards do not differ",
     "policy_entropy_collapse": "The policy's entropy has collapsed",
-    "kl_runaway": "The policy runs away from its reference",
+    "kl_runaway": "The policy drifts away from its reference",
     "clip_fraction_high": "Most policy ratios are clipped",
     "eps_rules": "Adam's eps sets the step size",
     "stale_second_moment": "Steps are too large",
@@ -77,4 +77,4 @@ def title_of(issue: Issue) -> str:
     by_code = issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) or issue.code == "attention_logits"
     named = _BY_CODE.get(issue.code) if by_code else None
     what = named or _BY_TYPE.get(issue.issue_type) or issue.issue_type.value.capitalize()
-    return what if issue.layer == "model" else f"{what} in `{issue.layer}`"
+    return what if issue.layer == WHOLE else f"{what} in `{issue.layer}`"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradient_flow.record.redact import clean_text
 from gradient_flow.record.run_lines import is_step, newest_part
-from gradient_flow.table.text import shorten
 
 if TYPE_CHECKING:
     from gradient_flow.record.event import Event
@@ -73,7 +72,7 @@ class Ending:
     @property
     def what(self) -> str:
         """What ended it, in a few words: `ValueError: bad batch`."""
-        said = shorten(" ".join(self.message.split()), _LONGEST).rstrip(".")
+        said = _beginning(self.message).rstrip(".")
         words = [text for text in (self.error, said) if text]
         return ": ".join(words) or "an unknown error"
 
@@ -86,7 +85,7 @@ class Ending:
         """
         if self.state == FAILED:
             how = " with" if self.error or not self.message else ":"
-            return f"The run failed{_at(self.step)}{how} {self.what}."
+            return f"The run failed{_at(self.step)}{how} {self.what}{'' if self.what.endswith('…') else '.'}"
         if self.state == INTERRUPTED:
             return f"The run was interrupted{_at(self.step)}."
         if self.state == SILENT:
@@ -164,6 +163,16 @@ def _told_by(end: Event, last_step: int | None) -> Ending:
     if known is not None:
         return known if known.step is not None else replace(known, step=step)
     return Ending(state=FINISHED, step=step)  # written by an earlier version
+
+
+def _beginning(message: str) -> str:
+    """The first words of a message, on one line: exceptions say what happened first, and hints last."""
+    line = " ".join(message.split())
+    if len(line) <= _LONGEST:
+        return line
+    head = line[: _LONGEST - 1]
+    words = head.rpartition(" ")[0]
+    return f"{words} …" if words else f"{head}…"
 
 
 def _state_by(error: BaseException | None) -> str:

@@ -276,7 +276,7 @@ def in_parts(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         unit,
         f"short effective memory: each of its calls takes in {unit.sequence_length:,} steps, and the loss depends on "
         f"inputs {limits.lag:g} steps back",
-        "the state starts anew in every part of a sequence",
+        "the state is reset in every part of a sequence",
         [
             f"Hand the state that `{unit.module}` returns to its next call.",
             "Or call it once, on the whole sequence.",
