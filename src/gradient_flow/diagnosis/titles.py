@@ -74,7 +74,10 @@ def title_of(issue: Issue) -> str:
     >>> title_of(Issue(issue_type=IssueType.DEAD, severity=IssueSeverity.HIGH, layer="fc1", message=""))
     'No gradient arrives in `fc1`'
     """
-    by_code = issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) or issue.code == "attention_logits"
+    # Of logits that collapse the entropy, the type says more than the code.
+    by_code = issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) or (
+        issue.code == "attention_logits" and issue.issue_type is IssueType.UNSTABLE
+    )
     named = _BY_CODE.get(issue.code) if by_code else None
     what = named or _BY_TYPE.get(issue.issue_type) or issue.issue_type.value.capitalize()
     return what if issue.layer == WHOLE else f"{what} in `{issue.layer}`"

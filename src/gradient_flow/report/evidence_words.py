@@ -28,7 +28,7 @@ _LABELS: Final = {
     "profile": "Gradient, layer by layer",
     "update_ratio": "Update / weight",
     "update_ratios": "Update / weight, step by step",
-    "loss_change": "Loss at the end / at the start",
+    "loss_change": "Loss, last fifth / first fifth",
     "largest_over_median": "Largest norm / median",
     "spikes": "Spikes at steps",
     "spikes_at": "Spikes at steps",
