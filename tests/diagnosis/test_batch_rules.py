@@ -122,4 +122,4 @@ def test_a_rule_that_counts_fewer_spikes_names_the_batches_of_those():
 
 def test_one_more_spike_is_one():
     (found,) = named([spiking([30, 31])], [batch_at(30, batch="aa"), batch_at(31, batch="bb")])
-    assert found.message.endswith("Step 30 used batch aa; that of one more spike is in the evidence.")
+    assert found.message.endswith("Step 30 used batch aa; the evidence lists that of one more spike.")

@@ -147,7 +147,7 @@ def test_ctrl_c_ends_by_signal_after_the_summary(folder):
 def test_a_script_that_is_not_there_is_a_usage_error(folder):
     ours = watched(folder, target=("nothing.py",))
     assert ours.returncode == 2
-    assert "there is no script 'nothing.py'" in ours.stderr
+    assert "There is no script 'nothing.py'" in ours.stderr
 
 
 def test_a_script_without_training_says_so(folder):

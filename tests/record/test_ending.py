@@ -109,7 +109,7 @@ def test_healthy_is_never_the_last_word_of_a_run_that_failed():
 
 
 def test_of_a_long_message_the_sentence_keeps_the_first_words():
-    message = "one of the variables needed has been modified by an inplace operation. " + "Hint: look elsewhere. " * 20
+    message = "one of the variables needed has been changed by another operation. " + "Hint: look elsewhere. " * 20
     sentence = Ending(state="failed", error="RuntimeError", message=message, step=1).sentence
     assert sentence.startswith("The run failed at step 1 with RuntimeError: one of the variables needed has been ")
     assert sentence.endswith(" …")

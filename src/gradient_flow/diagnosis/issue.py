@@ -97,14 +97,11 @@ class Issue:
     @property
     def followers(self) -> str:
         """The first few of its consequences and how many more there are; empty where there are none."""
-        seen = ", ".join(dict.fromkeys(issue._in_short for issue in self.consequences[:3]))
+        from gradient_flow.diagnosis.titles import in_a_sentence  # it needs this module
+
+        seen = "; ".join(dict.fromkeys(map(in_a_sentence, self.consequences[:3])))
         more = f" and {len(self.consequences) - 3} more" if len(self.consequences) > 3 else ""
         return f"{seen}{more}"
-
-    @property
-    def _in_short(self) -> str:
-        what = self.code.replace("_", " ") or self.issue_type.value
-        return what if self.layer == WHOLE else f"{what} in `{self.layer}`"
 
     def __str__(self) -> str:
         lines = [f"[{self.severity}] {self.heading}: {self.message}"]

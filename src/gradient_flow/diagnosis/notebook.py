@@ -21,9 +21,8 @@ def issue_html(issue: Issue, *, unfolded: bool = True) -> str:
     cause = f"<p style='margin:4px 0'>Likely cause: {prose(issue.cause)}</p>" if issue.cause else ""
     advice = "".join(f"<li>{prose(text)}</li>" for text in issue.advice)
     advice = f"<ol style='margin:4px 0'>{advice}</ol>" if advice else ""
-    followers = "; ".join(title_of(each) for each in issue.consequences[:3])
-    more = f" and {len(issue.consequences) - 3} more" if len(issue.consequences) > 3 else ""
-    follows = f"<p style='margin:4px 0'>Follows from it: {prose(followers)}{more}.</p>" if followers else ""
+    followers = issue.followers
+    follows = f"<p style='margin:4px 0'>Follows from it: {prose(followers)}.</p>" if followers else ""
     opened = " open" if unfolded else ""
     details = f"<details{opened}><summary>Cause and advice</summary>{cause}{advice}{follows}</details>"
     message = f"<p style='margin:4px 0'>{prose(issue.message[:1].upper() + issue.message[1:])}</p>"

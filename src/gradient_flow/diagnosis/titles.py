@@ -43,6 +43,8 @@ _BY_CODE: Final = {
     "ranks_differ": "Ranks train different models",
     "all_masked": "Every label of a batch is masked",
     "loss_stuck": "The loss does not fall",
+    "loss_grows": "The loss grows",
+    "loss_nonfinite": "The loss is not finite",
     "first_loss_high": "The first loss is too high",
     "double_softmax": "Softmax is applied twice",
     "broadcast": "Loss shapes are broadcast",
@@ -67,6 +69,10 @@ _BY_CODE: Final = {
 """Causes of types whose word alone says too little."""
 
 
+_NAMES: Final = ("Adam", "NaN")
+"""What keeps its capital within a sentence."""
+
+
 def title_of(issue: Issue) -> str:
     """What is wrong, and where unless it is the whole model.
 
@@ -81,3 +87,14 @@ def title_of(issue: Issue) -> str:
     named = _BY_CODE.get(issue.code) if by_code else None
     what = named or _BY_TYPE.get(issue.issue_type) or issue.issue_type.value.capitalize()
     return what if issue.layer == WHOLE else f"{what} in `{issue.layer}`"
+
+
+def in_a_sentence(issue: Issue) -> str:
+    """The title where a sentence goes on.
+
+    >>> from gradient_flow.diagnosis.issue import IssueSeverity
+    >>> in_a_sentence(Issue(issue_type=IssueType.DEAD, severity=IssueSeverity.HIGH, layer="fc1", message=""))
+    'no gradient arrives in `fc1`'
+    """
+    title = title_of(issue)
+    return title if title.startswith(_NAMES) else f"{title[0].lower()}{title[1:]}"

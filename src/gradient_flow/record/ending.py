@@ -28,6 +28,13 @@ STILL_RUNNING: Final = 60.0
 """Seconds since the last change of the file within which a run without an end is taken to be running."""
 BY_SIGNAL: Final = (130, 143)
 """Exit statuses that stand for SIGINT and SIGTERM."""
+_HINTS: Final = {
+    "modified by an inplace operation": "If a state is carried from step to step, `.detach()` it before the next one.",
+    "the graph a second time": "`.detach()` what is carried from step to step, such as a hidden state.",
+    "does not require grad and does not have a grad_fn": "The loss is cut off from the model: by `no_grad`, "
+    "`.detach()`, `.item()`, or because every parameter is frozen.",
+}
+"""What to do about errors of autograd whose own words do not say it."""
 _LONGEST: Final = 200
 """Letters of an exception's message within a sentence; the whole of it is in the file."""
 
@@ -85,7 +92,8 @@ class Ending:
         """
         if self.state == FAILED:
             how = " with" if self.error or not self.message else ":"
-            return f"The run failed{_at(self.step)}{how} {self.what}{'' if self.what.endswith('…') else '.'}"
+            hint = next((f" {hint}" for words, hint in _HINTS.items() if words in self.message), "")
+            return f"The run failed{_at(self.step)}{how} {self.what}{'' if self.what.endswith('…') else '.'}{hint}"
         if self.state == INTERRUPTED:
             return f"The run was interrupted{_at(self.step)}."
         if self.state == SILENT:
