@@ -17,6 +17,11 @@ _BY_TYPE: Final = {
     IssueType.BOTTLENECK: "Gradients get stuck",
     IssueType.DISCONNECTED: "Cut off from the loss",
     IssueType.SYMMETRY: "Units stay alike",
+    IssueType.ROTATION: "Gradients rotate",
+    IssueType.SPECTRAL_RADIUS: "The spectral radius is off",
+    IssueType.LOW_RANK: "States use few directions",
+    IssueType.HEAD_DIVERSITY: "Attention heads are alike",
+    IssueType.EXPLORATION: "Exploration is off",
     IssueType.LOOP: "The training loop is at fault",
     IssueType.OPTIMIZER: "The optimizer is at fault",
 }

@@ -27,7 +27,7 @@ _LABELS: Final = {
     "begins_at": "Where it happens",
     "profile": "Gradient, layer by layer",
     "update_ratio": "Update / weight",
-    "update_ratios": "Update / weight, step by step",
+    "update_ratios": "Update / weight, layer by layer",
     "loss_change": "Loss, last fifth / first fifth",
     "largest_over_median": "Largest norm / median",
     "spikes": "Spikes at steps",
@@ -92,9 +92,10 @@ _LABELS: Final = {
     "reaches_loss": "Reaches the loss",
     "in_optimizer": "In the optimizer",
     "goes_on_at": "Goes on at",
+    "reach": "Share of the steps that get a gradient",
 }
 _SHARES: Final = frozenset(
-    {"mean_slope", "collapsed_heads", "frozen_heads", "idle_units", "samples_without_gradient", "lost"}
+    {"mean_slope", "collapsed_heads", "frozen_heads", "idle_units", "samples_without_gradient", "lost", "reach"}
 )
 _OF_ONE: Final = frozenset({"entropy_by_head"})
 """Shares whose bars end at 1, so that a small one looks small."""
