@@ -55,7 +55,7 @@ def test_a_run_that_does_not_say_what_it_was_is_not_called_the_same(tmp_path):
     found = gf.compare(first, second)
     assert found.undescribed == [str(first)]
     text = said(first, second)
-    assert "not say what optimizer and settings it was trained with: a." in text
+    assert "not record its optimizer and settings: a." in text
     assert "are the same" not in text
 
 

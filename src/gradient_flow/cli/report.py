@@ -17,7 +17,8 @@ from gradient_flow.cli.run_path import RunPath
     "--format",
     "kind",
     type=click.Choice(["html", "md", "json", "png", "txt"]),
-    help="A page with charts, words (md, txt), data (json) or an overview (png).  [default: as --out ends, else html]",
+    help="A page with charts (html), text (md, txt), data (json) or an overview (png).  "
+    "[default: as --out ends, else html]",
 )
 @click.option("--open", "then_open", is_flag=True, help="Open the report when it is written.")
 def report(run: Path, out: str | None, kind: str | None, then_open: bool) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--no-update", is_flag=True, help="Query the known digests; read no new runs.")
 @digests_option
 def sql(query: str, folder: str, to: str, limit: int, no_update: bool, digests: str | None) -> None:
-    """Ask the runs of a folder with SQL, in the dialect of DuckDB.
+    """Query the runs of a folder with SQL (DuckDB's dialect).
 
     FOLDER is the current one unless given. New and grown runs are read first.
 

@@ -81,8 +81,8 @@ def _runs(names: Sequence[str], overview: Sequence[dict[str, Any]]) -> Table:
 
 def _facts(names: Sequence[str], facts: dict[str, list[Any]], undescribed: Sequence[str]) -> Iterator[RenderableType]:
     if undescribed:
-        which = "This run does" if len(undescribed) == 1 else "These runs do"
-        yield Text(f"\n{which} not say what optimizer and settings it was trained with: {listed(undescribed)}.")
+        which = "This run does not record its" if len(undescribed) == 1 else "These runs do not record their"
+        yield Text(f"\n{which} optimizer and settings: {listed(undescribed)}.")
     if not facts and not undescribed:
         yield Text("\nOptimizer, settings, versions and number of parameters are the same.")
     if not facts:

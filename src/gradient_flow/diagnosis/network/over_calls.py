@@ -107,7 +107,7 @@ def cut_between_calls(record: AnalysisRecord) -> Iterator[Issue]:
             {"reach": last / len(places), "calls": len(places), "loss_change": loss_change(record.losses)},
             "the state is detached, or reset, between two of its calls.",
             [
-                "Hand the state on from step to step as it is: without `detach()`, and without new zeros inside a "
+                "Pass the state on from step to step unchanged: without `detach()`, and without new zeros inside a "
                 "sequence.",
                 "If you cut sequences to save memory, keep them as long as what has to be remembered.",
             ],
@@ -137,7 +137,7 @@ def cut_into_parts(record: AnalysisRecord) -> Iterator[Issue]:
             "no gradient comes from the last of them to the first, and the loss does not fall.",
             {"calls": len(places), "positions": places[0].positions, "loss_change": loss_change(record.losses)},
             "the state is reset, or detached, in every part of a sequence.",
-            [f"Hand the state that `{name}` returns to its next call.", "Or call it once, on the whole sequence."],
+            [f"Pass the state that `{name}` returns to its next call.", "Or call it once, on the whole sequence."],
         )
         return
 

@@ -275,7 +275,7 @@ def in_parts(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         f"inputs {limits.lag:g} steps back",
         "the state is reset in every part of a sequence",
         [
-            f"Hand the state that `{unit.module}` returns to its next call.",
+            f"Pass the state that `{unit.module}` returns to its next call.",
             "Or call it once, on the whole sequence.",
         ],
         steps_per_call=unit.sequence_length,
