@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final
 
-from gradient_flow.errors import ConfigError, check_choice, check_flag, check_number, check_whole
+from gradient_flow.errors import ConfigError, GradientFlowError, check_choice, check_flag, check_number, check_whole
 
 DISABLE: Final = "GRADIENT_FLOW_DISABLE"
 """Set to 1 in the environment, nothing is watched: no hook, no file, no logger."""
@@ -144,13 +144,13 @@ class GradientConfig:
 Rule = Callable[[str, Any], object]
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raise unless these are settings of `GradientConfig`, and say which one may have been meant."""
+def check_names(names: Iterable[str], error: type[GradientFlowError] = ConfigError) -> None:
+    """Raise `error` unless these are settings of `GradientConfig`, and say which one may have been meant."""
     for name in names:
         if name not in _RULES:
             near = get_close_matches(name, _RULES, n=1, cutoff=0.5)
             hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise ConfigError(f"GradientConfig has no setting `{name}`.{hint}")
+            raise error(f"GradientConfig has no setting `{name}`.{hint}")
 
 
 def _whole(at_least: int) -> Rule:

@@ -284,7 +284,7 @@ def create_gradient_manager(
     >>> create_gradient_manager(max_grad_norm=0.5, clip_type="zclip").config.clip_type
     'zclip'
     """
-    check_names(settings)
+    check_names(settings, InputError)
     try:
         config = GradientConfig(
             max_grad_norm=max_grad_norm,

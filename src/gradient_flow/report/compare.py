@@ -118,6 +118,10 @@ def _overview(run: Run) -> dict[str, Any]:
     last: dict[str, Any] = {"steps": run.last_step or 0, "state": None if run.ending is None else run.ending.state}
     for name in SERIES:
         last[name] = level_at_end(run.series(name)) if name in run.names else None
+    norm = run.series("norm")
+    if len(norm) and not np.isfinite(norm[-max(1, len(norm) // 10) :]).any():
+        # It ended in NaN: its last finite values would look as if it had stopped there.
+        last |= {name: math.nan for name in ("norm", "loss") if last[name] is not None}
     return last
 
 
