@@ -102,3 +102,9 @@ def test_a_run_that_ended_in_nan_is_not_shown_at_its_last_finite_values(tmp_path
     assert math.isnan(theirs["loss"])
     row = next(line for line in said(first, second).splitlines() if line.startswith("b  "))
     assert row.split()[3:5] == ["NaN", "NaN"]
+
+
+def test_it_prints_as_the_command_does(tmp_path):
+    runs = [trained(tmp_path / name, torch.optim.SGD, rate) for name, rate in (("a", 0.1), ("b", 0.2))]
+    printed = CliRunner().invoke(main, ["compare", *map(str, runs)], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
+    assert str(gf.compare(*runs)).split() == printed.split()

@@ -46,6 +46,11 @@ class Comparison:
     """For each other run: the layers that both have, the most different first."""
     verdicts: list[Diagnosis]
 
+    def __str__(self) -> str:
+        from gradient_flow.report.compare_text import comparison_text
+
+        return comparison_text(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold."""
         others = [
