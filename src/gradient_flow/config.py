@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final
 
-from gradient_flow.errors import ConfigError, check_choice, check_flag, check_number, check_whole
+from gradient_flow.errors import ConfigError, GradientFlowError, check_choice, check_flag, check_number, check_whole
 
 DISABLE: Final = "GRADIENT_FLOW_DISABLE"
 """Set to 1 in the environment, nothing is watched: no hook, no file, no logger."""
@@ -121,12 +121,8 @@ class GradientConfig:
     (running statistics). Above it the largest are left out, with a warning."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        rule = _RULES.get(name)
-        if rule is None:
-            near = get_close_matches(name, _RULES, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise ConfigError(f"GradientConfig has no setting `{name}`.{hint}")
-        rule(name, value)
+        check_names([name])
+        _RULES[name](name, value)
         object.__setattr__(self, name, value)
 
     @property
@@ -146,6 +142,15 @@ class GradientConfig:
 
 
 Rule = Callable[[str, Any], object]
+
+
+def check_names(names: Iterable[str], error: type[GradientFlowError] = ConfigError) -> None:
+    """Raise `error` unless these are settings of `GradientConfig`, and say which one may have been meant."""
+    for name in names:
+        if name not in _RULES:
+            near = get_close_matches(name, _RULES, n=1, cutoff=0.5)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise error(f"GradientConfig has no setting `{name}`.{hint}")
 
 
 def _whole(at_least: int) -> Rule:

@@ -160,6 +160,15 @@ def test_sql_answers_as_a_table_csv_and_json(fleet):
     assert "20 more rows" in run("sql", "SELECT run FROM runs", fleet, "--limit", "5").output
 
 
+def test_sql_prints_a_line_per_value_where_columns_do_not_fit(fleet):
+    lines = run("sql", "SELECT * FROM runs ORDER BY run", fleet, "--limit", "2").output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("healthy ") for line in lines) == 2
+    assert sum(line.split() == ["steps", "40"] for line in lines) <= 2
+    wide = run("sql", "SELECT run, cause, type FROM runs ORDER BY run", fleet, "--limit", "2").output.splitlines()
+    assert wide[0].split() == ["run", "cause", "type"]
+
+
 def test_sql_can_ask_what_is_known_alone(tmp_path):
     write_run(tmp_path / "a")
     assert run("sql", "SELECT run FROM runs", tmp_path).output.split() == ["run", "a"]

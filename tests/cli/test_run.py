@@ -278,6 +278,36 @@ def test_it_ends_with_the_verdict_where_the_run_lies_and_a_next_command_that_wor
     assert "NUMERICAL" in told.stdout
 
 
+def test_a_script_that_is_not_there_is_named_with_what_may_have_been_meant(folder):
+    script(folder, TRAIN)
+    for command, told in (
+        (("trian.py",), "Did you mean 'train.py'?"),
+        (("nothing.py",), "The current folder is"),
+        (("package.train",), "gradient-flow run -m package.train"),
+        (("--lr", "3", "train.py"), "come after it: gradient-flow run train.py --lr"),
+    ):
+        refused = warm(folder, *command)
+        assert refused.returncode == 2
+        assert told in refused.stderr
+
+
+CARRIED = f"""{TRAIN}
+train(2)
+state = model(torch.ones(2, 3))
+state.sum().backward()
+state.sum().backward()
+"""
+
+
+def test_an_error_of_autograd_looks_as_under_plain_python_and_says_what_to_do(folder):
+    script(folder, CARRIED)
+    alone, ours = started(folder, "train.py"), watched(folder, "train.py")
+    assert ours.stderr.startswith(alone.stderr)
+    told = " ".join(ours.stderr.removeprefix(alone.stderr).split())
+    assert "The run failed at step 2 with RuntimeError: Trying to backward through the graph a second time" in told
+    assert "`.detach()` what is carried from step to step" in told
+
+
 def test_an_alert_reaches_a_command_and_the_script_ends_as_before(folder):
     (folder / "notify.py").write_text("import sys; open('told.txt', 'a').write(sys.argv[1] + '\\n')")
     alert = f"{sys.executable} notify.py"

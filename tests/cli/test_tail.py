@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -229,6 +230,14 @@ def test_a_view_fits_whatever_the_size(size, groups):
     assert max(map(len, lines)) <= width
     assert any("DEAD in `block.0`" in line for line in lines)
     assert any(line.startswith("norm") for line in lines)
+
+
+def test_a_group_without_a_gradient_says_so_and_long_names_are_whole():
+    seen = replace(view(0, 0), groups={"backbone.layers.0.mlp": [math.nan] * 30, "head": [1.0] * 30})
+    lines = view_text(seen, 80, 24).plain.split("\n")
+    silent = next(line for line in lines if line.startswith("backbone.layers.0.mlp "))
+    assert silent.endswith(" no gradient")
+    assert next(line for line in lines if line.startswith("head ")).endswith(" 1")
 
 
 def test_groups_that_share_a_row_show_the_largest():

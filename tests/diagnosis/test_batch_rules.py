@@ -92,7 +92,7 @@ def test_a_batch_that_comes_again_and_spikes_again_is_the_cause():
     assert "aa" in issue.cause
     (other,) = named([spiking([35, 50])], events)
     assert other.code == ""
-    assert "Step 35 was made of batch aa" in other.message
+    assert "Step 35 used batch aa" in other.message
 
 
 def test_samples_that_batches_share_by_chance_are_not_blamed():
@@ -117,9 +117,9 @@ def test_a_rule_that_counts_fewer_spikes_names_the_batches_of_those():
     issue.evidence["spikes_at"] = [31]
     (found,) = named([issue], [batch_at(30, batch="aa"), batch_at(31, batch="bb")])
     assert found.evidence["batches"] == {"31": "bb"}
-    assert "Step 31 was made of batch bb." in found.message
+    assert "Step 31 used batch bb." in found.message
 
 
 def test_one_more_spike_is_one():
     (found,) = named([spiking([30, 31])], [batch_at(30, batch="aa"), batch_at(31, batch="bb")])
-    assert found.message.endswith("Step 30 was made of batch aa; that of one more spike is in the evidence.")
+    assert found.message.endswith("Step 30 used batch aa; the evidence lists that of one more spike.")

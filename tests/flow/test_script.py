@@ -98,7 +98,8 @@ def test_exit_status_and_error_output_are_the_scripts_own(folder, how):
 
 def test_a_nan_is_reported_with_layer_and_step(folder):
     ours = watched(folder, "nan")
-    assert "first bad layer: head.bias, at step 21" in ours.stderr
+    assert "NUMERICAL in `head.bias`, since step 21" in " ".join(ours.stderr.split())
+    assert "  try first: " in ours.stderr
     assert max(map(len, ours.stderr.splitlines())) < 130
 
 
@@ -146,7 +147,7 @@ def test_ctrl_c_ends_by_signal_after_the_summary(folder):
 def test_a_script_that_is_not_there_is_a_usage_error(folder):
     ours = watched(folder, target=("nothing.py",))
     assert ours.returncode == 2
-    assert "there is no script 'nothing.py'" in ours.stderr
+    assert "There is no script 'nothing.py'" in ours.stderr
 
 
 def test_a_script_without_training_says_so(folder):

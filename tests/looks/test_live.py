@@ -23,7 +23,7 @@ STEPS = 7
 
 
 def looked(flow):
-    """The steps that were looked at."""
+    """The steps looked at."""
     return [event.step for event in flow.run.events if event.kind == "looked"]
 
 

@@ -188,3 +188,15 @@ def test_what_was_seen_is_the_same_in_a_file_and_bounded(tmp_path):
     assert facts["taken"] > len(facts["looks"]) == 12
     assert [look["order"] for look in facts["looks"]] == ["FBS"] * 12
     assert gf.diagnose(tmp_path / "run").to_dict() == flow.diagnose().to_dict()
+
+
+def test_weights_that_become_infinite_bring_no_warning_of_ours(recwarn):
+    model = nn.Linear(4, 2, dtype=torch.float16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)  # its eps is 0 in float16, and so are small squares
+    with gf.watch(model, optimizer, describe=False, looks=1):
+        for _ in range(8):
+            optimizer.zero_grad()
+            (1e-5 * model(torch.ones(3, 4, dtype=torch.float16)).sum()).backward()
+            optimizer.step()
+    assert model.weight.isinf().any()
+    assert [str(each.message) for each in recwarn] == []

@@ -108,6 +108,14 @@ def test_healthy_is_never_the_last_word_of_a_run_that_failed():
     assert "Healthy" not in few.message + found.message
 
 
+def test_of_a_long_message_the_sentence_keeps_the_first_words():
+    message = "one of the variables needed has been changed by another operation. " + "Hint: look elsewhere. " * 20
+    sentence = Ending(state="failed", error="RuntimeError", message=message, step=1).sentence
+    assert sentence.startswith("The run failed at step 1 with RuntimeError: one of the variables needed has been ")
+    assert sentence.endswith(" …")
+    assert all(word in message for word in sentence.partition(": ")[2].removesuffix(" …").split())
+
+
 def test_a_verdict_on_an_interrupted_run_says_both():
     found = Diagnosis([], steps=41)
     found.ending = Ending(state="interrupted", step=41)

@@ -1,5 +1,7 @@
 """What differs between runs, in words."""
 
+import math
+
 import pytest
 import torch
 from click.testing import CliRunner
@@ -55,7 +57,7 @@ def test_a_run_that_does_not_say_what_it_was_is_not_called_the_same(tmp_path):
     found = gf.compare(first, second)
     assert found.undescribed == [str(first)]
     text = said(first, second)
-    assert "not say what optimizer and settings it was trained with: a." in text
+    assert "not record its optimizer and settings: a." in text
     assert "are the same" not in text
 
 
@@ -88,3 +90,21 @@ def test_the_state_of_each_run_is_shown(tmp_path):
     found = gf.compare(first, tmp_path / "b")
     assert [each["state"] for each in found.overview] == ["finished", "failed"]
     assert "The run failed at step 5 with ValueError: boom" in " ".join(said(first, tmp_path / "b").split())
+
+
+def test_a_run_that_ended_in_nan_is_not_shown_at_its_last_finite_values(tmp_path):
+    first = trained(tmp_path / "a", torch.optim.SGD, 0.1)
+    second = trained(tmp_path / "b", torch.optim.SGD, 1e30)
+    ours, theirs = gf.compare(first, second).overview
+    assert math.isfinite(ours["norm"])
+    assert math.isfinite(ours["loss"])
+    assert math.isnan(theirs["norm"])
+    assert math.isnan(theirs["loss"])
+    row = next(line for line in said(first, second).splitlines() if line.startswith("b  "))
+    assert row.split()[3:5] == ["NaN", "NaN"]
+
+
+def test_it_prints_as_the_command_does(tmp_path):
+    runs = [trained(tmp_path / name, torch.optim.SGD, rate) for name, rate in (("a", 0.1), ("b", 0.2))]
+    printed = CliRunner().invoke(main, ["compare", *map(str, runs)], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
+    assert str(gf.compare(*runs)).split() == printed.split()

@@ -116,3 +116,11 @@ def test_every_look_is_an_event_and_the_end_says_its_verdict_in_words():
     assert [(event["step"], event["kind"]) for event in events] == [(2, "look"), (3, "look"), (3, "end")]
     assert [event["step"] for event in events if event["kind"] == "look"] == run.look_steps
     assert events[-1]["text"] == "Finished after 3 steps. The verdict then: Entropy collapse in `a`, since step 2: low."
+    for message, told in (
+        ("LOOP, since step 1: so.", "Loop, since step 1: so."),
+        ("Healthy: no issue.", "Healthy: no issue."),
+    ):
+        (end,) = run_events(
+            run_of_norms([1.0, 1.0, 1.0], {"kind": "end", "steps": 3, "status": "stable", "message": message})
+        )[0]
+        assert end["text"] == f"Finished after 3 steps. The verdict then: {told}"

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from PIL import Image
 from report_runs import HOSTILE, empty_run, hostile_run, sick_run
+from torch import nn
 
 from gradient_flow.cli.diagnose import diagnose
 from gradient_flow.cli.report import report
 from gradient_flow.diagnosis.issue import RULE_SET
 from gradient_flow.errors import InputError, RunFileError
+from gradient_flow.flow.watch import watch
 from gradient_flow.record.run import load_run
 from gradient_flow.report.data import page_data
+from gradient_flow.report.report_figure import report_figure
 from gradient_flow.report.write import FORMATS, write_report
 
 
@@ -81,6 +85,68 @@ def test_the_picture_is_drawn(runs):
         pixels = np.asarray(picture.convert("RGB")).astype(np.uint32)
     assert pixels.shape[0] > 800
     assert len(np.unique(pixels @ np.array([65536, 256, 1], dtype=np.uint32))) > 200
+
+
+class Attentive(nn.Module):
+    """Long names beside the map, and three panels of what looks saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.token_embedding = nn.Embedding(16, 8)
+        layers = [nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True) for _ in range(3)]
+        self.transformer_encoder_layers = nn.ModuleList(layers)
+        self.output_projection = nn.Linear(8, 16)
+
+    def forward(self, x):
+        x = self.token_embedding(x)
+        for layer in self.transformer_encoder_layers:
+            x = layer(x)
+        return self.output_projection(x)
+
+
+def test_panels_of_a_transformer_do_not_overlap(tmp_path):
+    torch.manual_seed(0)
+    model = Attentive()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run=tmp_path / "run", looks=2):
+        for _ in range(8):
+            x = torch.randint(16, (4, 6))
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten()).backward()
+            optimizer.step()
+    data = page_data(tmp_path / "run")
+    assert len(data["looks"]["curves"]) >= 3
+    figure = report_figure(data)
+    figure.canvas.draw()
+    panels = [axes.get_tightbbox() for axes in figure.axes if axes.get_title(loc="left")]
+    overlaps = [(a, b) for at, a in enumerate(panels) for b in panels[:at] if _shared(a, b) > 100]  # in pixels squared
+    assert len(panels) == 7
+    assert not overlaps
+
+
+def _shared(a, b):
+    width, height = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+    return max(0.0, width) * max(0.0, height)
+
+
+def test_the_title_of_the_picture_says_what_to_try_and_leaves_room(runs):
+    data = page_data(runs["sick"])
+    first = data["verdict"]["issues"][0]["advice"][0]["text"]
+    title = report_figure(data).get_suptitle()
+    assert f"Try first: {first[:30]}".replace("`", "") in " ".join(title.split())
+    data["verdict"]["sentence"] = "a long sentence, " * 200
+    assert report_figure(data).get_suptitle().count("\n") <= 6
+
+
+def test_a_single_step_is_drawn_as_a_point(runs):
+    data = page_data(runs["sick"])
+    series = data["series"]
+    for name in ("step", "first", "nonfinite"):
+        series[name] = series[name][:1]
+    for line in series["lines"].values():
+        line["min"], line["max"] = line["min"][:1], line["max"][:1]
+    curves = report_figure(data).axes[0]
+    assert {line.get_marker() for line in curves.lines if len(line.get_xdata())} == {"o"}
 
 
 WHERE = {"operation": "sqrt", "line": "train.py:12", "code": "return x.sqrt() / 0.00001234", "function": "forward"}
@@ -176,6 +242,15 @@ def test_the_command_takes_the_format_from_the_name_or_the_option(runs, tmp_path
     assert (tmp_path / "r.md").read_text().startswith("# ")
     CliRunner().invoke(report, [str(runs["sick"]), "--out", str(tmp_path / "odd.name"), "--format", "txt"])
     assert max(map(len, (tmp_path / "odd.name").read_text().splitlines())) <= 80
+
+
+def test_the_command_refuses_an_ending_that_is_no_format(runs, tmp_path):
+    refused = CliRunner().invoke(report, [str(runs["sick"]), "--out", str(tmp_path / "x.pdf")])
+    assert refused.exit_code == 2
+    assert "must end in .html, .md, .json, .png, .txt" in refused.output
+    assert not list(tmp_path.iterdir())
+    told = CliRunner().invoke(report, [str(runs["sick"]), "--out", str(tmp_path / "v1.2"), "--format", "txt"])
+    assert told.exit_code == 0
 
 
 def test_the_command_refuses_what_is_no_run(tmp_path):

@@ -38,7 +38,7 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
     a file: train.py:setup.
 
     \b
-    Exit status: 0  healthy, or nothing as grave as --fail-on
+    Exit status: 0  healthy, or no issue as severe as --fail-on
                  1  at least one issue of that severity
                  2  wrong usage, or the function failed
 
@@ -46,7 +46,7 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
     """
     from rich.text import Text
 
-    from gradient_flow.diagnosis.issue import at_least
+    from gradient_flow.diagnosis.issue import Diagnosis, at_least
     from gradient_flow.faces.preflight import analyze
     from gradient_flow.report.terminal import WIDEST, issues_text, verdict_text, wrapped
 
@@ -63,14 +63,12 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
         write_json({**summary, **unseen, "issues": [issue.to_dict() for issue in issues]})
     else:
         out = console()
-        many = "1 issue" if len(issues) == 1 else f"{len(issues)} issues"
-        sentence = f"{many} in {steps} steps." if issues else f"Healthy: no issue found in {steps} steps."
-        out.print(verdict_text(not failed, sentence, out.width))
+        out.print(verdict_text(not failed, Diagnosis(issues, steps=steps).in_short, out.width))
         if issues:
             out.print()
             out.print(issues_text(issues, out.width))
             out.print()
-            out.print(f"Which fix helps? gradient-flow cure {target}", soft_wrap=True)
+            out.print(f"To see which fix helps: gradient-flow cure {target}", soft_wrap=True)
         if isinstance(statistics, str):  # nothing of the kind was seen: silence would read as healthy
             out.print()
             reason = f"Not judged, {analyzer}: {statistics[:1].lower()}{statistics[1:]}"

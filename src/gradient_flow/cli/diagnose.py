@@ -22,7 +22,7 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     training.
 
     \b
-    Exit status: 0  healthy, or nothing as grave as --fail-on
+    Exit status: 0  healthy, or no issue as severe as --fail-on
                  1  at least one issue of that severity, or an error ended the run
                  2  the run cannot be read, or holds no step
 

@@ -26,7 +26,7 @@ from gradient_flow.cli.terminal import console, write_notes
 def export(run: Path, to: str, what: str, out: str | None) -> None:
     """Write a run as a table: CSV, Parquet or JSON.
 
-    What is not finite is empty in CSV and null elsewhere. The file is replaced as a whole or not at all. Parquet needs
+    Non-finite values are empty in CSV and null elsewhere. The file is replaced as a whole or not at all. Parquet needs
     the package pyarrow.
 
     \b

@@ -19,7 +19,9 @@ digests_option = click.option(
 
 @click.command()
 @click.argument("folder")
-@click.option("--find", default="", metavar="TEXT", help='Runs to list: words, and conditions such as "lr > 0.003".')
+@click.option(
+    "--find", default="", metavar="TEXT", help='List only runs that match: words, or conditions such as "lr > 0.003".'
+)
 @click.option(
     "--sort",
     type=click.Choice(["verdict", "run", "since", "loss", "lr", "steps", "seconds", "started", "state"]),
@@ -31,9 +33,9 @@ digests_option = click.option(
 @click.option("--limit", type=click.IntRange(min=0), help="Runs to list.  [default: 20; with --json 1000]")
 @json_option
 @fail_on_option
-@click.option("--workers", type=click.IntRange(min=0), help="Processes that read.  [default: one per core]")
+@click.option("--workers", type=click.IntRange(min=0), help="Worker processes.  [default: one per core]")
 @click.option("--ray", is_flag=True, help="Read on a Ray cluster: that of RAY_ADDRESS, or a local one.")
-@click.option("--shard", metavar="I/N", help="Only this share of the runs, for job arrays: 2/8.")
+@click.option("--shard", metavar="I/N", help="Read only this share of the runs, for job arrays: 2/8.")
 @digests_option
 def fleet(
     folder: str,
@@ -47,10 +49,10 @@ def fleet(
     shard: str | None,
     digests: str | None,
 ) -> None:
-    """Say which runs of a folder are sick, of what, where, since when, and which settings go with it.
+    """Find the sick runs of a folder: what ails them, where, since when, and which settings go with it.
 
     FOLDER has runs at any depth; it may be an address such as s3://bucket/runs. Only files that are new or have grown
-    since the last time are read. Files that are no runs are listed with the reason.
+    since the last time are read. Files that are not runs are listed with the reason.
 
     \b
     Exit status: 0  no run is as sick as --fail-on

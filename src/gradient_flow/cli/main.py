@@ -21,7 +21,7 @@ COMMANDS: Final = {
     "serve": "Show runs in the browser, live while they train.",
     "tail": "Follow a run in the terminal.",
     "compare": "Say what differs between runs, and since which step.",
-    "fleet": "Say which runs of a folder are sick, of what, and which settings go with it.",
+    "fleet": "Find the sick runs of a folder, what ails them, and which settings go with it.",
     "sql": "Query the runs of a folder with SQL.",
     "export": "Write a run as a table: CSV, Parquet or JSON.",
     "completion": "Print the completion script for a shell.",

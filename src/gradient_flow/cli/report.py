@@ -17,7 +17,8 @@ from gradient_flow.cli.run_path import RunPath
     "--format",
     "kind",
     type=click.Choice(["html", "md", "json", "png", "txt"]),
-    help="A page with charts, words (md, txt), data (json) or an overview (png).  [default: as --out ends, else html]",
+    help="A page with charts (html), text (md, txt), data (json) or an overview (png).  "
+    "[default: as --out ends, else html]",
 )
 @click.option("--open", "then_open", is_flag=True, help="Open the report when it is written.")
 def report(run: Path, out: str | None, kind: str | None, then_open: bool) -> None:
@@ -35,7 +36,10 @@ def report(run: Path, out: str | None, kind: str | None, then_open: bool) -> Non
     from gradient_flow.report.write import FORMATS, write_report
 
     ending = Path(out).suffix.lstrip(".").lower() if out is not None and not os.path.isdir(out) else ""
-    path = write_report(run, out, kind or (ending if ending in FORMATS else "html"))
+    if kind is None and ending and ending not in FORMATS:
+        known = ", ".join(f".{each}" for each in FORMATS)
+        raise click.BadParameter(f"must end in {known}; got {out!r}. Or say which with --format.", param_hint="'--out'")
+    path = write_report(run, out, kind or ending or "html")
     click.echo(os.fsencode(path))  # as it is on the disk, for the next command: a path need not be text
     if then_open:
         click.launch(str(path))

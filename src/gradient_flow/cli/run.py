@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -54,9 +55,11 @@ def run(
     from gradient_flow.flow.script import default_folder, run_script
 
     if script.startswith("-"):
-        raise click.UsageError(f"No such option {script!r}. Options of `run` come before the script; see --help.")
+        raise click.UsageError(
+            f"No such option {script!r}. Options of your script come after it: gradient-flow run train.py {script} …"
+        )
     if not as_module and not Path(script).exists():
-        raise click.UsageError(f"there is no script {script!r}. For a module use: gradient-flow run -m {script}")
+        raise click.UsageError(f"There is no script {script!r}.{_instead(Path(script))}")
 
     def tell(text: str) -> None:
         if not quiet and os.environ.get("RANK", "0") == "0":
@@ -75,6 +78,16 @@ def run(
     )
     interrupted += [True] * ending.interrupted
     sys.exit(ending.status)
+
+
+def _instead(script: Path) -> str:
+    """What may have been meant by a script that is not there."""
+    if script.suffix != ".py":
+        return f" For a module use: gradient-flow run -m {script}"
+    # os.path: a folder that cannot be read has no near names, and is no error of its own.
+    here = os.listdir(script.parent) if os.path.isdir(script.parent) else []
+    near = get_close_matches(script.stem, [Path(name).stem for name in here if name.endswith(".py")], n=1)
+    return f" Did you mean {str(script.with_stem(near[0]))!r}?" if near else f" The current folder is {os.getcwd()!r}."
 
 
 def _end_by_interrupt() -> None:

@@ -23,8 +23,8 @@ import click
 def serve(path: Path, host: str, port: int | None, token: str | None, open_browser: bool) -> None:
     """Show a run, or all runs in a folder, in the browser, live while they train.
 
-    Reads only; Ctrl-C stops it. By default only this machine can reach it. With --host others can too, and need the
-    token that stands in the printed address.
+    Reads only; Ctrl-C stops it. By default only this machine can reach it. With --host others can too; they need
+    the token in the printed address.
 
     Example: gradient-flow serve runs
     """

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gradient_flow.cli.fleet import digests_option, read_fleet
 from gradient_flow.cli.terminal import console
 from gradient_flow.record.run_tables import csv_cell
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command()
@@ -26,7 +30,7 @@ from gradient_flow.record.run_tables import csv_cell
 @click.option("--no-update", is_flag=True, help="Query the known digests; read no new runs.")
 @digests_option
 def sql(query: str, folder: str, to: str, limit: int, no_update: bool, digests: str | None) -> None:
-    """Ask the runs of a folder with SQL, in the dialect of DuckDB.
+    """Query the runs of a folder with SQL (DuckDB's dialect).
 
     FOLDER is the current one unless given. New and grown runs are read first.
 
@@ -80,16 +84,47 @@ def _write_table(answer: Any, limit: int) -> None:
 
     from gradient_flow.report.terminal import one_line
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for field in answer.schema:
-        numeric = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
-        table.add_column(Text(one_line(field.name)), justify="right" if numeric else "left", overflow="fold")
-    for row in answer.slice(0, limit).to_pylist(maps_as_pydicts="lossy"):
-        table.add_row(*(Text(_cell(value)) for value in row.values()))
+    names = [one_line(field.name) for field in answer.schema]
+    rows = [[_cell(v) for v in row.values()] for row in answer.slice(0, limit).to_pylist(maps_as_pydicts="lossy")]
     out = console()
-    out.print(table)
+    if _columns_fit(names, rows, out.width):
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for field, name in zip(answer.schema, names, strict=True):
+            numeric = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
+            table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        out.print(table)
+    else:
+        _write_records(names, rows, out)
     if answer.num_rows > limit:
         out.print(f"… {answer.num_rows - limit:,} more rows; --limit shows more, --to csv all.")
+
+
+_NARROW: Final = 12
+"""Columns below which a wrapped text is unreadable."""
+
+
+def _columns_fit(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether each column is wide enough to be read; `SELECT * FROM runs` has over thirty."""
+    from rich.cells import cell_len
+
+    widest = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
+    return sum(min(each, _NARROW) + 1 for each in widest) - 1 <= width
+
+
+def _write_records(names: Sequence[str], rows: Sequence[Sequence[str]], out: Console) -> None:
+    """A line per value, an empty line between rows: for answers with more columns than the terminal holds."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for place, row in enumerate(rows):
+        if place:
+            out.print()
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, value in zip(names, row, strict=True):
+            table.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
+        out.print(table)
 
 
 def _cell(value: Any) -> str:

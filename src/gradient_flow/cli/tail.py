@@ -31,8 +31,8 @@ _TICK = 0.1
 def tail(run: Path, once: bool, interval: float) -> None:
     """Follow a run in the terminal: norm, loss and learning rate, layers by groups, latest issues.
 
-    It needs nothing but a terminal, also over ssh, and follows its size. Where the output is no terminal, each step is
-    a line. It ends with the run, or with Ctrl-C, which leaves the training alone.
+    It works in any terminal, also over ssh, and adapts to its size. If the output is not a terminal, each step
+    is one line. It ends with the run, or with Ctrl-C, which leaves the training alone.
 
     \b
     Exit status: 0    the run has ended, or --once

@@ -30,7 +30,7 @@ _DIM: Final = {"softmax": -1, "log_softmax": -1, "logsumexp": -1, "cross_entropy
 
 
 class _Probabilities(TorchFunctionMode):
-    """Notes how sure logits are that meet a softmax outside of the model; with `even` it makes them even."""
+    """Notes how sure logits are that meet a softmax outside the model; with `even` it makes them even."""
 
     def __init__(self, model: nn.Module, even: bool) -> None:
         super().__init__()

@@ -188,7 +188,7 @@ def _notes(work: Work, given: bool) -> list[str]:
     if not given:
         notes.append("no optimizer was given: trained with Adam at a rate of 0.001.")
     if not work.patient.fresh:
-        notes.append("treatments that overwrite weights were not tried; with fresh=True they are.")
+        notes.append("treatments that overwrite weights were not tried; fresh=True (--fresh) tries them.")
     if work.out_of_time:
         notes.append("the budget ran out before all trials were over.")
     return notes

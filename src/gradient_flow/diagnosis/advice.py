@@ -52,13 +52,13 @@ def learning_rate_at_most(rate: float | None, ratio: float) -> str:
         return "Lower the learning rate by factors of 10 until the update ratio is near 0.001."
     if ratio > _DIVERGED:
         return _to_rate(
-            f"Lower the learning rate a hundredfold, to {_round(rate / 100)} (now {rate:g}), and warm it up.",
+            f"Lower the learning rate a hundredfold, to {_round(rate / 100)} (now {plain(rate)}), and warm it up.",
             rate / 100,
             rate,
         )
     return _to_rate(
-        f"Learning rate at most {_round(rate * LARGEST_RATIO / ratio)} (now {plain(rate)}): the update ratio is "
-        f"{plain(ratio, 2)}, and stable runs stay below {LARGEST_RATIO:g}.",
+        f"Lower the learning rate to {_round(rate * LARGEST_RATIO / ratio)} or less (now {plain(rate)}): the update "
+        f"ratio is {plain(ratio, 2)}, and stable runs stay below {LARGEST_RATIO:g}.",
         rate * LARGEST_RATIO / ratio,
         rate,
     )

@@ -65,11 +65,11 @@ def _named(issue: Issue, known: Mapping[int, Mapping[str, Any]], spikes: Sequenc
     if shared:
         evidence["samples"] = shared
         who = f"sample{'s' if len(shared) > 1 else ''} {', '.join(map(str, shared))}"
-        cause = f"{who} of the dataset: every batch that spiked has {'them' if len(shared) > 1 else 'it'}."
+        cause = f"{who} of the dataset: every batch that spiked contains {'them' if len(shared) > 1 else 'it'}."
         advice.insert(0, f"Look at {who} of the dataset: label, scale, length.")
         code = code or "bad_batch"
     elif again[1] > 1:
-        cause = f"the batch {again[0]}: it came {again[1]} times, and spiked each time."
+        cause = f"the batch {again[0]}: it was used {again[1]} times and spiked each time."
         advice.insert(0, "Look at the data of that batch: labels, scale, length.")
         code = code or "bad_batch"
     return replace(issue, message=message, evidence=evidence, cause=cause, advice=advice, code=code)
@@ -78,16 +78,16 @@ def _named(issue: Issue, known: Mapping[int, Mapping[str, Any]], spikes: Sequenc
 def _sentence(step: int, data: Mapping[str, Any], count: int) -> str:
     part = ""
     if isinstance(data.get("micro_batch"), int) and _is_list(data.get("micro_batches")):
-        part = f", of which micro-batch {data['micro_batch'] + 1} of {len(data['micro_batches'])} stands out"
+        part = f"; micro-batch {data['micro_batch'] + 1} of {len(data['micro_batches'])} stands out"
     indices = data.get("indices")
     drawn = ""
     if isinstance(indices, list) and _is_list(indices):
         more = f" and {len(indices) - _SHOWN} more" if len(indices) > _SHOWN else ""
         drawn = f" (samples {', '.join(map(str, indices[:_SHOWN]))}{more})"
-    others = {1: "", 2: "; that of one more spike is in the evidence"}.get(
-        count, f"; those of {count - 1} more spikes are in the evidence"
+    others = {1: "", 2: "; the evidence lists that of one more spike"}.get(
+        count, f"; the evidence lists those of {count - 1} more spikes"
     )
-    return f"Step {step} was made of batch {data['batch']}{part}{drawn}{others}."
+    return f"Step {step} used batch {data['batch']}{part}{drawn}{others}."
 
 
 def _shared(batches: Sequence[Sequence[int]]) -> list[int]:

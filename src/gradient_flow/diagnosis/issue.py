@@ -53,6 +53,10 @@ class IssueSeverity(IntEnum):
         return self.name
 
 
+WHOLE: Final = "model"
+"""The layer of an issue that concerns the whole run; messages name no layer then."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Issue:
     """One finding. It prints as a paragraph: what, where, since when, the numbers, the likely cause, ranked advice."""
@@ -85,21 +89,19 @@ class Issue:
 
     @property
     def heading(self) -> str:
-        """What, where, since when: ``VANISHING in `0`, since step 1``."""
+        """What, where, since when: ``VANISHING in `0`, since step 1``; no layer where it concerns the whole run."""
         since = "" if self.step is None else f", since step {self.step:,}"
-        return f"{self.issue_type.name} in `{self.layer}`{since}"
+        where = "" if self.layer == WHOLE else f" in `{self.layer}`"
+        return f"{self.issue_type.name}{where}{since}"
 
     @property
     def followers(self) -> str:
         """The first few of its consequences and how many more there are; empty where there are none."""
-        seen = ", ".join(dict.fromkeys(issue._in_short for issue in self.consequences[:3]))
+        from gradient_flow.diagnosis.titles import in_a_sentence  # it needs this module
+
+        seen = "; ".join(dict.fromkeys(map(in_a_sentence, self.consequences[:3])))
         more = f" and {len(self.consequences) - 3} more" if len(self.consequences) > 3 else ""
         return f"{seen}{more}"
-
-    @property
-    def _in_short(self) -> str:
-        what = self.code.replace("_", " ") or self.issue_type.value
-        return what if self.layer == "model" else f"{what} in `{self.layer}`"
 
     def __str__(self) -> str:
         lines = [f"[{self.severity}] {self.heading}: {self.message}"]
@@ -245,9 +247,22 @@ class Diagnosis(Sequence[Issue]):
             assert self.ending is not None
             rest = f"No other problem found in {self.rests_on}." if self._enough else self._too_little
             if first is not None:
-                rest = f"A remark on `{first.layer}`: {first.message}"
+                rest = f"A remark{_on(first.layer)}: {first.message}"
             return f"{self.ending.sentence} {rest}"
         return self.with_ending(self._found)
+
+    @property
+    def in_short(self) -> str:
+        """How many issues there are, before they are listed.
+
+        >>> Diagnosis([], steps=60).in_short
+        'Healthy: no issue found in 60 steps.'
+        """
+        if not self.issues:
+            return self.message
+        many, remark = len(self), self.healthy
+        found = f"{many} {'remark' if remark else 'issue'}{'' if many == 1 else 's'}"
+        return f"{'Healthy, with' if remark else f'Not healthy ({self.status}):'} {found} in {self.rests_on}."
 
     def with_ending(self, sentence: str) -> str:
         """A sentence on the run, what was not seen of it, and how it ended where that is worth another."""
@@ -280,10 +295,10 @@ class Diagnosis(Sequence[Issue]):
                 return f"{word} issue found in {self.rests_on}."
             return self._too_little
         first, more = self.issues[0], len(self.issues) - 1
-        also = f" (and {more} more)" if more else ""
+        also = f" ({more} more {'issue' if more == 1 else 'issues'}.)" if more else ""
         if self.healthy:
-            return f"Healthy, with a remark on `{first.layer}`: {first.message}{also}"
-        # A cause that is known by its numbers belongs into the sentence.
+            return f"Healthy, with a remark{_on(first.layer)}: {first.message}{also}"
+        # A cause that is known by its numbers belongs in the sentence.
         cause = f" Likely cause: {first.cause}" if "rate_change" in first.evidence else ""
         return f"{first.heading}: {first.message}{cause}{also}"
 
@@ -361,11 +376,9 @@ class Diagnosis(Sequence[Issue]):
     def __str__(self) -> str:
         if not self.issues:
             return self.message
-        many = "1 issue" if len(self) == 1 else f"{len(self)} issues"
-        verdict = "Healthy, with a remark" if self.healthy else f"Not healthy ({self.status})"
         if self.failed and self._unsuspicious:
             return "\n\n".join([self.message, *map(str, self.issues)])
-        return "\n\n".join([self.with_ending(f"{verdict}: {many} in {self.rests_on}."), *map(str, self.issues)])
+        return "\n\n".join([self.with_ending(self.in_short), *map(str, self.issues)])
 
     def _repr_html_(self) -> str:
         from gradient_flow.diagnosis.notebook import diagnosis_html
@@ -392,6 +405,10 @@ def _message_of(plain: Mapping[str, Any]) -> str:
     found = Diagnosis(kept, steps=steps, enough=enough, looks=looks, unseen=unseen)
     found.ending = Ending.from_dict(plain.get("ending"))
     return found.message
+
+
+def _on(layer: str) -> str:
+    return "" if layer == WHOLE else f" on `{layer}`"
 
 
 FAIL_ON: Final = (*(severity.name.lower() for severity in IssueSeverity), "never")

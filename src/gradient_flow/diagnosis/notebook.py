@@ -21,9 +21,8 @@ def issue_html(issue: Issue, *, unfolded: bool = True) -> str:
     cause = f"<p style='margin:4px 0'>Likely cause: {prose(issue.cause)}</p>" if issue.cause else ""
     advice = "".join(f"<li>{prose(text)}</li>" for text in issue.advice)
     advice = f"<ol style='margin:4px 0'>{advice}</ol>" if advice else ""
-    followers = "; ".join(title_of(each) for each in issue.consequences[:3])
-    more = f" and {len(issue.consequences) - 3} more" if len(issue.consequences) > 3 else ""
-    follows = f"<p style='margin:4px 0'>Follows from it: {prose(followers)}{more}.</p>" if followers else ""
+    followers = issue.followers
+    follows = f"<p style='margin:4px 0'>Follows from it: {prose(followers)}.</p>" if followers else ""
     opened = " open" if unfolded else ""
     details = f"<details{opened}><summary>Cause and advice</summary>{cause}{advice}{follows}</details>"
     message = f"<p style='margin:4px 0'>{prose(issue.message[:1].upper() + issue.message[1:])}</p>"
@@ -34,8 +33,6 @@ def diagnosis_html(found: Diagnosis) -> str:
     """The verdict, then each issue, the gravest open."""
     first = str(found[0].severity) if found else "unknown" if found.status == "insufficient_data" else "healthy"
     colour = COLOURS["CRITICAL"] if found.failed else COLOURS["healthy"] if found.healthy and found else COLOURS[first]
-    many = "1 issue" if len(found) == 1 else f"{len(found)} issues"
-    word = "Healthy, with a remark" if found.healthy else f"Not healthy ({found.status})"
-    sentence = found.with_ending(f"{word}: {many} in {found.rests_on}.") if found else found.message
+    sentence = found.with_ending(found.in_short) if found else found.message
     issues = "".join(issue_html(issue, unfolded=at < _OPEN) for at, issue in enumerate(found))
     return box(prose(sentence), issues, colour=colour)

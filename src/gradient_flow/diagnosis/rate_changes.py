@@ -30,7 +30,7 @@ _NORM, _LOSS = 100.0, 10.0
 """Times the usual norm, and the highest loss so far, that no step of a working rate brings about."""
 _BY_LOWERING: Final = frozenset((IssueType.VANISHING, IssueType.SLOW))
 """What a rate that is too small can do; anything else it cannot."""
-_ON_THE_RATE: Final = ("Lower the learning rate", "Learning rate at most")
+_ON_THE_RATE: Final = "Lower the learning rate"
 """How advice begins that the rate before the change makes needless."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gradient_flow.diagnosis.issue import Issue, IssueType
+from gradient_flow.diagnosis.issue import WHOLE, Issue, IssueType
 
 _BY_TYPE: Final = {
     IssueType.VANISHING: "Gradients vanish",
@@ -17,6 +17,11 @@ _BY_TYPE: Final = {
     IssueType.BOTTLENECK: "Gradients get stuck",
     IssueType.DISCONNECTED: "Cut off from the loss",
     IssueType.SYMMETRY: "Units stay alike",
+    IssueType.ROTATION: "Gradients rotate",
+    IssueType.SPECTRAL_RADIUS: "The spectral radius is off",
+    IssueType.LOW_RANK: "States use few directions",
+    IssueType.HEAD_DIVERSITY: "Attention heads are alike",
+    IssueType.EXPLORATION: "Exploration is off",
     IssueType.LOOP: "The training loop is at fault",
     IssueType.OPTIMIZER: "The optimizer is at fault",
 }
@@ -38,11 +43,13 @@ _BY_CODE: Final = {
     "zero_rate": "The learning rate is zero",
     "schedule_ended": "The schedule has ended too early",
     "evaluation_mode": "The model trains in evaluation mode",
-    "weights_overwritten": "Steps are taken back",
+    "weights_overwritten": "Updates are undone",
     "same_batch": "Every batch is the same",
     "ranks_differ": "Ranks train different models",
     "all_masked": "Every label of a batch is masked",
     "loss_stuck": "The loss does not fall",
+    "loss_grows": "The loss grows",
+    "loss_nonfinite": "The loss is not finite",
     "first_loss_high": "The first loss is too high",
     "double_softmax": "Softmax is applied twice",
     "broadcast": "Loss shapes are broadcast",
@@ -51,7 +58,7 @@ _BY_CODE: Final = {
     "padding_labels": "Padding is trained as a label",
     "no_reward_variance": "Rewards do not differ",
     "policy_entropy_collapse": "The policy's entropy has collapsed",
-    "kl_runaway": "The policy runs away from its reference",
+    "kl_runaway": "The policy drifts away from its reference",
     "clip_fraction_high": "Most policy ratios are clipped",
     "eps_rules": "Adam's eps sets the step size",
     "stale_second_moment": "Steps are too large",
@@ -67,6 +74,10 @@ _BY_CODE: Final = {
 """Causes of types whose word alone says too little."""
 
 
+_NAMES: Final = ("Adam", "NaN")
+"""What keeps its capital within a sentence."""
+
+
 def title_of(issue: Issue) -> str:
     """What is wrong, and where unless it is the whole model.
 
@@ -74,7 +85,21 @@ def title_of(issue: Issue) -> str:
     >>> title_of(Issue(issue_type=IssueType.DEAD, severity=IssueSeverity.HIGH, layer="fc1", message=""))
     'No gradient arrives in `fc1`'
     """
-    by_code = issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) or issue.code == "attention_logits"
+    # Of logits that collapse the entropy, the type says more than the code.
+    by_code = issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) or (
+        issue.code == "attention_logits" and issue.issue_type is IssueType.UNSTABLE
+    )
     named = _BY_CODE.get(issue.code) if by_code else None
     what = named or _BY_TYPE.get(issue.issue_type) or issue.issue_type.value.capitalize()
-    return what if issue.layer == "model" else f"{what} in `{issue.layer}`"
+    return what if issue.layer == WHOLE else f"{what} in `{issue.layer}`"
+
+
+def in_a_sentence(issue: Issue) -> str:
+    """The title where a sentence goes on.
+
+    >>> from gradient_flow.diagnosis.issue import IssueSeverity
+    >>> in_a_sentence(Issue(issue_type=IssueType.DEAD, severity=IssueSeverity.HIGH, layer="fc1", message=""))
+    'no gradient arrives in `fc1`'
+    """
+    title = title_of(issue)
+    return title if title.startswith(_NAMES) else f"{title[0].lower()}{title[1:]}"

@@ -111,12 +111,12 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "zero_nonfinite": Words(
         lambda _: "0 for NaN between layers",
-        lambda _: "Put 0 in the place of NaN and Inf between layers, until what makes them is found.",
+        lambda _: "Replace NaN and Inf between layers with 0 until their source is found.",
         lambda _: ZEROS,
     ),
     "eps": Words(
         lambda t: f"eps {t['eps']:g}",
-        lambda t: f"Set `eps` of the optimizer to {t['eps']:g}: at its present value it rules the step.",
+        lambda t: f"Set `eps` of the optimizer to {t['eps']:g}: at its present value it dominates the step.",
         group_code("eps"),
     ),
     "weight_decay": Words(
@@ -131,16 +131,16 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "add_parameters": Words(
         lambda t: f"add {many(len(t['names']), 'parameter')} to the optimizer",
-        lambda t: f"Give {some(t['names'])} to the optimizer.",
+        lambda t: f"Pass {some(t['names'])} to the optimizer.",
         add_code,
     ),
     "rescale": Words(
-        lambda t: f"rescale weights of {many(len(t['factors']), 'layer')} (× {_range(t['factors'])})",
+        lambda t: f"rescale {many(len(t['factors']), 'layer')} (× {_range(t['factors'])})",
         lambda t: f"Scale the initial weights of {some(list(t['factors']))} by {_range(t['factors'])}.",
         rescale_code,
     ),
     "reinitialise": Words(
-        lambda t: f"{'He' if t['how'] == 'he' else 'Xavier'} initialisation of {many(len(t['layers']), 'layer')}",
+        lambda t: f"{'He' if t['how'] == 'he' else 'Xavier'} init of {many(len(t['layers']), 'layer')}",
         lambda t: f"Initialise {some(t['layers'])} at random ({'He' if t['how'] == 'he' else 'Xavier'}), biases at 0.",
         init_code,
     ),
@@ -151,7 +151,7 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "revive": Words(
         lambda t: f"revive {many(sum(map(len, t['units'].values())), 'dead unit')}",
-        lambda t: f"Draw the weights of the dead units in {some(list(t['units']))} anew.",
+        lambda t: f"Reinitialise the dead units in {some(list(t['units']))}.",
         units_code,
     ),
     "scale_recurrent": Words(
@@ -161,7 +161,7 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "reinitialise_recurrent": Words(
         lambda t: "orthogonal recurrent weights",
-        lambda t: f"Initialise {some(t['names'])} anew: recurrent weights orthogonal, input weights Xavier.",
+        lambda t: f"Reinitialise {some(t['names'])}: recurrent weights orthogonal, input weights Xavier.",
         orthogonal_code,
     ),
     "scale_queries": Words(
@@ -189,7 +189,7 @@ WORDS: Final[dict[str, Words]] = {
         residual_code,
     ),
     "skip": Words(
-        lambda t: f"skip connections around {many(len(t['blocks']), 'layer')}",
+        lambda t: f"skips around {many(len(t['blocks']), 'layer')}",
         lambda t: f"Add a skip connection around {some(t['blocks'])}.",
         skip_code,
     ),
@@ -200,7 +200,7 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "way_around": Words(
         lambda t: f"new weights around {some([pair[0] for pair in t['pairs']])}",
-        lambda t: f"Lead what {some([pair[0] for pair in t['pairs']])} takes around it, through weights of its own.",
+        lambda t: f"Route the input of {some([pair[0] for pair in t['pairs']])} around it, through weights of its own.",
         way_code,
     ),
     "reattach": Words(
@@ -225,7 +225,7 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "safe_math": Words(
         lambda t: f"safe {some(list(dict.fromkeys(each['operator'] for each in t['lines'])))} in {_places(t)}",
-        lambda t: f"Keep what is computed in {_places(t)} finite: that is where NaN or Inf is born.",
+        lambda t: f"Keep what is computed in {_places(t)} finite: that is where NaN or Inf arises.",
         safe_code,
     ),
     "activation": Words(

@@ -23,7 +23,7 @@ from gradient_flow.capture.optimizer_steps import (
 )
 from gradient_flow.capture.parameters import parameters_to_manage
 from gradient_flow.capture.random_state import RandomState
-from gradient_flow.config import GradientConfig
+from gradient_flow.config import GradientConfig, check_names
 from gradient_flow.errors import InputError, MonitorStateError
 from gradient_flow.faces.manager_steps import StepManager
 from gradient_flow.flow.rank_checks import RankTrace
@@ -284,6 +284,7 @@ def create_gradient_manager(
     >>> create_gradient_manager(max_grad_norm=0.5, clip_type="zclip").config.clip_type
     'zclip'
     """
+    check_names(settings, InputError)
     try:
         config = GradientConfig(
             max_grad_norm=max_grad_norm,

@@ -9,7 +9,7 @@ import runpy
 import sys
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from types import ModuleType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class Ending(NamedTuple):
@@ -121,9 +121,22 @@ def _report(error: BaseException) -> int | None:
     return None
 
 
+_PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+
+
 def _without_own_frames(error: BaseException) -> TracebackType | None:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
+    at = trace
+    while at is not None:
+        # What listens to `backward` stands between the script and torch. A frame in which the error arose stays.
+        while at.tb_next is not None and at.tb_next.tb_next is not None and _is_own(at.tb_next):
+            at.tb_next = at.tb_next.tb_next
+        at = at.tb_next
     error.__traceback__ = trace  # hooks read it from there
     return trace
+
+
+def _is_own(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)

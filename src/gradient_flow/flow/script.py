@@ -260,16 +260,14 @@ def _run_ending(ending: Ending) -> RunEnding:
 
 
 def summary(watched: ScriptWatch, ending: Ending) -> str:
-    """One screen: the verdict, the first bad layer and step, and where the run folder is."""
+    """One screen: the verdict, the first thing to try, and where the run folder is."""
     flow = watched.flow
     if flow is None or not flow.steps:
         return _no_step(watched, ending)
     verdict = flow.diagnose()
-    sentence = textwrap.fill(f"verdict: {verdict.message}", 78, initial_indent="  ", subsequent_indent="    ")
-    lines = [f"gradient-flow: {count(flow.steps, 'step')} watched", sentence]
-    if verdict.layer is not None and not verdict.healthy:
-        since = "" if verdict.step is None else f", at step {verdict.step:,}"
-        lines.append(f"  first bad layer: {verdict.layer}{since}")
+    lines = [f"gradient-flow: {count(flow.steps, 'step')} watched", _filled(f"verdict: {verdict.message}")]
+    if verdict.issues and not verdict.healthy:
+        lines += [_filled(f"try first: {advice}") for advice in verdict.issues[0].advice[:1]]
     lines += _first_and_last(flow, "norm", "gradient norm")
     lines += _first_and_last(flow, "loss", "loss") + _looks(flow)
     if flow.path is not None and flow.path.is_file():  # none where nothing could be written, which a warning said
@@ -277,6 +275,13 @@ def summary(watched: ScriptWatch, ending: Ending) -> str:
         shown = shlex.quote(str(watched.shown_folder if folder == watched.folder else folder))
         lines += [f"  run folder: {shown}", f"  next: {_next(verdict, shown)}"]
     return "\n".join(lines)
+
+
+def _filled(text: str) -> str:
+    # Whole words: a broken path or line of code cannot be copied.
+    return textwrap.fill(
+        text, 78, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _next(found: Diagnosis, folder: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,14 @@ def watch(
     (3, 1.732)
     """
     if not isinstance(model, nn.Module):
-        raise InputError(f"`model` must be a module, got {type(model).__name__}.")
+        raise InputError(
+            f"`model` must be a torch.nn.Module, got {type(model).__name__}. The model comes first: "
+            "gf.watch(model, optimizer)."
+        )
+    if run is not None and not isinstance(run, (str, os.PathLike)):
+        raise InputError(
+            f"`run` must be the path of a folder, got {run!r}. Leave it out to keep the run in memory only."
+        )
     attachment = None if manager is None else Attachment(manager, model, scaler=scaler, process_group=process_group)
     off = disabled()
     flow = Flow(

@@ -279,9 +279,10 @@ class LoopWatch:
             return
         now = _values(self._named)
         both = [name for name in now if name in self._after and name in before]
-        step = [self._after[name] - before[name] for name in both]
-        since = [now[name] - self._after[name] for name in both]
-        length = sum(float(np.vdot(s, s)) for s in step)
+        with np.errstate(invalid="ignore", over="ignore"):  # weights may be NaN or Inf: that is for others to report
+            step = [self._after[name] - before[name] for name in both]
+            since = [now[name] - self._after[name] for name in both]
+            length = sum(float(np.vdot(s, s)) for s in step)
         if length > 0 and math.isfinite(length):
             along = sum(float(np.vdot(s, o)) for s, o in zip(step, since, strict=True))
             # What is left of the change besides that: a new weight altogether is no step taken back.

@@ -34,7 +34,9 @@ class Schedule:
         self.off = False
         if isinstance(looks, int):
             if looks < 1:
-                raise InputError(f"`looks` must be a number of steps of at least 1, got {looks}. False switches off.")
+                raise InputError(
+                    f"`looks` must be a number of steps of at least 1, got {looks}. False switches looks off."
+                )
             self._every, self._steps = looks, ()
             return
         try:

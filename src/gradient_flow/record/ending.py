@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradient_flow.record.redact import clean_text
 from gradient_flow.record.run_lines import is_step, newest_part
-from gradient_flow.table.text import shorten
 
 if TYPE_CHECKING:
     from gradient_flow.record.event import Event
@@ -29,6 +28,13 @@ STILL_RUNNING: Final = 60.0
 """Seconds since the last change of the file within which a run without an end is taken to be running."""
 BY_SIGNAL: Final = (130, 143)
 """Exit statuses that stand for SIGINT and SIGTERM."""
+_HINTS: Final = {
+    "modified by an inplace operation": "If a state is carried from step to step, `.detach()` it before the next one.",
+    "the graph a second time": "`.detach()` what is carried from step to step, such as a hidden state.",
+    "does not require grad and does not have a grad_fn": "The loss is cut off from the model: by `no_grad`, "
+    "`.detach()`, `.item()`, or because every parameter is frozen.",
+}
+"""What to do about errors of autograd whose own words do not say it."""
 _LONGEST: Final = 200
 """Letters of an exception's message within a sentence; the whole of it is in the file."""
 
@@ -73,7 +79,7 @@ class Ending:
     @property
     def what(self) -> str:
         """What ended it, in a few words: `ValueError: bad batch`."""
-        said = shorten(" ".join(self.message.split()), _LONGEST).rstrip(".")
+        said = _beginning(self.message).rstrip(".")
         words = [text for text in (self.error, said) if text]
         return ": ".join(words) or "an unknown error"
 
@@ -86,7 +92,8 @@ class Ending:
         """
         if self.state == FAILED:
             how = " with" if self.error or not self.message else ":"
-            return f"The run failed{_at(self.step)}{how} {self.what}."
+            hint = next((f" {hint}" for words, hint in _HINTS.items() if words in self.message), "")
+            return f"The run failed{_at(self.step)}{how} {self.what}{'' if self.what.endswith('…') else '.'}{hint}"
         if self.state == INTERRUPTED:
             return f"The run was interrupted{_at(self.step)}."
         if self.state == SILENT:
@@ -164,6 +171,16 @@ def _told_by(end: Event, last_step: int | None) -> Ending:
     if known is not None:
         return known if known.step is not None else replace(known, step=step)
     return Ending(state=FINISHED, step=step)  # written by an earlier version
+
+
+def _beginning(message: str) -> str:
+    """The first words of a message, on one line: exceptions say what happened first, and hints last."""
+    line = " ".join(message.split())
+    if len(line) <= _LONGEST:
+        return line
+    head = line[: _LONGEST - 1]
+    words = head.rpartition(" ")[0]
+    return f"{words} …" if words else f"{head}…"
 
 
 def _state_by(error: BaseException | None) -> str:

@@ -46,6 +46,11 @@ class Comparison:
     """For each other run: the layers that both have, the most different first."""
     verdicts: list[Diagnosis]
 
+    def __str__(self) -> str:
+        from gradient_flow.report.compare_text import comparison_text
+
+        return comparison_text(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that strict JSON can hold."""
         others = [
@@ -118,6 +123,10 @@ def _overview(run: Run) -> dict[str, Any]:
     last: dict[str, Any] = {"steps": run.last_step or 0, "state": None if run.ending is None else run.ending.state}
     for name in SERIES:
         last[name] = level_at_end(run.series(name)) if name in run.names else None
+    norm = run.series("norm")
+    if len(norm) and not np.isfinite(norm[-max(1, len(norm) // 10) :]).any():
+        # It ended in NaN: its last finite values would look as if it had stopped there.
+        last |= {name: math.nan for name in ("norm", "loss") if last[name] is not None}
     return last
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,8 @@ from gradient_flow.table.text import number
 
 _DIFFERENCES: Final = 6
 """Most layers named in the sentence on two runs; the table lists all."""
+LAYERS: Final = 8
+"""Layers that are listed unless another number is asked for."""
 _KINDS: Final = {
     "only_in_first": "only in the first",
     "only_in_this": "only in this",
@@ -46,6 +49,15 @@ def comparison_tables(found: Any, width: int, layers: int) -> Iterator[Renderabl
             yield from _layers(parts, layers)
     yield _title("\nVerdicts")
     yield _verdicts(names, found.verdicts)
+
+
+def comparison_text(found: Any, width: int = 80, layers: int = LAYERS) -> str:
+    """The same tables as plain text, for `print`."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        for part in comparison_tables(found, width, layers):
+            console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -81,8 +93,8 @@ def _runs(names: Sequence[str], overview: Sequence[dict[str, Any]]) -> Table:
 
 def _facts(names: Sequence[str], facts: dict[str, list[Any]], undescribed: Sequence[str]) -> Iterator[RenderableType]:
     if undescribed:
-        which = "This run does" if len(undescribed) == 1 else "These runs do"
-        yield Text(f"\n{which} not say what optimizer and settings it was trained with: {listed(undescribed)}.")
+        which = "This run does not record its" if len(undescribed) == 1 else "These runs do not record their"
+        yield Text(f"\n{which} optimizer and settings: {listed(undescribed)}.")
     if not facts and not undescribed:
         yield Text("\nOptimizer, settings, versions and number of parameters are the same.")
     if not facts:

@@ -199,6 +199,6 @@ def _verdict(end: Mapping[str, Any]) -> str:
     if not isinstance(message, str) or not message:
         return ""
     # It begins with the name of the type, as the terminal has it; a page says that in words.
-    word, _, rest = message.partition(" ")
+    word = message.partition(" ")[0].rstrip(",:")
     name = IssueType[word].value.capitalize() if word in IssueType.__members__ else word
-    return f"The verdict then: {name} {rest}".rstrip()
+    return f"The verdict then: {name}{message[len(word) :]}"

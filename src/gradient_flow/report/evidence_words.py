@@ -21,14 +21,14 @@ _LABELS: Final = {
     "frozen_heads": "Heads with a frozen softmax",
     "max_logit": "Largest logit",
     "entropy_by_head": "Entropy of each head, as a share of ln(keys)",
-    "spread_by_block": "Spread of tokens behind each block",
+    "spread_by_block": "Spread of tokens after each block",
     "decades": "Gradient",
     "gain_per_layer": "Gradient per layer",
     "begins_at": "Where it happens",
     "profile": "Gradient, layer by layer",
     "update_ratio": "Update / weight",
-    "update_ratios": "Update / weight, step by step",
-    "loss_change": "Loss at the end / at the start",
+    "update_ratios": "Update / weight, layer by layer",
+    "loss_change": "Loss, last fifth / first fifth",
     "largest_over_median": "Largest norm / median",
     "spikes": "Spikes at steps",
     "spikes_at": "Spikes at steps",
@@ -72,7 +72,7 @@ _LABELS: Final = {
     "needed": "Learning rate that would move them",
     "decay": "Weight decay / gradient step",
     "growth": "Change of the weights per step",
-    "age": "Steps that the state knows",
+    "age": "Steps in the optimizer's state",
     "own_steps": "Steps taken",
     "clipped_share": "Steps clipped",
     "loss_per_gradient": "Loss / gradient",
@@ -92,9 +92,10 @@ _LABELS: Final = {
     "reaches_loss": "Reaches the loss",
     "in_optimizer": "In the optimizer",
     "goes_on_at": "Goes on at",
+    "reach": "Share of the steps that get a gradient",
 }
 _SHARES: Final = frozenset(
-    {"mean_slope", "collapsed_heads", "frozen_heads", "idle_units", "samples_without_gradient", "lost"}
+    {"mean_slope", "collapsed_heads", "frozen_heads", "idle_units", "samples_without_gradient", "lost", "reach"}
 )
 _OF_ONE: Final = frozenset({"entropy_by_head"})
 """Shares whose bars end at 1, so that a small one looks small."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueType
+from gradient_flow.diagnosis.issue import WHOLE, Diagnosis, Issue, IssueType
 from gradient_flow.diagnosis.titles import title_of
 from gradient_flow.record.ending import SILENT
 from gradient_flow.report.evidence_words import evidence_data
@@ -69,7 +69,7 @@ def _issue(place: int, issue: Issue) -> dict[str, Any]:
     evidence = plain["evidence"]
     pairs, charts = evidence_data(evidence)
     layers = evidence.get("layers") if isinstance(evidence.get("layers"), list) else []
-    layer = None if issue.layer == "model" else issue.layer
+    layer = None if issue.layer == WHOLE else issue.layer
     named = [str(name) for name in layers or []]
     return {
         "id": f"i{place}",

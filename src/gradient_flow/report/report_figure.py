@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LABELS: Final = 24  # more names than this cannot be read beside the map
 _BAD: Final = "#e0245e"
+_EMPTY: Final = "#eef0f3"
+_TITLE_LINES: Final = 3  # of the verdict, and of the advice: a longer text would leave no room for the panels
 _HEALTHY: Final = (1e-4, 1e-3, 1e-2)
 _INSIDE: Final = 3  # panels of looks: more would be too narrow to read
 _LINES_INSIDE: Final = 4
@@ -46,21 +48,46 @@ def report_figure(data: Mapping[str, Any]) -> Figure:
     curves = data["looks"]["curves"][:_INSIDE]
     figure = new_figure(14, 13.5 if curves else 9.6)
     run, verdict = data["run"], data["verdict"]
-    # `$` would begin a formula: names are data.
-    title = "\n".join(textwrap.wrap(harmless(verdict["sentence"]).replace("`", "").replace(" below.)", ".)"), 110))
-    figure.suptitle(f"{title}\n".replace("$", r"\$"), fontsize=15, fontweight="bold", x=0.02, ha="left")
+    figure.suptitle(f"{_title(verdict)}\n", fontsize=15, fontweight="bold", x=0.02, ha="left")
     engine: Any = figure.get_layout_engine()  # its stubs lack `set` of the constrained layout
     engine.set(w_pad=0.12, h_pad=0.08)
-    # Six narrow columns: two panels of three, or three of two, and their edges meet.
-    grid = figure.add_gridspec(3 if curves else 2, 6)
-    _curves(figure.add_subplot(grid[0, :3]), data["series"], harmless(run["name"]).replace("$", r"\$"))
-    _map(figure.add_subplot(grid[0, 3:]), data["layers"])
-    _profile(figure.add_subplot(grid[1, :3]), data["layers"])
-    _updates(figure.add_subplot(grid[1, 3:]), data["layers"])
-    wide = 6 // max(2, len(curves))
-    for at, curve in enumerate(curves):
-        _inside(figure.add_subplot(grid[2, at * wide : (at + 1) * wide]), curve)
+    # Two grids: in one, the names beside the map take their room from panels of another row too, until none is left.
+    rows = figure.add_gridspec(2, 1, height_ratios=(2, 1))[0] if curves else figure.add_gridspec(1, 1)[0]
+    grid = rows.subgridspec(2, 2)
+    _curves(figure.add_subplot(grid[0, 0]), data["series"], harmless(run["name"]).replace("$", r"\$"))
+    _map(figure.add_subplot(grid[0, 1]), data["layers"])
+    _profile(figure.add_subplot(grid[1, 0]), data["layers"])
+    _updates(figure.add_subplot(grid[1, 1]), data["layers"])
+    if curves:
+        below = rows.get_gridspec()[1].subgridspec(1, max(2, len(curves)))
+        for at, curve in enumerate(curves):
+            _inside(figure.add_subplot(below[0, at]), curve)
     return figure
+
+
+def _title(verdict: Mapping[str, Any]) -> str:
+    """The verdict, and what to try first where a run is sick: the picture may travel without the page."""
+    paragraphs = [verdict["sentence"].replace(" below.)", ".)")]
+    if verdict["issues"] and verdict["level"] != "low":
+        paragraphs += [f"Try first: {advice['text']}" for advice in verdict["issues"][0]["advice"][:1]]
+    lines = [
+        line
+        for paragraph in paragraphs
+        for line in textwrap.wrap(harmless(paragraph).replace("`", ""), 110, max_lines=_TITLE_LINES, placeholder=" …")
+    ]
+    return "\n".join(lines).replace("$", r"\$")  # `$` would begin a formula: names are data
+
+
+def _step_axis(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+
+
+def _alone(steps: Sized) -> dict[str, Any]:
+    """A line through a single point draws nothing."""
+    return {"marker": "o", "ms": 4} if len(steps) == 1 else {}
 
 
 def _curves(axes: Axes, series: Mapping[str, Any], name: str) -> None:
@@ -71,18 +98,19 @@ def _curves(axes: Axes, series: Mapping[str, Any], name: str) -> None:
     for series_name, label, colour, style in shown:
         if series_name in lines:
             values = _numbers(lines[series_name]["max"])
-            axes.plot(steps, values, color=colour, linestyle=style, linewidth=1.5, label=label)
+            axes.plot(steps, values, color=colour, linestyle=style, linewidth=1.5, label=label, **_alone(steps))
             drawn += values[np.isfinite(values)].tolist()
     bad = stretches(np.asarray(series["nonfinite"]) > 0)
     for low, high in bad:  # a line around each, so that a single step can be seen
         axes.axvspan(series["first"][low], steps[high - 1], facecolor=(_BAD, 0.25), edgecolor=(_BAD, 0.6), linewidth=1)
     _whole_decades(axes, drawn)
     clean(axes)
-    axes.set_xlabel("step")
+    _step_axis(axes)
     axes.set_ylabel("gradient norm")
     if "loss" in lines:
         other = axes.twinx()
-        other.plot(steps, _numbers(lines["loss"]["max"]), color=LINES[1], linewidth=1.2, label="loss")
+        values = _numbers(lines["loss"]["max"])
+        other.plot(steps, values, color=LINES[1], linewidth=1.2, label="loss", **_alone(steps))
         other.set_ylabel("loss", color=LINES[1])
         other.spines["top"].set_visible(False)
     if bad:
@@ -122,18 +150,22 @@ def _map(axes: Axes, layers: Mapping[str, Any]) -> None:
         middle = (edges[low] + min(edges[low + 1], edges[high])) / 2
         axes.plot(middle, 0, marker="v", color=_BAD, markersize=7, clip_on=False, zorder=5)
     axes.invert_yaxis()
-    axes.set_facecolor("#eef0f3")
+    axes.set_facecolor(_EMPTY)
     every = -(-len(norms) // _LABELS)  # of many layers some are named
     names = [shorten(harmless(name), 28).replace("$", r"\$") for name in layers["names"][::every]]
     axes.set_yticks(rows[:-1:every] + 0.5, names, fontsize=8 if every == 1 else 7)
     axes.set_ylabel("" if every == 1 else f"layers, input on top, one name in {every}")
-    axes.set_xlabel("step")
+    _step_axis(axes)
     bar = axes.figure.colorbar(drawn, ax=axes, pad=0.01)
     bar.set_label("log10 of the gradient norm")
-    if (bad > 0).any():
+    marked = {"NaN or Inf": _BAD} if (bad > 0).any() else {}
+    if (~np.isfinite(logs) & ~(bad > 0)).any():
+        marked["zero or no gradient"] = _EMPTY
+    if marked:
         from matplotlib.patches import Patch
 
-        axes.legend(handles=[Patch(color=_BAD, label="NaN or Inf")], **_ABOVE)
+        handles = [Patch(facecolor=colour, edgecolor="#c3c8d0", label=label) for label, colour in marked.items()]
+        axes.legend(handles=handles, **_ABOVE)
     return None
 
 
@@ -147,10 +179,14 @@ def _profile(axes: Axes, layers: Mapping[str, Any]) -> None:
     places = np.flatnonzero(_weights(layers))
     depth = np.arange(1, len(places) + 1)
     drawn: list[float] = []
-    known = np.flatnonzero(np.isfinite(norms[places]).any(axis=0))
-    for column, label, colour in zip(known[[0, -1]] if len(known) else (), ("first", "last"), _ENDS, strict=False):
-        values = norms[places, column].astype(float)
-        shown = f"{label} record, step {layers['step'][column]:,}"
+    seen = np.isfinite(norms[places])
+    # Each tensor by its own first and last record: two optimizers need not step in the same ones.
+    first, last = seen.argmax(axis=1), seen.shape[1] - 1 - seen[:, ::-1].argmax(axis=1)
+    ends = {"first record": first, "last record": last} if (first != last).any() else {"only record": first}
+    for (label, columns), colour in zip(ends.items(), _ENDS, strict=False):
+        values = norms[places, columns].astype(float)
+        steps = {layers["step"][column] for column in columns[seen.any(axis=1)]}
+        shown = f"{label}, step {min(steps):,}" if len(steps) == 1 else label
         dots = {"marker": "o", "ms": 3.5} if len(places) <= _LABELS else {"lw": 1.0}
         axes.plot(depth, np.where(np.isfinite(values), values, np.nan), color=colour, label=shown, **dots)
         drawn += values[np.isfinite(values)].tolist()
@@ -180,10 +216,10 @@ def _updates(axes: Axes, layers: Mapping[str, Any]) -> None:
     seen = np.where(seen < _STILL, _STILL, seen)
     low, middle, high = np.nanmin(seen, axis=0), np.nanmedian(seen, axis=0), np.nanmax(seen, axis=0)
     axes.fill_between(steps, low, high, color=LINES[5], alpha=0.25, label="all weights")
-    axes.plot(steps, middle, color=LINES[0], label="median")
+    axes.plot(steps, middle, color=LINES[0], label="median", **_alone(steps))
     _whole_decades(axes, [*_HEALTHY, *low.tolist(), *high.tolist()])
     clean(axes)
-    axes.set_xlabel("step")
+    _step_axis(axes)
     axes.set_ylabel("‖ΔW‖ / ‖W‖")
     axes.legend(**_ABOVE)
     return None

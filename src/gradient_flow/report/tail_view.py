@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from gradient_flow.diagnosis.issue import Diagnosis
 
 _NAME: Final = 18
-_VALUE: Final = 10
+"""Columns for a name, at least; at most a third of the terminal."""
+_VALUE: Final = 11
 _QUIET: Final = 60.0
 """Seconds without a record after which that is said."""
 _ISSUES: Final = 4
@@ -30,19 +31,21 @@ _LEAST_INSIDE: Final = 4
 def view_text(view: Any, width: int, height: int, *, ascii_only: bool = False) -> Text:
     """A `RunView` in at most `width` columns and `height` lines."""
     lines = [_title(view, width, ascii_only), Text("")]
+    names = _name_columns(view.groups, width)
     for name, values in view.series.items():
-        lines.append(_curve(name, values, width, log=name != "lr", ascii_only=ascii_only, style="bold"))
+        lines.append(_curve(name, values, width, names, log=name != "lr", ascii_only=ascii_only, style="bold"))
     issues = _issues(view.diagnosis, width, max(1, height - len(lines) - 4))
     room = max(1, height - len(lines) - len(issues) - 3)
     if view.looks.get("curves"):  # what looks saw comes first: there are a few such rows, of groups there may be many
-        inside = _inside(view, width, ascii_only)[: max(0, room - min(len(view.groups), _GROUPS) - 2)]
+        inside = _inside(view, width, names, ascii_only)[: max(0, room - min(len(view.groups), _GROUPS) - 2)]
         if len(inside) >= _LEAST_INSIDE:
             lines += inside
             room = max(1, room - len(inside))
     if view.groups:
         lines += [Text(""), Text("gradient norm of each group, log scale, from input to output", style="dim")]
         for name, values in fitting(view.groups, room - 1).items():
-            lines.append(_curve(name, values, width, log=True, ascii_only=ascii_only))
+            none = "no gradient" if all(map(math.isnan, values)) else None
+            lines.append(_curve(name, values, width, names, log=True, ascii_only=ascii_only, shown=none))
     lines += [Text(""), *issues]
     for line in lines:
         line.truncate(width, overflow="crop")
@@ -101,10 +104,21 @@ def _title(view: Any, width: int, ascii_only: bool) -> Text:
     return text
 
 
+def _name_columns(groups: Mapping[str, Sequence[float]], width: int) -> int:
+    longest = max((cell_len(one_line(name)) for name in groups), default=0)
+    return max(_NAME, min(longest + 1, width // 3))
+
+
+def _room(width: int, names: int) -> int:
+    """Columns for a curve, between its name and its value."""
+    return max(4, width - names - _VALUE - 1)
+
+
 def _curve(
     name: str,
     values: Sequence[float],
     width: int,
+    names: int,
     *,
     log: bool,
     ascii_only: bool,
@@ -112,24 +126,24 @@ def _curve(
     shown: str | None = None,
     ends: Sequence[float] | None = None,
 ) -> Text:
-    room = max(4, width - _NAME - _VALUE - 2)
+    room = _room(width, names)
     last = next((value for value in reversed(values) if not math.isnan(value)), math.nan)
-    label = set_cell_size(shorten(one_line(name), _NAME - 1), _NAME - 1)  # not by `<`: some letters take two columns
+    label = set_cell_size(shorten(one_line(name), names - 1), names - 1)  # not by `<`: some letters take two columns
     text = Text(f"{label} ", style=style)
     line = sparkline(stretched(values, room), room, log=log, ascii_only=ascii_only, ends=ends)
     text.append(f"{line:<{room}}", style="cyan")
     number_text = _number(last) if shown is None else shown
-    text.append(f"{number_text:>{_VALUE}}", style="" if math.isfinite(last) else "bold red")
+    text.append(f"{number_text:>{_VALUE}}", style="" if math.isfinite(last) else "dim" if shown else "bold red")
     for place, letter in enumerate(line):
         if letter in "×x":
             text.stylize("bold red", len(label) + 1 + place, len(label) + 2 + place)
     return text
 
 
-def _inside(view: Any, width: int, ascii_only: bool) -> list[Text]:
+def _inside(view: Any, width: int, names: int, ascii_only: bool) -> list[Text]:
     """What looks saw: a row with a dot for each, and a curve for each quantity that holds a value until the next."""
     curves, first, last = view.looks["curves"], view.steps[0] if view.steps else 0, view.step or 0
-    room = max(4, width - _NAME - _VALUE - 2)
+    room = _room(width, names)
 
     def column(step: int) -> int:
         return min(room - 1, max(0, (step - first) * room // max(1, last - first + 1)))
@@ -139,7 +153,7 @@ def _inside(view: Any, width: int, ascii_only: bool) -> list[Text]:
         dots[column(step)] = "o" if ascii_only else "•"
     many = len(view.looks["steps"])
     heading = f"inside the model, {many} look{'' if many == 1 else 's'}; the layer that stands out most"
-    lines = [Text(""), Text(heading, style="dim"), Text(f"{'looks':<{_NAME}}{''.join(dots)}", style="dim")]
+    lines = [Text(""), Text(heading, style="dim"), Text(f"{'looks':<{names}}{''.join(dots)}", style="dim")]
     for curve in curves:
         end = newest(curve)
         if end is None:
@@ -154,6 +168,7 @@ def _inside(view: Any, width: int, ascii_only: bool) -> list[Text]:
                 curve["short"],
                 held,
                 width,
+                names,
                 log=curve["log"],
                 ascii_only=ascii_only,
                 shown=value_text(curve, end[1]),

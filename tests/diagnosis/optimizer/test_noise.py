@@ -50,7 +50,7 @@ def test_micro_batches_of_a_loop_give_the_closed_form(divided):
 
 
 @pytest.mark.parametrize(
-    ("mean", "spread", "words"), [(1.0, 22.0, "mostly noise"), (3.0, 0.3, "say what the others say")]
+    ("mean", "spread", "words"), [(1.0, 22.0, "mostly noise"), (3.0, 0.3, "repeat what the others say")]
 )
 def test_a_batch_far_off_is_worth_a_remark(mean, spread, words):
     found = [issue for issue in trained(mean, spread, 4, 8).diagnose() if issue.code == "batch_size"]

@@ -117,7 +117,7 @@ def test_where_the_entropy_has_collapsed_one_issue_has_both():
     collapsed = replace(layer(power_law(1.0, 90.0)), entropy=(0.02,) * 4, nats=(0.05,) * 4, freezing=(3.0,) * 4)
     (issue,) = attention_issues(stats(collapsed))
     assert (issue.issue_type, issue.code) == (IssueType.ENTROPY_COLLAPSE, CODE)
-    assert "doubles in another 400" in issue.message
+    assert "doubles every 400 steps" in issue.message
     assert issue.evidence["doubling_steps"] == pytest.approx(400)
 
 

@@ -329,7 +329,7 @@ def test_the_whole_report():
     assert (
         str(origin)
         == f"""\
-`log` in `encoder.1` made -Inf of finite numbers in the forward pass.
+`log` in `encoder.1` turned finite numbers into -Inf in the forward pass.
   where    encoder.1 (Part), planted_faults.py:{line} in log_of_zero
            | return torch.log(x - 1)
   operator aten.log.default
@@ -514,7 +514,7 @@ def test_the_criterion_outside_of_the_model_is_named_by_type():
     net, criterion = Net(Part(identity)), LogLoss()
     origin = find_nonfinite(lambda: criterion(net(batch())), net)
     assert (origin.module, origin.module_type) == (None, "LogLoss")
-    assert "LogLoss, outside of the model" in str(origin)
+    assert "LogLoss, outside the model" in str(origin)
 
 
 # Exceptions ----------------------------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def test_uninitialised_memory_is_blamed_only_when_it_is_used():
     used = find_nonfinite(lambda: (model(torch.ones(2, 2)) + torch.empty(2, 2)).sum(), model)
     filled = find_nonfinite(lambda: (model(torch.ones(2, 2)) + torch.empty(2, 2).zero_()).sum(), model)
     assert (used.kind, used.operator) == ("constant", "empty")
-    assert "left memory unwritten" in used.message
+    assert "left memory uninitialised" in used.message
     assert not filled.found
 
 

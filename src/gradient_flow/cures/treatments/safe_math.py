@@ -110,7 +110,7 @@ def _as_it_is(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _guarded(guard: _Guard) -> type[torch.Tensor]:
-    """A tensor that takes the guard with it into the loss, which is computed outside of the model."""
+    """A tensor that takes the guard with it into the loss, which is computed outside the model."""
 
     class Guarded(torch.Tensor):
         @classmethod

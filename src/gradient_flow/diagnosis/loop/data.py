@@ -64,11 +64,11 @@ def masked(loop: Loop) -> Iterator[Issue]:
     yield issue(
         "all_masked",
         IssueSeverity.HIGH,
-        f"in {len(steps)} of {len(looks)} steps that were looked at every label is masked: the loss is "
-        f"{'not a number' if empty or lost else '0'} and nothing is learned from the batch.",
-        "prompts that take all the room, a mask that is upside down, or labels that are all `ignore_index`.",
+        f"every label is masked in {len(steps)} of {len(looks)} steps looked at: the loss is "
+        f"{'NaN' if empty or lost else '0'}, and nothing is learned from the batch.",
+        "prompts that fill the whole sequence, an inverted mask, or labels that are all `ignore_index`.",
         [
-            "Count the labels that are left in each batch, and leave out samples without any.",
+            "Count the labels left in each batch, and drop samples without any.",
             "Truncate the prompt rather than the answer; check which value means ignored (-100).",
         ],
         step=steps[0],
@@ -83,9 +83,9 @@ def not_finite(loop: Loop) -> Iterator[Issue]:
         found = issue(
             "loss_nonfinite",
             IssueSeverity.HIGH,
-            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps that were looked at; gradients are.",
-            "a mean over nothing, a logarithm or a division whose result is masked afterwards.",
-            ["Mask before the logarithm or the division, not after it; leave out batches without labels."],
+            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps looked at, though the gradients are.",
+            "a mean over no elements, a logarithm or a division whose result is masked afterwards.",
+            ["Mask before the logarithm or the division, not after it; drop batches without labels."],
             step=bad[0],
             steps=bad,
         )
@@ -101,13 +101,14 @@ def squashed(loop: Loop) -> Iterator[Issue]:
             yield issue(
                 "double_softmax",
                 IssueSeverity.HIGH,
-                f"`{function}` takes {wants} and was given probabilities: the loss cannot fall to zero, and gradients "
-                "are small.",
-                "a softmax or sigmoid at the end of the model, beside the one in the loss.",
+                f"`{function}` expects {wants} but was given probabilities: the loss cannot fall to zero, "
+                "and gradients are small.",
+                "a softmax or sigmoid at the end of the model, on top of the one in the loss.",
                 [
                     "Use `log_softmax` instead of `softmax`, or `cross_entropy` on logits."
                     if function == "nll_loss"
-                    else "Remove the softmax or sigmoid at the end of the model; apply it where you need probabilities."
+                    else "Remove the softmax or sigmoid at the end of the model; apply it only where you need "
+                    "probabilities."
                 ],
                 step=1,
                 function=function,
@@ -117,10 +118,10 @@ def squashed(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "double_softmax",
             IssueSeverity.HIGH,
-            "the loss takes `log_softmax` of what is a softmax already: it cannot fall to zero, and gradients are "
+            "the loss applies `log_softmax` to the output of a softmax: it cannot fall to zero, and gradients are "
             "small.",
-            "a softmax at the end of the model, beside the one in the loss.",
-            ["Remove the softmax at the end of the model; apply it where you need probabilities."],
+            "a softmax at the end of the model, on top of the one in the loss.",
+            ["Remove the softmax at the end of the model; apply it only where you need probabilities."],
             step=1,
             function="log_softmax",
         )
@@ -144,8 +145,8 @@ def spread(loop: Loop) -> Iterator[Issue]:
             "broadcast",
             IssueSeverity.HIGH,
             f"{have}: each prediction is compared with the targets of all samples, and the model learns their mean.",
-            "broadcasting spreads one over the other.",
-            ["Bring both to one shape: `output.squeeze(-1)` or `target.unsqueeze(-1)`."],
+            "broadcasting expands one along the other.",
+            ["Give both the same shape: `output.squeeze(-1)` or `target.unsqueeze(-1)`."],
             step=1,
             shapes=[left, right] if left else [made],
         )
@@ -161,8 +162,8 @@ def crossed(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.HIGH,
             f"a product near the loss has shape {tuple(made)}, for its factors are ({made[0]}, 1) and ({made[0]},): "
             "each sample's loss is multiplied by the weights of all samples, and no weight has an effect of its own.",
-            "broadcasting spreads one over the other.",
-            ["Bring both to one shape: `weights.squeeze(-1) * losses`."],
+            "broadcasting expands one along the other.",
+            ["Give both the same shape: `weights.squeeze(-1) * losses`."],
             step=1,
             shapes=[made],
         )
@@ -184,12 +185,12 @@ def constant_targets(loop: Loop) -> Iterator[Issue]:
     what = "the target is the same for every sample"
     if of_classes:
         sorted_out = len({call.common for call in calls}) > 1
-        what = "each batch has labels of one class alone" if sorted_out else f"every label is {calls[0].common}"
+        what = "each batch has labels of a single class" if sorted_out else f"every label is {calls[0].common}"
     yield issue(
         "constant_targets",
         IssueSeverity.HIGH,
-        f"{what} in all {len(looks)} steps that were looked at: there is nothing to learn but a constant.",
-        "the column of the target was read or encoded wrongly, or data is sorted by class.",
+        f"{what} in all {len(looks)} steps looked at: there is nothing to learn but a constant.",
+        "the target column was read or encoded wrongly, or the data is sorted by class.",
         ["Print the targets of a few batches; shuffle the data."],
         step=1,
         looks=len(looks),
@@ -204,10 +205,10 @@ def padding(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "padding_labels",
             IssueSeverity.HIGH,
-            f"{call.common_share:.0%} of the labels are token {call.common}, which fills up the rows of the batch: the "
-            "loss is mostly that of predicting padding.",
-            "labels of padding are not ignored.",
-            [f"Set the labels of padding to -100, or pass `ignore_index={call.common}`."],
+            f"{call.common_share:.0%} of the labels are token {call.common}, which pads the rows of the batch: most "
+            "of the loss comes from predicting padding.",
+            "padding labels are not ignored.",
+            [f"Set padding labels to -100, or pass `ignore_index={call.common}`."],
             step=1,
             token=call.common,
             share=call.common_share,
@@ -229,12 +230,11 @@ def no_variance(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "no_reward_variance",
             IssueSeverity.HIGH,
-            f"{what} and gradients are exactly zero: what the log-probabilities are multiplied by is zero for every "
-            "sample.",
-            "all rewards of a batch or group are the same, so that advantages are zero.",
+            f"{what} and gradients are exactly zero: the factor on the log-probabilities is zero for every sample.",
+            "all rewards of a batch or group are the same, so the advantages are zero.",
             [
                 "Look at the rewards: all right, all wrong, or a constant.",
-                "Use tasks of mixed difficulty, larger groups, or a reward with degrees.",
+                "Use tasks of mixed difficulty, larger groups, or a graded reward.",
             ],
             step=1,
         )
@@ -277,8 +277,8 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "first_loss_high",
             IssueSeverity.LOW if overcome else IssueSeverity.MEDIUM,
-            f"the first loss is {plain(first)}; a guess among {classes} classes has {plain(guess)}: the model starts "
-            "out sure of wrong answers.",
+            f"the first loss is {plain(first)}; a guess among {classes} classes would give {plain(guess)}: the model "
+            "starts out sure of wrong answers.",
             "initial weights (of the output or of an embedding) or inputs that are too large.",
             [
                 f"Scale the initial weights of `{output}` by {plain(guess / first, 2)} or less; embeddings "
@@ -304,11 +304,11 @@ def _far_targets(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
-            f"the first loss is {plain(losses[0])}, and after {len(losses)} steps it is {plain(now)}; always giving "
-            f"the mean of the targets would cost {plain(known)}.",
+            f"the first loss is {plain(losses[0])}, and after {len(losses)} steps it is {plain(now)}; always "
+            f"predicting the mean of the targets would give {plain(known)}.",
             "targets far from zero that were not standardised: the model spends its steps on reaching their mean.",
             [
-                "Subtract the mean of the targets and divide by their deviation; undo both when you predict.",
+                "Subtract the mean of the targets and divide by their standard deviation; undo both when you predict.",
                 "Or start the bias of the output at the mean of the targets.",
             ],
             layer=loop.network.output_layer if loop.network is not None else "model",
@@ -335,11 +335,13 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
     wild = classes is not None and bool(losses) and _is_high(losses[0], math.log(classes))
     if inside or spread > 10 * _SPREAD:
         message = (
-            f"columns of the input differ in size by a factor of {plain(max(spread, inside))}: the largest alone sets "
-            "the gradient of the first layer."
+            f"columns of the input differ in size by a factor of {plain(max(spread, inside))}: the largest ones "
+            "dominate the gradient of the first layer."
         )
     elif size > _LARGE_INPUT and wild:
-        message = f"the input has a size of {plain(size)} (1 is good), and the first loss is {plain(losses[0])}."
+        message = (
+            f"the input has a root mean square of {plain(size)} (1 is good), and the first loss is {plain(losses[0])}."
+        )
     else:
         return
     yield issue(
@@ -349,7 +351,8 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
         "inputs that are not standardised.",
         [
             by_itself(
-                "Subtract the mean of each column and divide by its deviation; take logarithms of what spans decades.",
+                "Subtract the mean of each column and divide by its standard deviation; take the logarithm of "
+                "columns that span orders of magnitude.",
                 "standardise",
             )
         ],
@@ -368,13 +371,13 @@ def grows(loop: Loop) -> Iterator[Issue]:
     half = median(losses[len(losses) // 2 - 2 : len(losses) // 2 + 3])
     supervised = bool(loop.calls(*_CLASSES)) or bool(loop.calls("binary_cross_entropy_with_logits"))
     if _is_turned_around(loop):
-        yield _climbs(loop, "backward starts from a loss function with its sign turned around: training raises it.")
+        yield _climbs(loop, "`backward()` starts from the negative of a loss function: training raises that loss.")
         return
     if _falls_for_ever(loop):
         yield _climbs(
             loop,
             f"the loss falls below zero ever faster, from {plain(losses[0])} to {plain(median(losses[-5:]))}, and "
-            "gradients grow with it: there is no end to that.",
+            "gradients grow with it: it has no lower bound.",
         )
         return
     last = median(losses[-5:])
@@ -392,7 +395,7 @@ def _climbs(loop: Loop, message: str) -> Issue:
         message,
         "the optimizer maximises (`maximize=True`)."
         if maximizes
-        else "the sign of the loss is turned around, or the learning rate is at the edge of stability.",
+        else "the sign of the loss is flipped, or the learning rate is at the edge of stability.",
         [
             "Leave out `maximize=True`."
             if maximizes
@@ -456,9 +459,9 @@ def stuck(loop: Loop) -> Iterator[Issue]:
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,
-        f"after {len(loop.losses)} steps the loss is {plain(level)}, that of a model that knows nothing of its input "
-        f"({plain(known)}), and it does not fall.",
-        "inputs and targets that do not belong together (shuffled apart, off by one), inputs without information, or "
+        f"after {len(loop.losses)} steps the loss is {plain(level)}, no better than that of a model that ignores its "
+        f"input ({plain(known)}), and it does not fall.",
+        "inputs and targets that do not match (shuffled separately, off by one), inputs without information, or "
         "a model that ignores them.",
         [
             "Check that a handful of samples have the right targets, after every transformation.",

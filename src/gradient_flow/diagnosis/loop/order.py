@@ -43,8 +43,8 @@ def no_gradients(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "step_before_backward" if early else "zero_grad_before_step",
             IssueSeverity.CRITICAL,
-            "`backward` brings gradients, and none is left when the optimizer steps: nothing is learned.",
-            "`step()` comes before `backward()`, and `zero_grad()` clears what it brought before the next step."
+            "`backward()` computes gradients, but none is left when the optimizer steps: nothing is learned.",
+            "`step()` comes before `backward()`, and `zero_grad()` clears the gradients before the next step."
             if early
             else "`zero_grad()` is called between `backward()` and `step()`.",
             ["Call them in this order: `zero_grad()`, forward, `backward()`, `step()`."],
@@ -78,15 +78,15 @@ def _cut_off_later(loop: Loop) -> Iterator[Issue]:
         "detached_loss",
         IssueSeverity.CRITICAL,
         f"after step {looks[last].step}, and from step {since[0].step} at the latest, no backward pass reaches a "
-        "parameter of the model: nothing is learned any more.",
+        "parameter of the model: it no longer learns.",
         "the loss is cut off from the model (`.item()`, `.detach()`), or backward is left out."
         if ran
-        else "gradients were switched off and never on again: `torch.set_grad_enabled(False)` or `no_grad` of an "
-        "evaluation.",
+        else "gradients were switched off for an evaluation and never on again: `torch.set_grad_enabled(False)` "
+        "or `no_grad`.",
         [
             "Call `backward()` on the loss as the loss function returned it, in every step."
             if ran
-            else "Evaluate inside of `with torch.no_grad():`, and let the training be outside of it."
+            else "Evaluate inside `with torch.no_grad():`, and train outside it."
         ],
         step=since[0].step,
         steps=[look.step for look in since],
@@ -115,8 +115,9 @@ def not_cleared(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "partial_zero_grad",
             IssueSeverity.HIGH,
-            f"gradients of {some(names)} are never cleared, while others are: they use the sum since the first step.",
-            "`zero_grad()` is called for a part of the model, or by an optimizer that does not hold all of it.",
+            f"gradients of {some(names)} are never cleared, while others are: each step uses their sum since the "
+            "first.",
+            "`zero_grad()` is called on a part of the model, or by an optimizer that does not hold all of it.",
             ["Call `zero_grad()` of the optimizer that steps, or of the whole model."],
             step=1,
             layer=module_of(names[0]),
@@ -136,9 +137,9 @@ def evaluation_mode(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "evaluation_mode",
             IssueSeverity.LOW if kept else IssueSeverity.MEDIUM,
-            f"the {'model' if whole else 'part'} is trained in evaluation mode: {some(names)} work as in evaluation "
-            "(no dropout; batch norms neither use nor update the statistics of the batch).",
-            "`model.eval()` for a validation, and no `model.train()` after it.",
+            f"the {'model' if whole else 'part'} is trained in evaluation mode: {some(names)} behave as in "
+            "evaluation (no dropout; batch norms neither use nor update the statistics of the batch).",
+            "`model.eval()` was called for validation, and `model.train()` was not called after it.",
             ["Call `model.train()` at the start of each epoch, after every evaluation."],
             layer="model" if whole else names[0],
             modules=names,
@@ -155,7 +156,7 @@ def overwritten(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "weights_overwritten",
             IssueSeverity.HIGH,
-            f"between one step and the next, {min(1.0, median(taken_back)):.0%} of what the step changed is taken back"
+            f"between one step and the next, {min(1.0, median(taken_back)):.0%} of the update is undone"
             + ("." if len(taken_back) == len(undone) else f", in {len(taken_back)} of {len(undone)} looks."),
             "something writes to the weights after the step: a checkpoint that is loaded again, an average that is "
             "copied back.",
@@ -181,10 +182,9 @@ def same_batch(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "same_batch",
             IssueSeverity.MEDIUM,
-            f"the model was given the same batch of {samples} samples in all {len(known)} steps that were looked at.",
-            "an iterator that is made anew in each step, a seed that is set inside of the loop, or inputs that are "
-            "all the same.",
-            ["Make the iterator once per epoch and take the next batch from it; set seeds before the loop."],
+            f"the model was given the same batch of {samples} samples in all {len(known)} steps looked at.",
+            "an iterator that is recreated at every step, a seed set inside the loop, or inputs that are all the same.",
+            ["Create the iterator once per epoch and take the next batch from it; set seeds before the loop."],
             step=known[0].step,
             samples=samples,
             steps=[look.step for look in known],
@@ -219,10 +219,10 @@ def rates(loop: Loop) -> Iterator[Issue]:
                 "schedule_ended",
                 IssueSeverity.HIGH,
                 f"the learning rate has fallen from {peak:g} to {plain(known[-1][1], 2)}; for the last {over} of "
-                f"{len(known)} steps it moves nothing.",
+                f"{len(known)} steps it has moved nothing.",
                 "the schedule is shorter than the training: it steps per batch where its length is in epochs, or "
                 "twice per step.",
-                ["Give the schedule the number of steps that the training has, or step it once per epoch."],
+                ["Set the schedule's length to the number of training steps, or step it once per epoch."],
                 step=since,
                 peak=peak,
                 last=known[-1][1],
@@ -239,9 +239,8 @@ def ranks(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "ranks_differ",
             IssueSeverity.HIGH,
-            f"ranks had different gradients in {count} of {checked} steps in which they were compared: their weights "
-            "drift apart.",
-            "a rank calls the model without its DistributedDataParallel wrapper, or leaves out a synchronisation.",
+            f"ranks had different gradients in {count} of {checked} steps compared: their weights drift apart.",
+            "a rank calls the model without its DistributedDataParallel wrapper, or skips a synchronisation.",
             ["Call the wrapped model on every rank, and `no_sync()` in the same steps on all of them."],
             step=first,
             steps=count,

@@ -200,8 +200,11 @@ def _weighted_zero(issue: Issue, loop: Loop) -> Issue:
     return replace(
         issue,
         code="never_moves",
-        cause="what it makes has no weight in what comes next: a gate, a scale or a mask of zero that is not trained.",
-        advice=["Train that gate, or start it above 0.", "If the layer is to rest, keep it out of the optimizer."],
+        cause="nothing downstream uses its output: an untrained gate, scale or mask is zero.",
+        advice=[
+            "Train that gate, or start it above 0.",
+            "If the layer is meant to stay idle, keep it out of the optimizer.",
+        ],
     )
 
 
@@ -215,17 +218,17 @@ def _why_it_rests(name: str, loop: Loop) -> tuple[str, str] | None:
         return None
     if own & set(facts.zero_matrices):
         return (
-            "its weights are all zero, and what it makes is multiplied by zero or cut off at zero: neither gives the "
+            "its weights are all zero, and its output is multiplied by zero or cut off at zero: neither gives the "
             "other a gradient.",
-            "Start one of them above zero: a branch begins as nothing if its last layer or its factor is zero, not "
-            "both.",
+            "Start one of them above zero: to start a branch at nothing, set its last layer or its factor to zero, "
+            "not both.",
         )
     # Of a module that is called it is known what goes in and out; here a function was given its parameter.
     if {name, module_of(name)}.isdisjoint(place.name for place in network.places):
         return (
-            "what is made of it does not change with it: limits that it lies outside of (`clamp`), a rounding, a mask "
-            "or a factor of zero.",
-            "Start it inside of its limits, or use a function that has a slope everywhere.",
+            "nothing downstream changes with it: it lies outside the limits of a `clamp`, or is rounded, masked or "
+            "multiplied by zero.",
+            "Start it inside its limits, or use a function with a slope everywhere.",
         )
     return None
 
@@ -298,8 +301,8 @@ def _by_rate(main: Issue, loop: Loop) -> Issue:
         main,
         issue_type=_T.SLOW,
         message=f"{main.message} A step moves the typical weight matrix by {plain(loop.typical_update, 2)} of its size "
-        "(0.001 is usual): the model is as it was at first.",
-        cause="the learning rate is far too small for a training from the start.",
+        "(0.001 is usual): the model is still where it started.",
+        cause="the learning rate is far too small for training from scratch.",
         advice=[advice.learning_rate_up_to(rate, loop.typical_update)],
         evidence={**main.evidence, "update_ratio": loop.typical_update, "learning_rate": rate},
         code="rate_too_low",
@@ -397,7 +400,7 @@ def _unrouted(issue: Issue, loop: Loop) -> Issue:
                 issue,
                 layer=router["name"],
                 message=f"{len(idle)} of {router['experts']} experts get no gradient at all: the router sends them no "
-                f"token. Of `{issue.layer}`, {issue.message}",
+                f"tokens. In `{issue.layer}`, {issue.message}",
                 evidence={**issue.evidence, "idle_experts": idle, "experts": router["experts"]},
                 cause="the router collapsed: experts that get tokens learn, and so get more of them.",
                 advice=[

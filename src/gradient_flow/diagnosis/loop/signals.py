@@ -53,7 +53,7 @@ def entropy(loop: Loop) -> Iterator[Issue]:
         IssueSeverity.MEDIUM,
         f"the entropy of the policy fell from {plain(start)} to {plain(end)}"
         + (
-            ", and it gives the same answer each time, for more reward or for less"
+            ", and it gives the same answer each time, whatever the reward"
             if _always_the_same(loop)
             else f", {plain(_last(_signal(loop, 'kl')[1]), 2)} nats from its reference"
             if far
@@ -62,11 +62,11 @@ def entropy(loop: Loop) -> Iterator[Issue]:
             else ""
         )
         + ": it has stopped exploring.",
-        "steps that make what was rewarded once ever more likely.",
+        "updates keep making what was once rewarded more likely.",
         [
             "Add an entropy bonus, or raise its weight, so that entropy falls over the whole run.",
             "Lower the learning rate to a third; clip ratios higher above than below (0.28 and 0.2, as DAPO does).",
-            "Start again from before that step: a policy without entropy does not come back.",
+            "Restart from a checkpoint before that step: a policy without entropy does not recover.",
         ],
         step=since,
         first=start,
@@ -94,8 +94,8 @@ def kl(loop: Loop) -> Iterator[Issue]:
         # A policy that learns leaves its reference: what it earns tells whether it runs away, and what is left of it.
         IssueSeverity.LOW if does_well(loop) and end < KL_FAR and not ends_there else IssueSeverity.MEDIUM,
         f"the KL divergence from the reference rose from {plain(min(early, values[0]), 2)} to {plain(end, 2)}: the "
-        "policy runs away from it.",
-        "a learning rate that is too high, a KL penalty that is too small, or a reward that can be cheated.",
+        "policy drifts away from it.",
+        "a learning rate that is too high, a KL penalty that is too small, or a reward that can be gamed.",
         [
             "Lower the learning rate to a third, or end an update when KL exceeds 0.02.",
             "Raise the weight of the KL penalty tenfold; read some samples of what is rewarded.",
@@ -125,10 +125,10 @@ def zero_variance(loop: Loop) -> Iterator[Issue]:
         "no_reward_variance",
         IssueSeverity.LOW if does_well(loop) else IssueSeverity.MEDIUM,
         f"in {share:.0%} of the groups all rewards are the same: their advantages are zero, and they teach nothing.",
-        "tasks that are all too easy or all too hard, or a reward without degrees.",
+        "tasks that are all too easy or all too hard, or an all-or-nothing reward.",
         [
-            "Use tasks of mixed difficulty, and leave out groups without variance (dynamic sampling).",
-            "Larger groups, a higher sampling temperature, or a reward with degrees.",
+            "Use tasks of mixed difficulty, and drop groups without variance (dynamic sampling).",
+            "Use larger groups, a higher sampling temperature, or a graded reward.",
         ],
         step=since,
         share=share,
@@ -151,7 +151,7 @@ def clip_fraction(loop: Loop) -> Iterator[Issue]:
         f"{share:.0%} of the ratios are clipped (10 to 20 % is usual): the policy moves further than its samples "
         "support.",
         "too many epochs over the same samples, or a learning rate that is too high.",
-        ["Lower the learning rate to a third.", "Fewer epochs for each batch of samples, or larger batches."],
+        ["Lower the learning rate to a third.", "Use fewer epochs per batch of samples, or larger batches."],
         step=since,
         share=share,
     )

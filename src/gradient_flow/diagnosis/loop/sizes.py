@@ -147,7 +147,7 @@ def _too_large(issue: Issue, loop: Loop) -> Issue:
             code="summed_loss",
             cause="the loss is a sum over the batch, not a mean: steps grow with its size.",
             advice=[
-                "Use the mean (`reduction='mean'`), or divide the learning rate by the terms of it.",
+                "Use the mean (`reduction='mean'`), or divide the learning rate by the number of its terms.",
                 *issue.advice,
             ],
         )
@@ -158,7 +158,7 @@ def _too_large(issue: Issue, loop: Loop) -> Issue:
             cause="steps of ordinary size raised the loss from the start, and gradients of successive steps agree: the "
             "updates go uphill.",
             advice=[
-                "Turn the sign around: of the loss, of a gradient that is reversed, of the optimizer's own update, or "
+                "Flip the sign: of the loss, of a reversed gradient, of the optimizer's own update, or of "
                 "`maximize=True`.",
             ],
         )

@@ -35,10 +35,10 @@ def unheld(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "hidden_layers",
             IssueSeverity.HIGH,
-            f"a layer between the model and the loss, with weights of shape {', '.join(facts.strays)}, gets gradients; "
-            "it is no part of `model.parameters()` and in no optimizer, and it never moves.",
-            "it is kept outside of the model: by a helper, a hook, a closure or the loss.",
-            ["Make it an attribute of the model (or give its parameters to the optimizer), then make the optimizer."],
+            f"a layer between the model and the loss, with weights of shape {', '.join(facts.strays)}, gets "
+            "gradients, but is in neither `model.parameters()` nor an optimizer, so it never moves.",
+            "it is kept outside the model: by a helper, a hook, a closure or the loss.",
+            ["Make it an attribute of the model (or give its parameters to the optimizer), then create the optimizer."],
             shapes=facts.strays,
             step=1,
         )
@@ -46,9 +46,10 @@ def unheld(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "not_in_optimizer",
             IssueSeverity.HIGH,
-            f"the loss has parameters of its own, of shape {', '.join(facts.strays)}: they get gradients, are in no "
-            "optimizer, and never move.",
-            "a loss function with parameters (a temperature, centres, weights of tasks) that no optimizer was given.",
+            f"the loss has parameters of its own, of shape {', '.join(facts.strays)}: they get gradients, but are in "
+            "no optimizer, so they never move.",
+            "a loss function with parameters (a temperature, centres, weights of tasks) that was not given to an "
+            "optimizer.",
             ["Give them to the optimizer: `[*model.parameters(), *criterion.parameters()]`."],
             shapes=facts.strays,
             step=1,
@@ -61,8 +62,8 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             "foreign_optimizer",
             IssueSeverity.CRITICAL,
             "the optimizer holds no parameter of this model: its gradients move nothing.",
-            "the optimizer was made of another model: before a copy (`deepcopy`), or from another instance.",
-            ["Make the optimizer after the model is in its final form, from `model.parameters()`."],
+            "the optimizer was created from another model: before a copy (`deepcopy`), or from another instance.",
+            ["Create the optimizer once the model is in its final form, from `model.parameters()`."],
             evidence=evidence,
             step=1,
         )
@@ -71,9 +72,9 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             "replaced_parameters",
             IssueSeverity.HIGH,
             f"{some(facts.unheld)} get gradients and are in no optimizer, which holds {facts.strangers} tensors that "
-            "the model does not have any more.",
-            "these parameters were replaced after the optimizer was made: a new head, an own initialisation.",
-            ["Make the optimizer after the last change to the model, or add a group with the new parameters."],
+            "the model no longer has.",
+            "these parameters were replaced after the optimizer was created: a new head, a custom initialisation.",
+            ["Create the optimizer after the last change to the model, or add a group with the new parameters."],
             evidence=evidence,
             layer=layer,
             step=1,
@@ -83,7 +84,7 @@ def unheld(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "not_in_optimizer",
             IssueSeverity.LOW if meant else IssueSeverity.HIGH,
-            f"{some(facts.unheld)} get gradients, are in no optimizer, and never move.",
+            f"{some(facts.unheld)} get gradients, but are in no optimizer, so they never move.",
             "they were left out of the optimizer's parameter groups.",
             [
                 by_itself(
@@ -106,10 +107,10 @@ def hidden(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "hidden_layers",
             IssueSeverity.HIGH,
-            f"{some(names)} get gradients and are no part of `model.parameters()`: no optimizer moves them, no "
+            f"{some(names)} get gradients, but are not in `model.parameters()`: no optimizer moves them, no "
             "checkpoint holds them, `.to(device)` leaves them behind.",
-            "they are kept in a Python list, tuple or dict, or in an object that is no module.",
-            ["Keep them in an `nn.ModuleList` or `nn.ModuleDict`, and make the optimizer after that."],
+            "they are kept in a Python list, tuple or dict, or in an object that is not a module.",
+            ["Keep them in an `nn.ModuleList` or `nn.ModuleDict`, and create the optimizer after that."],
             modules=names,
             layer=names[0],
             step=1,
@@ -141,9 +142,9 @@ def frozen(loop: Loop) -> Iterator[Issue]:
             if not loop.facts.adapted
             and (loss_change(loop.losses) > _LITTLE or any(_passes_gradients(loop, name) for name in fresh))
             else IssueSeverity.LOW,
-            f"the optimizer holds {some(fresh)}, which are frozen (`requires_grad` is False) and as an initialisation "
-            "drew them: nobody has trained them, and nobody does.",
-            "they were to be thawed, and the line that does it is never reached; or trained weights were to be loaded "
+            f"the optimizer holds {some(fresh)}, which are frozen (`requires_grad` is False) at random initial "
+            "values: nothing has ever trained them.",
+            "they were meant to be unfrozen, but that line is never reached; or trained weights were never loaded "
             "into them.",
             [
                 f"Call `requires_grad_(True)` on `{module_of(fresh[0])}`, or load its weights.",
@@ -166,7 +167,7 @@ def lora(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.CRITICAL,
             f"`{zero}` is zero, `{other}` beside it is not, and both are frozen: the adapter does nothing, and no "
             "adapter of this model learns.",
-            "what was to be trained was chosen by a name or a type that these do not have.",
+            "what to train is selected by a name or type that these do not match.",
             ["Set `requires_grad` of both factors of every adapter, then give them to the optimizer."],
             zero=zero,
             frozen=sorted({name for pair in facts.idle_adapters for name in pair}),
@@ -183,7 +184,7 @@ def lora(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.CRITICAL,
             f"`{zero}` is zero, and neither it nor `{other}` beside it ever gets a gradient: no adapter of this model "
             "is used, and none learns.",
-            "what the model computes with was made of them once (merged weights), or the graph is cut behind them (a "
+            "the model computes with weights merged from them once, or the graph is cut behind them (a "
             "detach, checkpoints with `use_reentrant=True` of an input without a gradient).",
             ["Merge adapters after the training; until then add their product in each forward pass, in the graph."],
             zero=zero,
@@ -199,8 +200,7 @@ def lora(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "lora_frozen",
             IssueSeverity.CRITICAL,
-            f"`{zero}` is zero and stays so: `{other}` never gets a gradient other than zero, and the adapter does "
-            "nothing.",
+            f"`{zero}` is zero and stays zero: `{other}` never gets a non-zero gradient, and the adapter does nothing.",
             "both factors start at zero, so neither gives the other a gradient."
             if both
             else "the factor that starts at zero is in no optimizer."
@@ -230,10 +230,10 @@ def decaying(loop: Loop) -> Iterator[Issue]:
             IssueSeverity.LOW if matrices.isdisjoint(names) else IssueSeverity.HIGH,
             f"{some(names)} get a gradient of exactly zero in every step, and weight decay alone moves them, towards "
             "zero.",
-            "what they make has no weight in the loss: a factor of 0, a mask, or an output that is not used.",
+            "their output has no weight in the loss: a factor of 0, a mask, or an output that is not used.",
             [
                 "Give their part of the loss a weight above 0.",
-                "If they are not to be trained, freeze them or keep them out of the optimizer.",
+                "If they should not be trained, freeze them or keep them out of the optimizer.",
             ],
             parameters=names,
             layer=module_of(names[0]),
@@ -256,7 +256,7 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
             "the steps are smaller than the spacing of numbers in this precision (bfloat16 near 1: 0.008), or a group "
             "has a learning rate of 0.",
             [
-                "Keep these weights in float32 and compute in bfloat16 by `torch.autocast`.",
+                "Keep these weights in float32 and compute in bfloat16 with `torch.autocast`.",
                 "Check the learning rate of their group.",
             ],
             parameters=facts.still,
@@ -268,9 +268,9 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
         yield issue(
             "never_moves",
             IssueSeverity.HIGH,
-            f"{some(masked)} get a gradient of exactly zero in every step, although one arrives at what they make.",
+            f"{some(masked)} get a gradient of exactly zero in every step, although one reaches their output.",
             "a hook or a mask sets their gradient to zero.",
-            ["Look for `register_hook` and masks on them; freeze them if they are not to be trained."],
+            ["Look for `register_hook` and masks on them; freeze them if they should not be trained."],
             parameters=masked,
             layer=module_of(masked[0]),
             step=1,

@@ -81,12 +81,12 @@ def _dead_head_issue(head: Place) -> Issue:
         issue_type=IssueType.DEAD,
         severity=IssueSeverity.CRITICAL,
         layer=head.name,
-        message=f"its unit was below zero in all of the last {count(head.rows_seen, 'row')} of data, where what "
-        "follows it is flat: the loss has a gradient, and none comes to any weight.",
+        message=f"its unit was below zero in all of the last {count(head.rows_seen, 'row')} of data, where the "
+        "function after it is flat: the loss has a gradient, but no weight receives one.",
         evidence={"dead_share": 1.0, "units": 1, "rows": head.rows_seen},
-        cause="an activation that is zero below zero, such as ReLU, or a clamp at the very output.",
+        cause="an activation that is zero below zero, such as ReLU, or a clamp at the output.",
         advice=[
-            f"Remove the activation behind `{head.name}`: an output needs none, or one without a flat part (softplus).",
+            f"Remove the activation after `{head.name}`: an output needs none, or one without a flat part (softplus).",
             "If targets may not be negative, start its bias at their mean.",
         ],
     )
@@ -116,10 +116,10 @@ def idle_units(record: AnalysisRecord) -> Iterator[Issue]:
             message=f"{percent(share)} of its {place.units:,} units never got a gradient in "
             f"{count(place.rows_seen, 'row')} of data, although they fire.",
             evidence={"idle_units": share, "units": place.units, "rows": place.rows_seen},
-            cause="what they give is dropped behind the layer: by a mask, a slice, or a gate that is zero for them.",
+            cause="their output is dropped after the layer: by a mask, a slice, or a gate that is zero for them.",
             advice=[
-                f"Check which units a mask or slice behind `{layer.name}` keeps: it may be the wrong way round.",
-                "If they are pruned on purpose, make the layer as narrow as what is left of it.",
+                f"Check which units a mask or slice after `{layer.name}` keeps: it may be the wrong way round.",
+                "If they are pruned on purpose, shrink the layer to the units that are left.",
             ],
             step=1,
         )

@@ -45,11 +45,13 @@ def fading_over_positions(record: AnalysisRecord) -> Iterator[Issue]:
         )
         cell = next((p for p in chain if p.kind in ("RNN", "GRU", "LSTM")), place)
         steps = max(1, round(place.reach * place.positions))
+        reached = "only the last one" if steps == 1 else f"only the last {steps:,}"
         yield _short(
             cell.name,
-            f"short effective memory: only the last {steps:,} of its {place.positions:,} steps get a gradient of at "
-            "least 1% of the largest, and the loss does not fall.",
+            f"short effective memory: {reached} of its {place.positions:,} steps {'gets' if steps == 1 else 'get'} a "
+            "gradient of at least 1% of the largest, and the loss does not fall.",
             {"reach": place.reach, "steps": place.positions, "loss_change": loss_change(record.losses)},
+            advice=_KEEP_WITHOUT_GATES if cell.kind == "RNN" else _KEEP,
         )
         return
 
@@ -103,11 +105,11 @@ def cut_between_calls(record: AnalysisRecord) -> Iterator[Issue]:
             f"short effective memory: only the last {last:,} of its {len(places):,} calls get a gradient, and the loss "
             "does not fall.",
             {"reach": last / len(places), "calls": len(places), "loss_change": loss_change(record.losses)},
-            "the state is detached, or begun anew, between two of its calls.",
+            "the state is detached, or reset, between two of its calls.",
             [
-                "Hand the state on from step to step as it is: without `detach()`, and without new zeros inside of a "
+                "Pass the state on from step to step unchanged: without `detach()`, and without new zeros inside a "
                 "sequence.",
-                "Where sequences are cut to save memory, cut them at lengths that hold what has to be remembered.",
+                "If you cut sequences to save memory, keep them as long as what has to be remembered.",
             ],
         )
         return
@@ -134,8 +136,8 @@ def cut_into_parts(record: AnalysisRecord) -> Iterator[Issue]:
             f"short effective memory: it reads a sequence in {len(places):,} parts of {places[0].positions:,} steps, "
             "no gradient comes from the last of them to the first, and the loss does not fall.",
             {"calls": len(places), "positions": places[0].positions, "loss_change": loss_change(record.losses)},
-            "the state starts anew, or is detached, in every part of a sequence.",
-            [f"Hand the state that `{name}` returns to its next call.", "Or call it once, on the whole sequence."],
+            "the state is reset, or detached, in every part of a sequence.",
+            [f"Pass the state that `{name}` returns to its next call.", "Or call it once, on the whole sequence."],
         )
         return
 
@@ -171,12 +173,12 @@ def _runaway(layer: str, calls: int, forth: float, back: float) -> Issue:
         issue_type=IssueType.SPECTRAL_RADIUS,
         severity=IssueSeverity.HIGH if max(forth, back) >= LOST else IssueSeverity.MEDIUM,
         layer=layer,
-        message=f"exploding states: what it takes in grows {factor:.2g}-fold with each step, {times(10**forth, 2)} "
+        message=f"exploding states: its input grows {factor:.2g}-fold with each step, {times(10**forth, 2)} "
         f"over its {calls:,} calls, and the gradient {times(10**back, 2)} on its way back.",
         evidence={"growth": factor, "calls": calls, "decades": forth, "decades_back": back},
         cause="the recurrence amplifies the state at every step.",
         advice=[
-            f"Scale what the state is multiplied by in each step down by {factor:.2g}, so that it keeps its size.",
+            f"Scale down what multiplies the state at each step by {factor:.2g}, so that it keeps its size.",
             "Clip the gradient norm, and bound the state: by a tanh, a norm, or gates.",
         ],
         step=1,
@@ -199,6 +201,8 @@ _KEEP: Final = (
     "Start the recurrent weights orthogonal, with a gain of 1.",
     "Use nn.LSTM or nn.GRU, and shorter sequences if early steps do not matter.",
 )
+_KEEP_WITHOUT_GATES: Final = (_KEEP[2], _KEEP[1])
+"""An nn.RNN has no gates to open."""
 
 
 def _short(

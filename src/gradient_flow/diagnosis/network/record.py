@@ -21,7 +21,7 @@ Numbers = Sequence[float | None]
 
 @dataclass(kw_only=True)
 class Place:
-    """One tensor between modules, over the steps that were looked at closely (`AnalysisRecord.watched`)."""
+    """One tensor between modules, over the steps looked at closely (`AnalysisRecord.watched`)."""
 
     name: str
     """Path of the module that returned it (or, with role `input`, that took it)."""

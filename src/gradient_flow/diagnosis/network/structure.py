@@ -57,7 +57,7 @@ def unused(record: AnalysisRecord) -> Iterator[Issue]:
         ]
         first, *rest = [*missing, *(layer for layer in forgotten if layer not in missing)]
         twin = _twin_called_instead(record, first)
-        instead = f"; `{twin}`, of its kind, is called more than once" if twin is not None else ""
+        instead = f"; `{twin}`, a layer of the same kind, is called more than once" if twin is not None else ""
         yield Issue(
             issue_type=IssueType.DISCONNECTED,
             severity=IssueSeverity.MEDIUM if missing else IssueSeverity.LOW,
@@ -66,7 +66,7 @@ def unused(record: AnalysisRecord) -> Iterator[Issue]:
             evidence={"layers": [layer.name for layer in forgotten], "steps": record.steps},
             cause="`forward` does not use it, or only in a branch that these batches do not take."
             if twin is None
-            else f"`forward` calls `{twin}` where this one was meant: a line that was copied.",
+            else f"`forward` calls `{twin}` where this one was meant: a copy-and-paste slip.",
             advice=["Call it or remove it. If you keep it for later, freeze it (`requires_grad_(False)`)."],
             step=1,
             consequences=tuple(_also_unused(layer, layer in missing) for layer in rest),
@@ -111,9 +111,10 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
         yield replace(
             _low_rank(
                 record.layers[0],
-                f"the {record.input_units:,} columns of the input say the same: samples differ in one direction only.",
+                f"the {record.input_units:,} columns of the input carry the same information: samples differ in one "
+                "direction only.",
                 "one column was read or copied into all of them, or they were scaled by numbers far apart.",
-                "Print a few samples: the columns should differ from one another, and on one scale.",
+                "Print a few samples: the columns should differ from one another and share one scale.",
             ),
             severity=IssueSeverity.MEDIUM,
         )
@@ -231,7 +232,7 @@ def _dead_end(ends: list[Layer]) -> Issue:
         message="it runs, but its output does not affect the loss: its weights get no gradient.",
         evidence={"reaches_loss": False, "layers": [layer.name for layer in ends]},
         cause="its output is dropped, detached, or not used by the loss.",
-        advice=["Let the loss use its output. If this is intended, freeze it (`requires_grad_(False)`)."],
+        advice=["Use its output in the loss. If it is meant to be idle, freeze it (`requires_grad_(False)`)."],
         step=1,
         code="detached",
         consequences=tuple(_also_lost(layer) for layer in before),
@@ -248,7 +249,7 @@ def _without_grad(layer: Layer, *others: Layer) -> Issue:
         + (", although the optimizer holds them." if not meant else "."),
         evidence={"in_optimizer": layer.in_optimizer},
         cause="`torch.no_grad()` around this part.",
-        advice=["If this is intended, freeze it (`requires_grad_(False)`); otherwise take it out of `no_grad`."],
+        advice=["Move it out of `no_grad`. If it is meant to stay fixed, freeze it (`requires_grad_(False)`)."],
         step=1,
         code="detached",
         consequences=tuple(_also_lost(layer) for layer in others),

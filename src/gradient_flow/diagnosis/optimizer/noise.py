@@ -69,14 +69,14 @@ def batch_size(loop: Loop) -> Iterator[Issue]:
         severity=IssueSeverity.MEDIUM if stops else IssueSeverity.LOW,
         layer="model",
         message=(
-            f"the gradient noise scale is about {scale:,.0f} samples, and a step is made of {batch:,.0f}: "
+            f"the gradient noise scale is {_samples(scale)}, and a step uses {batch:,.0f}: "
             if scale < math.inf
-            else f"a step is made of {batch:,.0f} samples, whose gradients have no direction in common: "
+            else f"a step uses {batch:,.0f} samples whose gradients have no direction in common: "
         )
-        + ("gradients are mostly noise" if small else "most samples of a batch say what the others say")
+        + ("gradients are mostly noise" if small else "most samples in a batch repeat what the others say")
         + (", and the loss does not fall." if stops else "."),
         evidence={"noise_scale": scale, "batch": batch, "looks": len(looks)},
-        cause=f"a batch that is {'small' if small else 'large'} for what there is to learn at present.",
+        cause=f"the batch is {'too small' if small else 'larger than needed'} for what is left to learn.",
         advice=[
             f"A batch of up to {_round(scale)} samples, with a larger rate, needs fewer steps for the same loss."
             if small and scale < math.inf
@@ -87,6 +87,10 @@ def batch_size(loop: Loop) -> Iterator[Issue]:
         step=looks[0].step,
         code="batch_size",
     )
+
+
+def _samples(scale: float) -> str:
+    return "below one sample" if scale < 1 else f"about {scale:,.0f} samples"
 
 
 def _round(value: float) -> str:

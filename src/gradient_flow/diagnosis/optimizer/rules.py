@@ -75,14 +75,14 @@ def eps_rules(loop: Loop) -> Iterator[Issue]:
         yield _issue(
             "eps_rules",
             IssueSeverity.MEDIUM if crawls else _if_idle(loop),
-            f"eps ({last.eps:g}) is {median(shares):.0%} of what {last.name} divides by, for gradients are of the size "
-            f"{plain(last.root_second or 0.0, 2)}: its steps are {plain(slower)} times smaller than the learning rate "
-            "says.",
+            f"eps ({plain(last.eps)}) is {median(shares):.0%} of what {last.name} divides by, because gradients are "
+            f"only about {plain(last.root_second or 0.0, 2)}: its steps are {plain(slower)} times smaller than the "
+            "learning rate suggests.",
             "an eps that is too large for these gradients, or a loss that was scaled down.",
             [
                 f"Set eps={better:g}, which is a thousandth of the usual gradient.",
-                f"Or multiply the loss by {_power_above(100 * last.eps / last.root_second):g}; {last.name} takes no "
-                "other notice of it.",
+                f"Or multiply the loss by {_power_above(100 * last.eps / last.root_second):g}; that changes nothing "
+                f"else for {last.name}.",
             ],
             loop,
             worst=_worst(loop, "eps_share"),
@@ -114,13 +114,13 @@ def stale(loop: Loop) -> Iterator[Issue]:
             f"at step {worst.step} gradients were {plain(worst.stale or 0.0, 2)} times the root of their "
             "second moment (1 is usual)"
             + (", and the loss rose after it." if rose else ".")
-            + f" With betas ending in {worst.beta2:g}, {worst.name} remembers about {memory:,.0f} steps.",
-            "the second moment is older than the gradients: steps are too large until it has caught up.",
+            + f" With beta2 = {worst.beta2:g}, {worst.name} averages over about {memory:,.0f} steps.",
+            "the second moment lags behind the gradients: steps are too large until it catches up.",
             [
                 f"Lower beta2 to {_faster(worst.beta2):g}.",
                 "Clip gradients by their norm, a little above the usual one.",
                 f"Or divide the learning rate of such a step by this ratio "
-                f"({rate:g} → {plain(rate / (worst.stale or 1), 2)} here), as StableAdamW does.",
+                f"({plain(rate)} → {plain(rate / (worst.stale or 1), 2)} here), as StableAdamW does.",
             ],
             loop,
             step=high[0].step,
@@ -152,11 +152,11 @@ def underflow(loop: Loop) -> Iterator[Issue]:
             "second_moment_underflow",
             IssueSeverity.CRITICAL if broke else lesser,
             (what if share >= UNDERFLOW else "second moments are kept in float16")
-            + (f", and eps ({eps:g}) is zero in float16 too: steps are divided by zero." if no_eps else ".")
+            + (f", and eps ({plain(eps)}) is zero in float16 too: steps are divided by zero." if no_eps else ".")
             + (f" The first NaN came at step {loop.run.nonfinite.step}." if broke and loop.run.nonfinite else ""),
             "weights in float16 have moments in float16, and the square of a gradient below 2e-4 is zero there.",
             [
-                "Keep weights and optimizer state in float32, and compute in float16 by `torch.autocast`.",
+                "Keep weights and optimizer state in float32, and compute in float16 with `torch.autocast`.",
                 "Or use bfloat16, which has the range of float32. At the least set eps=1e-4.",
             ],
             loop,
@@ -180,18 +180,18 @@ def lost(loop: Loop) -> Iterator[Issue]:
         severity = IssueSeverity.LOW if share < LOST else _if_idle(loop, idle=IssueSeverity.HIGH)
         rate = last.rate or 0.0
         advice = [
-            "Keep the weights in float32 (master weights), and compute in bfloat16 by `torch.autocast`.",
-            "Or round at random (stochastic rounding, as in torchao's optimizers): then nothing is lost on average.",
+            "Keep the weights in float32 (master weights), and compute in bfloat16 with `torch.autocast`.",
+            "Or use stochastic rounding (as in torchao's optimizers), which loses nothing on average.",
         ]
         if needed > 1 and rate:
             advice.append(
-                f"Half of the elements would move at a learning rate of {plain(rate * needed, 2)} (now {rate:g})."
+                f"Half of the elements would move at a learning rate of {plain(rate * needed, 2)} (now {plain(rate)})."
             )
         yield _issue(
             "lost_updates",
             severity,
             f"{share:.0%} of the weights never move, though they have gradients: a step is less than half the spacing "
-            f"of {kind} numbers, and rounding takes all of it away.",
+            f"of {kind} numbers, so it is rounded away.",
             f"weights are trained in {kind}, which has {'three' if kind == 'float16' else 'two'} to three digits.",
             advice,
             loop,
@@ -278,7 +278,7 @@ def long_momentum(loop: Loop) -> Iterator[Issue]:
                 if fails
                 else "the present one, and forgets none of them."
             ),
-            f"with so long a memory a learning rate of {rate:g} acts like one of {plain(rate * memory)}.",
+            f"with so long a memory a learning rate of {plain(rate)} acts like one of {plain(rate * memory)}.",
             [
                 "Use a momentum of 0.9.",
                 f"Or lower the learning rate to {_round(rate * 10 / memory):g}, which gives it the effect it has at "
@@ -303,10 +303,10 @@ def reset(loop: Loop) -> Iterator[Issue]:
         yield _issue(
             "state_reset",
             IssueSeverity.MEDIUM,
-            f"after {last.own} steps the state of {last.name} knows {last.age} of them: its moments start anew again "
-            "and again.",
+            f"after {last.own} steps the state of {last.name} has seen only {last.age} of them: its moments are "
+            "reset again and again.",
             "the state is cleared, or an old one is loaded, inside the loop.",
-            ["Make the optimizer once, before the loop, and load its state there."],
+            ["Create the optimizer once, before the loop, and load its state there."],
             loop,
             step=young[0].step,
             age=last.age,

@@ -116,16 +116,21 @@ def _rising(values: Sequence[float]) -> float:
     return sum(pairs) / len(pairs)
 
 
+def growth_course(growth: Growth) -> str:
+    """How far the logits have grown, and how fast they grow."""
+    return (
+        f"The largest attention logit grew from {plain(growth.first, 2)} to {plain(growth.last, 2)} between steps "
+        f"{growth.since:,} and {growth.step:,} and doubles every {_about(growth.doubling)} steps"
+    )
+
+
 def growth_words(growth: Growth) -> str:
     """What is wrong, and when it breaks.
 
     >>> print(growth_words(Growth(10.0, 25.0, 100, 400, 1.0, 6)).partition(": ")[0])
-    The largest attention logit grew from 10 to 25 between steps 100 and 400 and doubles in another 400
+    The largest attention logit grew from 10 to 25 between steps 100 and 400 and doubles every 400 steps
     """
-    course = (
-        f"The largest attention logit grew from {plain(growth.first, 2)} to {plain(growth.last, 2)} between steps "
-        f"{growth.since:,} and {growth.step:,} and doubles in another {_about(growth.doubling)}"
-    )
+    course = growth_course(growth)
     coarse = f"{COARSE:g}, where bfloat16 logits are 1 apart, in about {_about(growth.until_coarse)} steps"
     if growth.last >= HOT:
         flat = f"beyond {HOT:g} a softmax looks at single positions and passes hardly any gradient"

@@ -15,7 +15,7 @@ from gradient_flow.diagnosis.words import percent, plain
 from gradient_flow.probes.attention.advice import diversity_advice, entropy_advice, logit_advice, rank_advice
 from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse, one_position
 from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
-from gradient_flow.probes.attention.growth import CODE, HOT, Growth, growth_of, growth_words
+from gradient_flow.probes.attention.growth import CODE, HOT, Growth, growth_course, growth_of, growth_words
 from gradient_flow.probes.attention.stats import STANDS_OUT, AttentionStats, LayerAttention, RankCollapseRisk
 from gradient_flow.record.plain import from_plain
 
@@ -85,11 +85,11 @@ def _entropy_collapse(
     history = histories[worst.name]
     known = (value for value in (worst.entropy_mean, worst.entropy_lately) if value is not None)
     entropy, collapsed, logit = min(known, default=0.0), worst.collapsed_heads, worst.largest_logit
-    course = f"; it fell from {history[0]:.2f} to {history[-1]:.2f}" if falls(history) else ""
+    course = f", down from {history[0]:.2f}" if falls(history) else ""
     message = (
         f"Low attention entropy (entropy collapse), attending to few positions: {entropy:.2f} of ln(keys) on average "
-        f"(limit {threshold:g}), and {percent(collapsed)} of the {len(worst.entropy)} heads look at a single "
-        f"position{course}; largest logit {plain(logit)}"
+        f"(limit {threshold:g}){course}; {percent(collapsed)} of the {len(worst.entropy)} heads look at a single "
+        f"position; largest logit {plain(logit)}"
         f"{'; high rank collapse risk (sparse attention)' if one_position([worst]) else ''}."
     )
     yield _issue(
@@ -125,7 +125,7 @@ def _with_growth(issue: Issue, layers: Sequence[LayerAttention], growths: Mappin
     if growth is None:
         return issue
     evidence = {**issue.evidence, **growth.evidence}
-    message = f"{issue.message} {growth_words(growth)}"
+    message = f"{issue.message} {growth_course(growth)}."  # what such logits do, the message says already
     return replace(issue, message=message, evidence=evidence, code=CODE, step=issue.step or growth.since)
 
 

@@ -172,10 +172,10 @@ def _message(kind: str, indices: Samples, search: Search, whole: Outcome, withou
     one = len(indices) == 1
     it = "it" if one else "them"
     if kind == NOTHING:
-        return "The batch is sound in this replay: neither NaN or Inf, nor above twice the usual size."
+        return "The batch is fine in this replay: neither NaN or Inf, nor above twice the usual size."
     if kind == NONFINITE:
         if not indices:
-            return f"The step is not finite, and no few of its {search.samples} samples could be named."
+            return f"The step is not finite, and no small set of its {search.samples} samples could be named."
         bad_loss = whole.loss is not None and not math.isfinite(whole.loss)
         what = f"the loss {_word(whole.loss)}" if bad_loss else "the gradients non-finite"
         if len(indices) == search.samples > 1 and not search.mismatch:

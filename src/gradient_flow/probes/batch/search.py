@@ -127,7 +127,7 @@ class Search:
             if one is None and self.random:
                 one = self._one_in_its_place(left)
             if one is None:
-                self.mismatch = "Samples are sound by themselves and bad together: the loss compares them."
+                self.mismatch = "Samples are fine alone and bad together: the loss compares them."
                 self.found += self._smallest(left, self._is_nonfinite)
                 break
             self.found.append(one)
@@ -251,7 +251,7 @@ class Search:
         """Gradients of independent samples add up, so that parts cannot bring less than the whole."""
         if parts < ADDS_UP * whole and not self.mismatch:
             self.mismatch = (
-                "Parts of the batch bring less into the gradient than all together: samples are compared with each "
+                "Parts of the batch contribute less to the gradient than the whole: samples are compared with each "
                 "other, as in a contrastive loss."
             )
 

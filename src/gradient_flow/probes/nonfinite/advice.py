@@ -66,7 +66,7 @@ def _infinities(fault: Fault) -> Explanation | None:
     if not (fault.from_mask and fault.is_nan):
         return None
     return Explanation(
-        "Inf that was put in on purpose met an operation that makes NaN of it: Inf - Inf, 0 * Inf or Inf / Inf.",
+        "Inf that was put in on purpose met an operation that turns it into NaN: Inf - Inf, 0 * Inf or Inf / Inf.",
         "Use a large negative number (`torch.finfo(dtype).min`) in place of -Inf, or select with `where` after the "
         "operation.",
     )

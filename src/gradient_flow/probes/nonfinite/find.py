@@ -164,7 +164,7 @@ def _report(origin: Origin, parameter: str | None, replay: _Replay) -> NonFinite
     )
     made_of = None
     if origin.came_from is not None:
-        made_of = f"Inf that was put in by `{origin.came_from.operator}`{_at(origin.came_from.place)}"
+        made_of = f"the Inf put in by `{origin.came_from.operator}`{_at(origin.came_from.place)}"
     why, advice = _explanation(report, origin, hidden[0] if hidden is not None else None)
     message = what_happened(report, made_of, origin.position, loss_is_finite)
     return replace(report, message=message, why=why, advice=advice)

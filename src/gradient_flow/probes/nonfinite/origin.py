@@ -33,7 +33,7 @@ class NonFiniteOrigin:
     phase: str | None = None
     """`forward` or `backward`."""
     module: str | None = None
-    """Path of the module that ran: `""` is the model itself, None is outside of the model."""
+    """Path of the module that ran: `""` is the model itself, None is outside the model."""
     module_type: str | None = None
     operator: str | None = None
     """As the user calls it: `log`, `sqrt backward`, or the name of a custom `autograd.Function`."""
@@ -52,7 +52,7 @@ class NonFiniteOrigin:
     """The parameter that was already non-finite, or the one whose gradient a bad backward pass reached first."""
     buffer: str | None = None
     argument: str | None = None
-    """The argument of the model that was already non-finite; None also for a tensor made outside of the model."""
+    """The argument of the model that was already non-finite; None also for a tensor made outside the model."""
     hidden_by: str | None = None
     """The operator that keeps the value out of the loss, and where: `where` hides a NaN, its gradient does not."""
     exception: str | None = None
@@ -80,7 +80,7 @@ class NonFiniteOrigin:
         return "\n".join(lines)
 
     def _where(self) -> str:
-        module = "outside of the model"
+        module = "outside the model"
         if self.module is not None:
             module = f"{self.module or 'the model itself'} ({self.module_type})"
         elif self.module_type is not None:

@@ -27,7 +27,7 @@ def what_happened(report: NonFiniteOrigin, made_of: str | None, position: int | 
         which = f" (position {position})" if position is not None else ""
         return f"Argument `{report.argument}`{which} of the model held {values} already ({amount}){first_use}."
     used = f", as its `{extent.name}`" if report.operator else ""
-    return f"A tensor made outside of the model held {values} already ({amount}){first_use}{used}."
+    return f"A tensor made outside the model held {values} already ({amount}){first_use}{used}."
 
 
 def _of_operation(report: NonFiniteOrigin, made_of: str | None, loss_is_finite: bool) -> str:
@@ -35,15 +35,15 @@ def _of_operation(report: NonFiniteOrigin, made_of: str | None, loss_is_finite: 
     where = f" in `{report.module}`" if report.module else " in the model itself" if report.module == "" else ""
     all_finite = bool(report.inputs) and not any(extent.bad for extent in report.inputs)
     source = made_of or ("finite numbers" if all_finite else None)
-    tail = f" of {source}" if source else ""
+    deed = f"turned {source} into {made}" if source else f"produced {made}"
     seen_in = "; the loss is finite, a gradient is not" if loss_is_finite else ""
-    return f"`{report.operator}`{where} made {made}{tail} in the {report.phase} pass{seen_in}."
+    return f"`{report.operator}`{where} {deed} in the {report.phase} pass{seen_in}."
 
 
 def _of_constant(report: NonFiniteOrigin) -> str:
     made = values_in_words(report.outputs[0])
     if report.operator is not None and "empty" in report.operator:
-        return f"`{report.operator}` left memory unwritten, and {made} that lay there reached the loss or a gradient."
+        return f"`{report.operator}` left memory uninitialised, and {made} in it reached the loss or a gradient."
     if report.operator == "tensor":
         return f"`tensor` was given {made} by the code or the data, and it reached the loss or a gradient."
     return f"{made} that the code itself gives to `{report.operator}` reached the loss or a gradient."
@@ -65,7 +65,7 @@ def not_reproduced(
             "`RandomState.capture()` from before the step and pass it as `rng_state`."
         )
     if cut_short:
-        text.append("The replay ended at the first `optimizer.step()`; what comes after it was not looked at.")
+        text.append("The replay ended at the first `optimizer.step()`; what comes after it was not examined.")
     if bad_parameters:
         some = ", ".join(f"`{name}`" for name in bad_parameters[:3]) + (", ..." if len(bad_parameters) > 3 else "")
         text.append(f"Non-finite parameters that did not reach the loss: {some}.")

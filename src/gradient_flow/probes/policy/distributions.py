@@ -63,9 +63,7 @@ def _read(distribution: d.Distribution, factor_dims: int, heads: Heads) -> None:
         else:
             heads.continuous.append(moment_head(distribution))
     except (NotImplementedError, AttributeError) as reason:
-        heads.unreadable.append(
-            f"{name} tells neither logits nor a mean and a variance: {reason or 'not implemented'}."
-        )
+        heads.unreadable.append(f"{name} has neither logits nor a mean and a variance: {reason or 'not implemented'}.")
 
 
 def _logits(distribution: d.Distribution) -> Tensor | None:

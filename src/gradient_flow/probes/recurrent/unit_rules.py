@@ -66,10 +66,7 @@ def exploding_states(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         kind, growth = IssueType.SPECTRAL_RADIUS, _growth_per_step(unit)
         decades = growth * unit.sequence_length / math.log(10)
         severity = _severity_of_growth(growth, decades, radius, limits)
-        message = (
-            f"spectral radius too high (exploding states): {plain(radius)}, above {limits.optimal:g} + "
-            f"{limits.band:g}; "
-        ) + (
+        message = (f"spectral radius too high (exploding states): {plain(radius)}, above {plain(limits.high)}; ") + (
             f"gradients grow {plain(math.exp(growth))}-fold with each step back, "
             f"{times(10 ** min(decades, 300.0), 2)} over "
             f"{unit.sequence_length:,} steps"
@@ -142,7 +139,7 @@ def fast_forgetting(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         IssueType.SPECTRAL_RADIUS,
         severity,
         unit,
-        f"spectral radius too low (fast forgetting): {plain(radius)}, below {limits.optimal:g} − {limits.band:g}"
+        f"spectral radius too low (fast forgetting): {plain(radius)}, below {plain(limits.low)}"
         f"{_memory_words(unit, limits.lag)}{harmless if severity is IssueSeverity.LOW else ''}",
         "the recurrent weights, or gates that are mostly closed, shrink the state at every step",
         advice_for_forgetting(unit, limits.optimal, limits.lag),
@@ -276,9 +273,9 @@ def in_parts(unit: ModuleDynamics, limits: Limits) -> Issue | None:
         unit,
         f"short effective memory: each of its calls takes in {unit.sequence_length:,} steps, and the loss depends on "
         f"inputs {limits.lag:g} steps back",
-        "the state starts anew in every part of a sequence",
+        "the state is reset in every part of a sequence",
         [
-            f"Hand the state that `{unit.module}` returns to its next call.",
+            f"Pass the state that `{unit.module}` returns to its next call.",
             "Or call it once, on the whole sequence.",
         ],
         steps_per_call=unit.sequence_length,
