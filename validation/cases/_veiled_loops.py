@@ -8,12 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Some programs of other halves know these by this module.
-from validation.evidence.loops import old_in as old_in
-from validation.evidence.loops import resting as resting
 from validation.nets import mlp
-from validation.programs import plainly as plainly
-from validation.programs import script as script
 from validation.tasks.sequences import leanings, token_loss
 from validation.tasks.task import Task, drawn_once
 from validation.tasks.vectors import at_two_places

@@ -43,11 +43,10 @@ from validation.cases._common_loops import (
     study,
     wines,
 )
-from validation.cases._veiled_loops import script
 from validation.evidence.loops import broken, learns, steps_above, steps_below
 from validation.labels import CRAWLS, FAST, IDLE, LOST, SUMMED, UNDIVIDED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, held_out, sgd
+from validation.programs import adam, held_out, script, sgd
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())

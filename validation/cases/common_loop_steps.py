@@ -55,7 +55,6 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import loader, stored, supervised, train
-from validation.cases._veiled_loops import old_in, script
 from validation.evidence.loops import (
     all_of,
     broken,
@@ -63,6 +62,7 @@ from validation.evidence.loops import (
     evaluating,
     learns,
     nothing_comes,
+    old_in,
     overwritten,
     rate_below,
     repeats,
@@ -71,7 +71,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED, WRECKED
 from validation.nets import Actor, mlp
-from validation.programs import adam, held_out, sgd
+from validation.programs import adam, held_out, script, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())

@@ -34,8 +34,18 @@ from validation.cases._common_loops import (
     study,
     wines,
 )
-from validation.cases._veiled_loops import resting
-from validation.evidence.loops import Played, all_of, broken, held_by_none, learns, shrinks, strangers, ungiven, unmoved
+from validation.evidence.loops import (
+    Played,
+    all_of,
+    broken,
+    held_by_none,
+    learns,
+    resting,
+    shrinks,
+    strangers,
+    ungiven,
+    unmoved,
+)
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import Lora, mlp
 from validation.nets.programs import Einsum, Gpt, Layer, of_object

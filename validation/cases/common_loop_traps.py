@@ -41,12 +41,11 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import stored, supervised, train
-from validation.cases._veiled_loops import plainly, script
 from validation.cases.common_loop_steps import clip, clipped, decoder, gru, resnet, scheduled, text, wide
 from validation.cases.common_loop_trained import Helped
 from validation.evidence.loops import learns
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, plainly, script, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())
