@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -470,10 +470,21 @@ def stuck(loop: Loop) -> Iterator[Issue]:
     )
 
 
+def hides_in_noise(loop: Loop) -> bool:
+    """Whether a loss is that of a guess, and predictions go with their targets all through the run: what is learned is
+    small against what nobody can know of the targets."""
+    known, losses = uninformed(loop), loop.losses
+    near = known is not None and bool(losses) and median(losses[len(losses) // 2 :]) < (1 + _NEAR) * known
+    return near and _agree(loop.looks)
+
+
 def _knows_something(loop: Loop) -> bool:
     """Whether predictions go with their own targets, in the later half of the looks together, beyond chance."""
-    later = loop.looks[len(loop.looks) // 2 :]
-    known = [call.agreement for look in later for call in look.calls if call.of_output and call.agreement is not None]
+    return _agree(loop.looks[len(loop.looks) // 2 :])
+
+
+def _agree(looks: Sequence[LoopLook]) -> bool:
+    known = [call.agreement for look in looks for call in look.calls if call.of_output and call.agreement is not None]
     return len(known) >= ENOUGH and sum(known) > _BEYOND_CHANCE * math.sqrt(len(known))
 
 

@@ -240,16 +240,18 @@ def _paid(issue: Issue, loop: Loop) -> Issue:
 
 
 def _falls(issue: Issue, loop: Loop) -> Issue:
-    """Steps that count as too large where the loss does not fall are a remark where looks saw that it does.
+    """Steps that count as too large where the loss does not fall are a remark where looks saw that it does, or that
+    predictions go with their targets: noise in the targets may be all that is left of the loss.
 
     With several optimizers there is no one series of losses.
     """
-    if issue.issue_type is not _T.EXPLODING or issue.severity is not IssueSeverity.MEDIUM or loop.losses:
+    if issue.issue_type is not _T.EXPLODING or issue.severity is not IssueSeverity.MEDIUM:
         return issue
     seen = [look.loss for look in loop.looks if look.loss is not None and look.backwards == 1]
     kinds = {tuple(call.function for call in look.calls) for look in loop.looks}
     falls = len(seen) == len(loop.looks) >= _MANY and len(kinds) == 1 and 0 <= loss_change(seen) < _FALLEN
-    return replace(issue, severity=IssueSeverity.LOW) if falls and "update_ratio" in issue.evidence else issue
+    learns = (falls and not loop.losses) or data.hides_in_noise(loop)
+    return replace(issue, severity=IssueSeverity.LOW) if learns and "update_ratio" in issue.evidence else issue
 
 
 def _cuts_off(issue: Issue) -> bool:
@@ -365,7 +367,7 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
 def _under_router(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list[Issue], list[Issue]]:
     """Experts that no token is sent to get no gradient: that follows from the router beside them."""
     at = next((at for at, issue in enumerate(issues) if issue.code == "router_collapse"), None)
-    if at is None or issues[at].severity == IssueSeverity.LOW:
+    if at is None:
         return list(issues), list(found)
     router = issues[at]
     blocks = [name.rpartition(".")[0] for name in router.evidence.get("routers", (router.layer,))]
@@ -393,8 +395,11 @@ def _unrouted(issue: Issue, loop: Loop) -> Issue:
         members = _members(block, [layer.name for layer in loop.run.layers], router["experts"])
         idle = [number for number, names in members.items() if names <= silent]
         if idle and len(idle) < len(members) and silent <= set().union(*members.values()):
+            few = len(idle) < max(2, _MOSTLY * len(members))
             return replace(
                 issue,
+                # One in reserve beside others that share the work is capacity that is not used.
+                severity=IssueSeverity.LOW if few else issue.severity,
                 layer=router["name"],
                 message=f"{len(idle)} of {router['experts']} experts get no gradient at all: the router sends them no "
                 f"token. Of `{issue.layer}`, {issue.message}",
