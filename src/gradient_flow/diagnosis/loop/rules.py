@@ -124,6 +124,8 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 _MOSTLY: Final = 0.5
 _MANY, _FALLEN = 5, 0.7
 """Looks that tell how a loss goes, and what is left of the first of one that falls."""
+_TIMES_ITS_SIZE, _UP = 3.0, 10.0
+"""What a step moves the typical matrix by, and the loss over the first, where steps broke the network."""
 _AS_DRAWN: Final = 0.01
 """Of its size: how far all steps may have moved a typical matrix of a model that nothing was learned by."""
 _OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
@@ -136,6 +138,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
     others = [_falls(_paid(_unrouted(_weighted_zero(issue, loop), loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
+    others = [_thrown(issue, loop) for issue in others]
     others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
     if closer is not None:  # it names the layer that a step moves most
@@ -252,6 +255,27 @@ def _falls(issue: Issue, loop: Loop) -> Issue:
     falls = len(seen) == len(loop.looks) >= _MANY and len(kinds) == 1 and 0 <= loss_change(seen) < _FALLEN
     learns = (falls and not loop.losses) or data.hides_in_noise(loop)
     return replace(issue, severity=IssueSeverity.LOW) if learns and "update_ratio" in issue.evidence else issue
+
+
+def _thrown(issue: Issue, loop: Loop) -> Issue:
+    """Units that are dead or flat, with their cause: a step that moved weights by several times their size and threw
+    the loss up. It may have fallen since, with what was left of the network.
+
+    Such a step moved the typical matrix by 8 and 46 times its size, and the loss to 130 and 3,600 times the first.
+    """
+    ratio, losses = loop.largest_update, loop.losses
+    of_units = issue.issue_type in (_T.DEAD, _T.SATURATION) and issue.severity >= IssueSeverity.HIGH and not issue.code
+    if not of_units or ratio < _TIMES_ITS_SIZE or not losses or not max(losses) > _UP * losses[0] > 0:
+        return issue
+    rate = loop.run.learning_rate
+    return replace(
+        issue,
+        cause=f"a step moved the typical weight matrix by {plain(ratio, 2)} times its own size (0.1% is usual), and the "
+        f"loss rose to {plain(max(losses) / losses[0], 2)} times the first: the learning rate is too large.",
+        advice=[advice.learning_rate_at_most(rate, ratio), *issue.advice],
+        evidence={**issue.evidence, "largest_update": ratio, "learning_rate": rate},
+        code="rate_too_high",
+    )
 
 
 def _cuts_off(issue: Issue) -> bool:
