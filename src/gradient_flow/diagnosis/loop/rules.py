@@ -270,8 +270,8 @@ def _thrown(issue: Issue, loop: Loop) -> Issue:
     rate = loop.run.learning_rate
     return replace(
         issue,
-        cause=f"a step moved the typical weight matrix by {plain(ratio, 2)} times its own size (0.1% is usual), and the "
-        f"loss rose to {plain(max(losses) / losses[0], 2)} times the first: the learning rate is too large.",
+        cause=f"a step moved the typical weight matrix by {plain(ratio, 2)} times its own size (0.1% is usual), and "
+        f"the loss rose to {plain(max(losses) / losses[0], 2)} times the first: the learning rate is too large.",
         advice=[advice.learning_rate_at_most(rate, ratio), *issue.advice],
         evidence={**issue.evidence, "largest_update": ratio, "learning_rate": rate},
         code="rate_too_high",
@@ -419,7 +419,7 @@ def _unrouted(issue: Issue, loop: Loop) -> Issue:
         members = _members(block, [layer.name for layer in loop.run.layers], router["experts"])
         idle = [number for number, names in members.items() if names <= silent]
         if idle and len(idle) < len(members) and silent <= set().union(*members.values()):
-            few = len(idle) < max(2, _MOSTLY * len(members))
+            few = len(idle) < _MOSTLY * len(members)
             return replace(
                 issue,
                 # One in reserve beside others that share the work is capacity that is not used.

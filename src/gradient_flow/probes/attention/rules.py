@@ -118,8 +118,7 @@ def _entropy_collapse(
 
 
 def _with_growth(issue: Issue, layers: Sequence[LayerAttention], growths: Mapping[str, Growth]) -> Issue:
-    """Entropy collapse, with its cause where logits are large: how fast they grow, or that they are so from the start.
-"""
+    """Entropy collapse, with its cause where logits are large: they grow, and how fast, or began so."""
     by_place = {layer.place: growths[layer.name] for layer in layers if layer.name in growths}
     places = (issue.layer, *(consequence.layer for consequence in issue.consequences))
     growth = next((by_place[place] for place in places if place in by_place), None)
