@@ -1,5 +1,7 @@
 """A loss whose weight is changed on purpose is one loss on two scales."""
 
+from dataclasses import replace
+
 import pytest
 
 from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook, LossCall
@@ -54,3 +56,11 @@ def test_a_loss_that_jumps_by_itself_stays_as_it_is():
 def test_a_weight_that_grows_step_by_step_is_left_alone():
     record, facts = run(lambda step: min(1.0, step / 50))
     assert on_one_scale(record, facts) is record
+
+
+def test_one_loud_batch_at_the_change_does_not_hide_it():
+    record, facts = run(raised)
+    losses = [3 * loss if at == 40 else loss for at, loss in enumerate(record.losses)]
+    loud = replace(record, losses=losses, totals=[replace(record.totals[0], losses=losses)])
+    assert on_one_scale(loud, facts).totals[0].norms == on_one_scale(record, facts).totals[0].norms
+    assert not judge(loud)

@@ -7,9 +7,11 @@ import pytest
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop
 from gradient_flow.diagnosis.loop.data import first_loss
+from gradient_flow.diagnosis.loop.order import not_cleared
 from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook, LossCall
 from gradient_flow.diagnosis.loop.rules import with_loop
 from gradient_flow.diagnosis.loop.sizes import clipped_away, too_large
+from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook
 from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
 
@@ -105,3 +107,73 @@ def test_with_several_optimizers_looks_tell_whether_the_loss_falls(seen, functio
     ]
     loop = Loop(RunRecord(totals=both), LoopFacts(looks=looks, taken=len(looks), optimizers=2))
     assert [issue.severity.name for issue in with_loop([large], [], loop)] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("agreement", "level", "severity"),
+    [
+        (2.0, 10.0, "LOW"),  # what is learned hides in the noise of the targets
+        (0.2, 10.0, "MEDIUM"),
+        (2.0, 14.0, "MEDIUM"),  # predictions that go the right way, and far too far
+    ],
+)
+def test_steps_are_not_too_large_where_predictions_go_with_targets_of_noise(agreement, level, severity):
+    call = LossCall(
+        function="mse_loss", value=level, of_output=True, variance=10.0, reduction="mean", agreement=agreement
+    )
+    looks = [LoopLook(step=3 + at, backwards=1, loss=level, calls=[call]) for at in range(10)]
+    large = Issue(
+        issue_type=IssueType.EXPLODING,
+        severity=IssueSeverity.MEDIUM,
+        layer="say",
+        message="one step moves its weights by 28% of their size.",
+        evidence={"update_ratio": 0.28},
+    )
+    loop = Loop(run_of([level] * 40, [0.1]), LoopFacts(looks=looks, taken=10))
+    assert [issue.severity.name for issue in with_loop([large], [], loop)] == [severity]
+
+
+@pytest.mark.parametrize("kind", [IssueType.DEAD, IssueType.SATURATION])
+@pytest.mark.parametrize(
+    ("peak", "update", "code"),
+    [
+        (100.0, 8.0, "rate_too_high"),
+        (1.2, 8.0, ""),  # weights that began small
+        (100.0, 0.05, ""),  # a loud batch
+    ],
+)
+def test_units_that_a_step_broke_are_named_by_it_though_the_loss_fell_since(kind, peak, update, code):
+    losses = [1.0, peak, *(0.4 for _ in range(38))]
+    broken = Issue(issue_type=kind, severity=IssueSeverity.HIGH, layer="mid", message="58% of its units are silent.")
+    (issue,) = with_loop([broken], [], Loop(run_of(losses, [update, 1e-3, 1e-3]), LoopFacts()))
+    assert (issue.issue_type, issue.layer, issue.code) == (kind, "mid", code)
+
+
+@pytest.mark.parametrize(
+    ("cosines", "losses", "first", "code"),
+    [
+        ([0.98, 0.93, math.nan], [0.67, 0.73, 0.81, 0.96, 1.2, 2.4, 15.0, 590.0], 0.03, "loss_grows"),
+        ([0.98, -0.4, math.nan], [0.67, 0.73, 0.81, 0.96, 1.2, 2.4, 15.0, 590.0], 0.03, "rate_too_high"),
+        ([0.98, 0.93, math.nan], [0.67, 0.73, 0.70, 0.96, 1.2, 2.4, 15.0, 590.0], 0.03, "rate_too_high"),
+        ([0.98, 0.93, math.nan], [0.67, 0.73, 0.81, 0.96, 1.2, 2.4, 15.0, 590.0], 2.0, "rate_too_high"),
+    ],
+)
+def test_a_loss_that_rises_from_the_first_small_step_while_gradients_agree_goes_uphill(cosines, losses, first, code):
+    large = Issue(
+        issue_type=IssueType.EXPLODING,
+        severity=IssueSeverity.CRITICAL,
+        layer="out",
+        message="one step moves its weights by 1.11 times their size.",
+        evidence={"update_ratio": 1.1},
+    )
+    loop = Loop(run_of(losses, [first, 4.0]), LoopFacts(), AnalysisRecord(steps=8, cosines=cosines))
+    assert [issue.code for issue in with_loop([large], [], loop)] == [code]
+
+
+@pytest.mark.parametrize(
+    ("stale", "code"), [(8, "partial_zero_grad"), (10, "missing_zero_grad"), (5, "partial_zero_grad")]
+)
+def test_a_part_that_is_not_cleared_is_named_however_large_it_is(stale, code):
+    looks = [LoopLook(step=at, used=10, given=10, brought=10, stale=stale) for at in (3, 10, 20, 40)]
+    facts = LoopFacts(looks=looks, taken=4, partly_cleared=[f"{at}.weight" for at in range(stale)])
+    assert [issue.code for issue in not_cleared(Loop(RunRecord(), facts))] == [code]

@@ -212,3 +212,28 @@ def test_a_model_that_steps_leave_as_it_was_has_a_rate_that_is_too_low(update, c
     loop = Loop(run, LoopFacts(looks=looks, taken=3))
     (issue,) = with_loop([], list(stuck(loop)), loop)
     assert (issue.code, issue.severity.name) == (code, "MEDIUM")
+
+
+@pytest.mark.parametrize(("idle", "severity"), [([1], "LOW"), ([1, 2], "HIGH"), ([0, 1, 3], "HIGH")])
+def test_one_idle_expert_of_four_is_in_reserve(idle, severity):
+    names = [f"experts.{at}.{part}" for at in range(4) for part in ("0.weight", "2.bias")]
+    layers = [LayerSeries(name=name, steps=[1], norms=[1.0]) for name in ["router.weight", *names]]
+    silent = [name for name in names if int(name.split(".")[1]) in idle]
+    dead = Issue(
+        issue_type=IssueType.DEAD,
+        severity=IssueSeverity.HIGH,
+        layer=silent[0],
+        message="silent.",
+        evidence={"layers": silent},
+    )
+    decays = Issue(
+        issue_type=IssueType.DISCONNECTED,
+        severity=IssueSeverity.HIGH,
+        layer="experts.1.0",
+        message="",
+        evidence={"parameters": [name for name in silent if name.startswith("experts.")]},
+        code="only_decay",
+    )
+    seen = {"routing": {"stats": {"routers": [{"name": "router", "experts": 4}]}}}
+    (issue,) = with_loop([dead], [decays], Loop(RunRecord(layers=layers, seen=seen), LoopFacts()))
+    assert (issue.code, issue.severity.name) == ("router_collapse", severity)

@@ -155,6 +155,20 @@ def test_dead_share_must_stand_out():
     assert judge_analysis(record) == []
 
 
+@pytest.mark.parametrize(
+    ("share", "variation", "found"),
+    [
+        (0.6, 0.75, ["DEAD"]),
+        (0.47, 0.75, []),  # as many as a draw may leave silent
+        (0.6, 0.5, []),  # samples that are alike: units keep their sign for all of them
+    ],
+)
+def test_units_that_are_silent_by_chance_are_not_dead(share, variation, found):
+    record = stack([1.0] * 4)
+    record.places[2].dead_share, record.places[2].variation = share, variation
+    assert kinds(judge_analysis(record)) == found
+
+
 def test_units_that_a_training_does_well_without_are_a_remark():
     losses = {rate: [rate**k for k in range(40)] for rate in (1.0, 0.9)}
     for rate, severity in ((1.0, IssueSeverity.HIGH), (0.9, IssueSeverity.LOW)):

@@ -7,9 +7,9 @@ from torch import nn
 import gradient_flow as gf
 from gradient_flow.diagnosis.issue import IssueSeverity
 from gradient_flow.diagnosis.loop.context import Loop
-from gradient_flow.diagnosis.loop.record import LoopFacts
+from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook, LossCall
 from gradient_flow.diagnosis.optimizer.noise import Noise, batch_size, noise_of, together
-from gradient_flow.diagnosis.optimizer.record import NoiseLook, OptimizerFacts
+from gradient_flow.diagnosis.optimizer.record import NoiseLook, OptimizerFacts, StateLook
 from gradient_flow.record.evidence import RunRecord, Series
 from gradient_flow.record.plain import from_plain
 
@@ -85,3 +85,28 @@ def test_without_micro_batches_there_is_none():
 def test_few_looks_say_nothing():
     assert together([NoiseLook(step=1, small=2, large=1, few=1, many=2)] * 4) is None
     assert Noise(1.0, 0.0).scale == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("samples", "cosine", "end", "codes"),
+    [
+        (2, 0.03, 2.2, ["batch_size"]),
+        (64, 0.03, 2.2, []),
+        (2, 0.03, 0.7, []),  # it learns
+        (2, 0.5, 2.2, []),  # gradients agree: something else is wrong
+        (2, -0.6, 2.2, []),  # back and forth: steps are too long
+    ],
+)
+def test_steps_of_two_samples_that_learn_nothing_are_too_small(samples, cosine, end, codes):
+    call = LossCall(function="cross_entropy", classes=4, of_output=True, value=1.4)
+    looks = [LoopLook(step=at, backwards=1, loss=1.4, samples=samples, calls=[call]) for at in range(3, 11)]
+    states = [
+        StateLook(step=at, kind="momentum", cosine=cosine * (-1) ** (at % 2 if abs(cosine) < 0.1 else 0))
+        for at in range(8)
+    ]
+    losses = [1.4 + (end - 1.4) * at / 59 for at in range(60)]
+    series = Series(name="model", steps=list(range(60)), norms=[1.0] * 60, losses=losses)
+    loop = Loop(
+        RunRecord(totals=[series], losses=losses), LoopFacts(looks=looks, taken=8), states=OptimizerFacts(looks=states)
+    )
+    assert [issue.code for issue in batch_size(loop)] == codes

@@ -12,7 +12,7 @@ from gradient_flow.diagnosis.loop.record import LoopFacts
 from gradient_flow.diagnosis.optimizer.all_rules import OPTIMIZER_RULES
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook, TensorState
 from gradient_flow.diagnosis.verdict import judge
-from gradient_flow.record.evidence import RunRecord, Series
+from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
 from gradient_flow.record.plain import to_plain
 
 adam, adamw, sgd = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD
@@ -220,3 +220,45 @@ def test_a_momentum_that_forgets_nothing_and_runs_across_the_gradient_is_too_lon
     series = Series(name="model", steps=list(range(90)), norms=[1.0] * 90, losses=losses)
     loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))
     assert [issue.code for rule in OPTIMIZER_RULES for issue in rule(loop)] == codes
+
+
+@pytest.mark.parametrize(
+    ("beta1", "cosine", "end", "codes"),
+    [
+        (0.998, 0.05, 1.0, ["momentum_too_long"]),
+        (0.998, 0.8, 1.0, []),  # gradients keep their direction
+        (0.998, 0.05, 0.1, []),  # solved
+        (0.99, 0.05, 1.0, []),  # the first steps are forgotten
+        (0.9, 0.05, 1.0, []),
+    ],
+)
+def test_so_is_the_first_moment_of_adam(beta1, cosine, end, codes):
+    how = {"kind": "adam", "name": "Adam", "rate": 0.03, "beta1": beta1, "beta2": 0.999, "cosine": cosine}
+    looks = [StateLook(step=at, own=at, **how) for at in (3, 30, 60, 90)]
+    losses = [4.0 - (4.0 - end) * at / 89 for at in range(90)]
+    series = Series(name="model", steps=list(range(90)), norms=[1.0] * 90, losses=losses)
+    loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))
+    assert [issue.code for rule in OPTIMIZER_RULES for issue in rule(loop)] == codes
+
+
+@pytest.mark.parametrize(
+    ("weight_decay", "decoupled", "codes"),
+    [(0.1, False, ["decay_dominates"]), (0.1, True, []), (5e-4, False, [])],
+)
+def test_what_is_usual_of_a_decay_depends_on_where_it_is_added(weight_decay, decoupled, codes):
+    how = {"rate": 0.5, "weight_decay": weight_decay, "decoupled": decoupled, "decay": 5.0, "growth": -0.2}
+    looks = [StateLook(step=at, own=at, kind="momentum", name="SGD", **how) for at in (3, 30, 60)]
+    layer = LayerSeries(name="fc.weight", steps=[1, 2], norms=[1.0] * 2, update_ratios=[0.1, 1.7], is_weight=True)
+    loop = Loop(RunRecord(layers=[layer]), LoopFacts(), states=OptimizerFacts(looks=looks))
+    found = [issue for rule in OPTIMIZER_RULES for issue in rule(loop)]
+    assert [issue.code for issue in found if issue.code == "decay_dominates"] == codes
+
+
+@pytest.mark.parametrize(("share", "end", "severity"), [(0.78, 0.97, "HIGH"), (0.78, 0.5, "LOW"), (0.6, 0.97, "LOW")])
+def test_three_quarters_of_lost_steps_are_an_alarm_where_the_loss_stands_still(share, end, severity):
+    looks = [StateLook(step=at, own=at, lost=share, needed=2.8, low_precision=1.0, rate=2e-4) for at in (3, 9, 18)]
+    losses = [1.0 - (1.0 - end) * at / 59 for at in range(60)]
+    series = Series(name="model", steps=list(range(60)), norms=[1.0] * 60, losses=losses)
+    loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))
+    found = [issue for rule in OPTIMIZER_RULES for issue in rule(loop) if issue.code == "lost_updates"]
+    assert [issue.severity.name for issue in found] == [severity]

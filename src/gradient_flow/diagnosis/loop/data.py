@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -240,7 +240,7 @@ def no_variance(loop: Loop) -> Iterator[Issue]:
         )
 
 
-def _class_loss(loop: Loop) -> int | None:
+def class_loss(loop: Loop) -> int | None:
     """Over how many classes the loss is a mean, where the loss is that and little else."""
     for look, call in loop.calls(*_CLASSES):
         if call.reduction != "mean" or not call.classes or call.classes < 2 or not call.of_output:
@@ -262,7 +262,7 @@ def _is_high(first: float, guess: float) -> bool:
 
 def first_loss(loop: Loop) -> Iterator[Issue]:
     """A first loss far above that of a guess."""
-    classes, losses = _class_loss(loop), loop.losses
+    classes, losses = class_loss(loop), loop.losses
     if classes is None and loop.calls("mse_loss"):
         yield from _far_targets(loop)
     if classes is None or len(losses) < 3 or any(look.backwards > 1 for look in loop.looks):
@@ -331,7 +331,7 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
     spread = max([look.columns for look in loop.looks if look.columns is not None], default=0.0)
     inside = network.input_spread if network is not None and network.input_spread > _SPREAD else 0.0
     size = math.nan if network is None else network.input_rms
-    classes = _class_loss(loop)
+    classes = class_loss(loop)
     wild = classes is not None and bool(losses) and _is_high(losses[0], math.log(classes))
     if inside or spread > 10 * _SPREAD:
         message = (
@@ -473,10 +473,21 @@ def stuck(loop: Loop) -> Iterator[Issue]:
     )
 
 
+def hides_in_noise(loop: Loop) -> bool:
+    """Whether a loss is that of a guess, and predictions go with their targets all through the run: what is learned is
+    small against what nobody can know of the targets."""
+    known, losses = uninformed(loop), loop.losses
+    near = known is not None and bool(losses) and median(losses[len(losses) // 2 :]) < (1 + _NEAR) * known
+    return near and _agree(loop.looks)
+
+
 def _knows_something(loop: Loop) -> bool:
     """Whether predictions go with their own targets, in the later half of the looks together, beyond chance."""
-    later = loop.looks[len(loop.looks) // 2 :]
-    known = [call.agreement for look in later for call in look.calls if call.of_output and call.agreement is not None]
+    return _agree(loop.looks[len(loop.looks) // 2 :])
+
+
+def _agree(looks: Sequence[LoopLook]) -> bool:
+    known = [call.agreement for look in looks for call in look.calls if call.of_output and call.agreement is not None]
     return len(known) >= ENOUGH and sum(known) > _BEYOND_CHANCE * math.sqrt(len(known))
 
 
@@ -488,7 +499,7 @@ def _is_warming_up(loop: Loop) -> bool:
 
 def uninformed(loop: Loop) -> float | None:
     """The loss of who knows the frequencies of labels, or the mean of targets."""
-    if _class_loss(loop) is not None:
+    if class_loss(loop) is not None:
         found = [call.entropy for _, call in loop.calls(*_CLASSES) if call.entropy is not None]
         return median(found) if found else None
     binary = [call for _, call in loop.calls("binary_cross_entropy_with_logits", "binary_cross_entropy")]

@@ -14,7 +14,7 @@ from gradient_flow.diagnosis.words import plain
 
 _USUALLY: Final = 0.6
 """Share of looks: gradients that are cleared once per epoch are seen cleared now and then."""
-_MOST_STALE: Final = 0.8
+_MOST_STALE: Final = 0.9
 """Share of the gradients that are old from which on all are."""
 UNDONE: Final = 0.6
 """Share of a step that is taken back; a bound on weights takes back some of it."""

@@ -124,6 +124,8 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 _MOSTLY: Final = 0.5
 _MANY, _FALLEN = 5, 0.7
 """Looks that tell how a loss goes, and what is left of the first of one that falls."""
+_TIMES_ITS_SIZE, _UP = 3.0, 10.0
+"""What a step moves the typical matrix by, and the loss over the first, where steps broke the network."""
 _AS_DRAWN: Final = 0.01
 """Of its size: how far all steps may have moved a typical matrix of a model that nothing was learned by."""
 _OF_IDLE_EXPERTS: Final = frozenset({"only_decay", "never_moves"})
@@ -136,6 +138,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
     others = [_falls(_paid(_unrouted(_weighted_zero(issue, loop), loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
+    others = [_thrown(issue, loop) for issue in others]
     others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
     if closer is not None:  # it names the layer that a step moves most
@@ -243,16 +246,39 @@ def _paid(issue: Issue, loop: Loop) -> Issue:
 
 
 def _falls(issue: Issue, loop: Loop) -> Issue:
-    """Steps that count as too large where the loss does not fall are a remark where looks saw that it does.
+    """Steps that count as too large where the loss does not fall are a remark where looks saw that it does, or that
+    predictions go with their targets: noise in the targets may be all that is left of the loss.
 
     With several optimizers there is no one series of losses.
     """
-    if issue.issue_type is not _T.EXPLODING or issue.severity is not IssueSeverity.MEDIUM or loop.losses:
+    if issue.issue_type is not _T.EXPLODING or issue.severity is not IssueSeverity.MEDIUM:
         return issue
     seen = [look.loss for look in loop.looks if look.loss is not None and look.backwards == 1]
     kinds = {tuple(call.function for call in look.calls) for look in loop.looks}
     falls = len(seen) == len(loop.looks) >= _MANY and len(kinds) == 1 and 0 <= loss_change(seen) < _FALLEN
-    return replace(issue, severity=IssueSeverity.LOW) if falls and "update_ratio" in issue.evidence else issue
+    learns = (falls and not loop.losses) or data.hides_in_noise(loop)
+    return replace(issue, severity=IssueSeverity.LOW) if learns and "update_ratio" in issue.evidence else issue
+
+
+def _thrown(issue: Issue, loop: Loop) -> Issue:
+    """Units that are dead or flat, with their cause: a step that moved weights by several times their size and threw
+    the loss up. It may have fallen since, with what was left of the network.
+
+    Such a step moved the typical matrix by 8 and 46 times its size, and the loss to 130 and 3,600 times the first.
+    """
+    ratio, losses = loop.largest_update, loop.losses
+    of_units = issue.issue_type in (_T.DEAD, _T.SATURATION) and issue.severity >= IssueSeverity.HIGH and not issue.code
+    if not of_units or ratio < _TIMES_ITS_SIZE or not losses or not max(losses) > _UP * losses[0] > 0:
+        return issue
+    rate = loop.run.learning_rate
+    return replace(
+        issue,
+        cause=f"a step moved the typical weight matrix by {plain(ratio, 2)} times its own size (0.1% is usual), and "
+        f"the loss rose to {plain(max(losses) / losses[0], 2)} times the first: the learning rate is too large.",
+        advice=[advice.learning_rate_at_most(rate, ratio), *issue.advice],
+        evidence={**issue.evidence, "largest_update": ratio, "learning_rate": rate},
+        code="rate_too_high",
+    )
 
 
 def _cuts_off(issue: Issue) -> bool:
@@ -368,7 +394,7 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
 def _under_router(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list[Issue], list[Issue]]:
     """Experts that no token is sent to get no gradient: that follows from the router beside them."""
     at = next((at for at, issue in enumerate(issues) if issue.code == "router_collapse"), None)
-    if at is None or issues[at].severity == IssueSeverity.LOW:
+    if at is None:
         return list(issues), list(found)
     router = issues[at]
     blocks = [name.rpartition(".")[0] for name in router.evidence.get("routers", (router.layer,))]
@@ -396,8 +422,11 @@ def _unrouted(issue: Issue, loop: Loop) -> Issue:
         members = _members(block, [layer.name for layer in loop.run.layers], router["experts"])
         idle = [number for number, names in members.items() if names <= silent]
         if idle and len(idle) < len(members) and silent <= set().union(*members.values()):
+            few = len(idle) < _MOSTLY * len(members)
             return replace(
                 issue,
+                # One in reserve beside others that share the work is capacity that is not used.
+                severity=IssueSeverity.LOW if few else issue.severity,
                 layer=router["name"],
                 message=f"{len(idle)} of {router['experts']} experts get no gradient at all: the router sends them no "
                 f"tokens. In `{issue.layer}`, {issue.message}",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 from typing import Final, NamedTuple, TypeVar
 
 from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook
@@ -17,6 +18,8 @@ _CHANGED: Final = 2.0
 """From this factor on a weight was changed."""
 _AGREES: Final = 2.0
 """How far the jump of the loss may be from that of its weight: batches differ."""
+_FEW: Final = 3
+"""Losses on either side of a jump whose medians are compared too."""
 
 _S = TypeVar("_S", bound=Series)
 
@@ -77,16 +80,23 @@ def _weight(look: LoopLook) -> float | None:
 
 
 def _jump(series: Series, start: int, end: int, factor: float) -> Change | None:
-    """Where the loss jumps by about as much, after one look and up to the next."""
+    """Where the loss jumps by about as much, after one look and up to the next.
+
+    Of a small batch alone the loss may be thrice that of another: a few on either side tell as well.
+    """
+    losses = series.losses
     jumps = [
-        (later / earlier, step)
-        for (earlier, later), step in zip(pairwise(series.losses), series.steps[1:], strict=True)
-        if start < step <= end and earlier > 0 and later > 0
+        (abs(math.log(losses[at] / losses[at - 1] / factor)), at)
+        for at in range(1, len(losses))
+        if start < series.steps[at] <= end and losses[at - 1] > 0 and losses[at] > 0
     ]
     if not jumps:
         return None
-    jump, step = min(jumps, key=lambda each: abs(math.log(each[0] / factor)))
-    return Change(step, factor) if abs(math.log(jump / factor)) < math.log(_AGREES) else None
+    off, at = min(jumps)
+    few = median(losses[max(0, at - _FEW) : at]), median(losses[at : at + _FEW])
+    if min(few) > 0:
+        off = min(off, abs(math.log(few[1] / few[0] / factor)))
+    return Change(series.steps[at], factor) if off < math.log(_AGREES) else None
 
 
 def _scaled(series: _S, changes: Sequence[Change]) -> _S:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ _LEAST_NORMS: Final = 20
 _AGREE: Final = 0.2
 _ORDINARY: Final = 0.1
 _RISEN: Final = 1.02
+_RISES, _SAME_WAY = 5, 0.8
+"""First losses that all rise, and the cosine of successive gradients that point the same way."""
 _NOT_BELOW: Final = 0.8
 """Of the first loss: a run that ends below has learnt something."""
 _WORSE: Final = 1.5
@@ -171,12 +174,23 @@ def _goes_uphill(loop: Loop) -> bool:
     """
     network, losses = loop.network, loop.losses
     cosines = [] if network is None else network.cosines[:ENOUGH]
+    if _climbs_at_once(cosines, losses, loop.updates):
+        return True
     first = loop.seen_updates[:ENOUGH]
     if len(cosines) < ENOUGH or min(cosines) < _AGREE or max(first, default=math.inf) > _ORDINARY or losses[0] <= 0:
         return False
     early = losses[: max(8, len(losses) // 4)]
     third = len(early) // 3
     return median(early[-third:]) > _RISEN * median(early[:third])
+
+
+def _climbs_at_once(cosines: Sequence[float], losses: Sequence[float], updates: Sequence[float]) -> bool:
+    """Whether a run that broke within a few looks rose with every step from the first, a small one, while gradients
+    kept their direction: downhill a loss rises only behind the valley, where they turn around."""
+    finite = [cosine for cosine in cosines if math.isfinite(cosine)]
+    few = losses[:_RISES]
+    rises = len(few) == _RISES and few[0] > 0 and all(b > _RISEN * a for a, b in pairwise(few))
+    return rises and len(finite) >= 2 and min(finite) >= _SAME_WAY and bool(updates) and updates[0] <= _ORDINARY
 
 
 def _too_small(issue: Issue, loop: Loop) -> Issue:

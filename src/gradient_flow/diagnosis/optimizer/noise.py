@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop.context import Loop
+from gradient_flow.diagnosis.loop import data
+from gradient_flow.diagnosis.loop.context import LARGE, Loop
 from gradient_flow.diagnosis.optimizer.record import NoiseLook
-from gradient_flow.diagnosis.optimizer.rules import is_idle
+from gradient_flow.diagnosis.optimizer.rules import LEAST_LOSSES, is_idle
+from gradient_flow.diagnosis.words import plain
 
 LEAST: Final = 5
 """Looks over which numerator and denominator are averaged: of one alone they may even be negative."""
@@ -18,6 +21,10 @@ FAR: Final = 8.0
 """Times the batch, up or down, from which on it is worth a remark."""
 FEW: Final = 8
 """Samples in a step up to which noise is what keeps a loss from falling."""
+
+
+NOTHING: Final = 0.1
+"""Cosine of momentum and gradient, up to which they have no direction in common."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ def batch_size(loop: Loop) -> Iterator[Issue]:
     """A remark on the size of the batch, from the micro-batches that it is made of."""
     looks = loop.states.noise
     noise = together(looks)
+    if not looks:
+        yield from _few_samples(loop)
     if noise is None or noise.covariance <= 0:
         return
     batch, scale = looks[-1].many, noise.scale
@@ -91,6 +100,37 @@ def batch_size(loop: Loop) -> Iterator[Issue]:
 
 def _samples(scale: float) -> str:
     return "below one sample" if scale < 1 else f"about {scale:,.0f} samples"
+
+
+def _few_samples(loop: Loop) -> Iterator[Issue]:
+    """Steps of a handful of samples whose gradients have nothing in common with the steps before, where a classifier
+    is no better than a guess.
+
+    Of batches of two, all cosines of momentum and gradient were within 0.16, and the loss rose to twice a guess.
+    """
+    samples = max((look.samples for look in loop.looks), default=0)
+    classes, losses = data.class_loss(loop), loop.losses
+    cosines = [look.cosine for look in loop.states.looks if look.cosine is not None]
+    if not 0 < samples <= FEW or classes is None or len(losses) < LEAST_LOSSES or len(cosines) < LEAST:
+        return
+    level = median(losses[len(losses) // 2 :])
+    if level < math.log(classes) or not median(losses[:LEAST]) <= level or loop.largest_update > LARGE:
+        return
+    if median(cosines) > NOTHING or median(map(abs, cosines)) > NOTHING:
+        return  # they agree, or go back and forth: then steps are too long
+    yield Issue(
+        issue_type=IssueType.OPTIMIZER,
+        severity=IssueSeverity.MEDIUM,
+        layer="model",
+        message=f"a step is made of {samples:,} sample{'s' if samples > 1 else ''}, whose gradient has nothing in "
+        f"common with the steps before (cosine {median(cosines):.2f}): gradients are mostly noise, and the loss is "
+        f"{plain(level)}, no better than a guess among {classes} classes ({plain(math.log(classes))}).",
+        evidence={"batch": samples, "cosine": median(cosines), "looks": len(cosines), "noise_scale": math.inf},
+        cause="a batch that is small for what there is to learn.",
+        advice=[f"Use batches of {_round(16 * samples)} samples or more, or a far lower rate."],
+        step=loop.states.looks[0].step,
+        code="batch_size",
+    )
 
 
 def _round(value: float) -> str:

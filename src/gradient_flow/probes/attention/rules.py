@@ -118,12 +118,12 @@ def _entropy_collapse(
 
 
 def _with_growth(issue: Issue, layers: Sequence[LayerAttention], growths: Mapping[str, Growth]) -> Issue:
-    """Entropy collapse, and how fast the logits grow where they do."""
+    """Entropy collapse, with its cause where logits are large: they grow, and how fast, or began so."""
     by_place = {layer.place: growths[layer.name] for layer in layers if layer.name in growths}
     places = (issue.layer, *(consequence.layer for consequence in issue.consequences))
     growth = next((by_place[place] for place in places if place in by_place), None)
     if growth is None:
-        return issue
+        return replace(issue, code=CODE) if issue.evidence.get("max_logit", 0.0) >= HOT else issue
     evidence = {**issue.evidence, **growth.evidence}
     message = f"{issue.message} {growth_course(growth)}."  # what such logits do, the message says already
     return replace(issue, message=message, evidence=evidence, code=CODE, step=issue.step or growth.since)
