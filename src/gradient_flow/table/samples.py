@@ -316,7 +316,9 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     >>> are_on_a_line(5 + torch.outer(torch.arange(20.0), direction)), are_on_a_line(torch.eye(20))
     (True, False)
     """
-    few = rows.reshape(-1, rows.shape[-1])[: 2 * _LEAST_FOR_RANK].double()
+    flat = rows.reshape(-1, rows.shape[-1])
+    # Evenly spaced: the first ones may be the positions of one sample, all of one colour.
+    few = flat[:: max(1, len(flat) // (2 * _LEAST_FOR_RANK))][: 2 * _LEAST_FOR_RANK].double()
     if min(few.shape) < _LEAST_FOR_RANK:
         return False
     away = few - few.mean(dim=0)

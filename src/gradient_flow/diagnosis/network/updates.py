@@ -10,7 +10,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
-from gradient_flow.diagnosis.robust import is_converged, is_solved, loss_change
+from gradient_flow.diagnosis.robust import is_converged, is_solved, lie_around_zero, loss_change
 from gradient_flow.diagnosis.words import plain, portion, times
 
 TOO_LARGE: Final = 1.0
@@ -38,7 +38,8 @@ def learning_rate_too_large(record: AnalysisRecord) -> Iterator[Issue]:
     where = max(ratios, key=lambda name: ratios[name])
     ratio = ratios[where]
     lasting = max(median(_finite(layer) or [math.inf]) for layer in _judged(record) if layer.name in ratios)
-    if not (ratio > TOO_LARGE or (lasting > SUSPICIOUS and change > 0.9)):
+    stays = change > 0.9 and not lie_around_zero(record.losses)
+    if not (ratio > TOO_LARGE or (lasting > SUSPICIOUS and stays)):
         return
     if is_solved(record.losses):
         return
