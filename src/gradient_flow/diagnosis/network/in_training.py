@@ -43,6 +43,8 @@ _HOT, _ONE_KEY = 100.0, 0.03
 learnt has not learnt where to look."""
 _SAME: Final = 1e-4
 """Spread of tokens that differ by rounding alone."""
+_FLAT_FROM_THE_START: Final = 0.8
+"""Share of the values of an activation in its flat part at the first look."""
 _DONE: Final = 0.1
 """The same, of a training that has done its work."""
 _THRIVES: Final = 0.35
@@ -155,6 +157,8 @@ def _is_of_its_task(issue: Issue) -> bool:
 
 def _may_be_certain(issue: Issue) -> bool:
     """Whether it says that outputs are certain, of a policy, say: that is what training leads to."""
+    if issue.evidence.get("flat_share_at_first", 0.0) > _FLAT_FROM_THE_START:
+        return False  # no training led there
     return issue.issue_type in (IssueType.SATURATION, IssueType.ENTROPY_COLLAPSE) and not _looks_sharply(issue)
 
 
