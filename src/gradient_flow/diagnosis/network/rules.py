@@ -21,6 +21,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     structure_rules.disconnected,
     structure_rules.unused,
     structure_rules.symmetry,
+    structure_rules.copies,
     structure_rules.one_direction,
     dead_rules.dead_units,
     dead_rules.dead_head,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -12,6 +14,9 @@ from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.words import count
 
 TWO: Final = 2
+_NUMBER: Final = re.compile(r"\d+")
+_NAMED, _LOOKS, _ROUNDING = 3, 3, 1e-4
+"""Copies that are named; looks at which they agree; and the share by which they may differ in all of them."""
 MANY_IDS: Final = 8
 """Vectors of a larger embedding that a batch with so many ids comes down to: two lie on a line."""
 LEAST_STEPS: Final = 40
@@ -102,6 +107,56 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
             )
             for layer in rest
         ),
+    )
+
+
+def copies(record: AnalysisRecord) -> Iterator[Issue]:
+    """Layers side by side with the same weights and, look after look, the same gradient: they do the work of one.
+
+    Heads that were copied, or drawn from one seed each, agree in every digit; of heads that were drawn one after the
+    other the weights differ by a hundredth or so, and gradients by far more.
+    """
+    found: dict[tuple[str, str], list[list[Layer]]] = {}
+    for layer in record.layers:
+        if layer.trainable and layer.matrix is not None and not layer.equal_units and _has_gradients(layer):
+            groups = found.setdefault((layer.kind, _NUMBER.sub("*", layer.name)), [])
+            group = next((each for each in groups if _agree(each[0], layer)), None)
+            if group is None:
+                groups.append([layer])
+            else:
+                group.append(layer)
+    same = [group for groups in found.values() for group in groups if len(group) > 1]
+    if same:
+        first, *others = min(same, key=lambda group: record.position(group[0].name))
+        names = ", ".join(f"`{layer.name}`" for layer in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+        yield Issue(
+            issue_type=IssueType.SYMMETRY,
+            severity=IssueSeverity.HIGH,
+            layer=first.name,
+            message=f"it has the same weights and the same gradient as {names}: the {len(others) + 1} act as one, and "
+            "always will.",
+            evidence={"layers": [layer.name for group in same for layer in group], "copies": len(others) + 1},
+            cause="they are copies of one module, or each was drawn after the same seed was set.",
+            advice=[
+                initialise(
+                    "Draw the weights of each by itself: build a new module for each, and set the seed once.",
+                    [layer.name for layer in others],
+                )
+            ],
+            step=1,
+        )
+
+
+def _has_gradients(layer: Layer) -> bool:
+    known = [norm for norm in layer.gradient if norm]
+    return len(known) >= _LOOKS and len(known) == len(layer.gradient) and 0 < layer.weight_norm < math.inf
+
+
+def _agree(layer: Layer, other: Layer) -> bool:
+    """Whether weights, and gradients of every look, are of one size, but for rounding."""
+    pairs = [(layer.weight_norm, other.weight_norm), *zip(layer.gradient, other.gradient, strict=False)]
+    return len(layer.gradient) == len(other.gradient) and all(
+        math.isclose(a or 0.0, b or 0.0, rel_tol=_ROUNDING) for a, b in pairs
     )
 
 
