@@ -140,3 +140,26 @@ def test_a_loss_that_comes_near_zero_from_both_sides_has_not_solved_anything(dev
             optimizer.step()
     kinds = {issue.issue_type for issue in flow.diagnose() if issue.severity > IssueSeverity.LOW}
     assert (T.VANISHING in kinds) is sick
+
+
+class Pooled(nn.Module):
+    """A net for every member of a set, their mean over `dims`, a net for the mean."""
+
+    def __init__(self, *dims):
+        super().__init__()
+        self.each, self.all, self.dims = nn.Linear(20, 24), nn.Linear(24, 8), dims
+
+    def forward(self, x):
+        return self.all(torch.tanh(self.each(x)).mean(self.dims, keepdim=True)[:, 0].expand(len(x), -1))
+
+
+@pytest.mark.parametrize(("dims", "sick"), [((0, 1), True), ((1,), False)])
+def test_a_mean_over_the_batch_as_well_makes_all_samples_one(dims, sick):
+    classes = eight_classes()
+
+    def draw():
+        x, y = classes()
+        return x[:, None] + 0.3 * torch.randn(64, 5, 20), y
+
+    issues = serious(Pooled(*dims), draw, F.cross_entropy, steps=60)
+    assert ((T.LOW_RANK, "all") in found(issues)) is sick

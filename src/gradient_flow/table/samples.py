@@ -332,6 +332,17 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     return float((away - along).norm()) < 1e-3 * size
 
 
+def are_one(rows: torch.Tensor) -> bool:
+    """Whether all samples have the same values, but for rounding, and not only zeros.
+
+    >>> are_one(torch.randn(1, 3, 4).repeat(20, 1, 1)), are_one(torch.eye(20)), are_one(torch.zeros(20, 4))
+    (True, False, False)
+    """
+    flat = rows.flatten(1).double()
+    rounding = _ROUNDING * torch.finfo(rows.dtype if rows.is_floating_point() else torch.float32).eps
+    return len(flat) >= _LEAST_FOR_RANK and float((flat - flat[0]).norm()) < rounding * float(flat.norm())
+
+
 def quick_norm(tensors: list[torch.Tensor]) -> float:
     """The norm of all tensors together: one read of their magnitudes where the C kernel can, else an estimate."""
     is_native = kernels.NATIVE and kernels.forced() is None

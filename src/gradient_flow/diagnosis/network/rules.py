@@ -23,6 +23,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     structure_rules.symmetry,
     structure_rules.copies,
     structure_rules.one_direction,
+    structure_rules.one_for_all,
     dead_rules.dead_units,
     dead_rules.dead_head,
     dead_rules.idle_units,

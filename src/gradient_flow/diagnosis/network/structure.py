@@ -11,6 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
+from gradient_flow.diagnosis.robust import fell_to
 from gradient_flow.diagnosis.words import count
 
 TWO: Final = 2
@@ -19,6 +20,8 @@ _NAMED, _LOOKS, _ROUNDING = 3, 3, 1e-4
 """Copies that are named; looks at which they agree; and the share by which they may differ in all of them."""
 MANY_IDS: Final = 8
 """Vectors of a larger embedding that a batch with so many ids comes down to: two lie on a line."""
+_LITTLE, _LEAST_LOSSES = 0.9, 10
+"""Share of the first loss that is left where next to nothing was learnt, and losses to know it."""
 LEAST_STEPS: Final = 40
 """Steps without a block that is left out by chance, as in stochastic depth, and comes back."""
 
@@ -207,6 +210,24 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
                     "Give the layer a full matrix, or raise the rank of its factors to at least that of what it takes.",
                 )
                 return
+
+
+def one_for_all(record: AnalysisRecord) -> Iterator[Issue]:
+    """A layer that gives the same for all samples, look after look, in a training that does not learn.
+
+    A code that is repeated for all steps of a sequence is the same for all of them too, and such a training learns.
+    """
+    same = next((p for p in record.places if p.looks_as_one >= _LOOKS and not p.from_batch), None)
+    layer = record.layer(same.name) if same is not None else None
+    if layer is None or layer.zero_weights or not layer.trainable or fell_to(record.losses, _LITTLE, _LEAST_LOSSES):
+        return
+    yield _low_rank(
+        layer,
+        "its outputs are the same for all samples of a batch, although the layer before it tells them apart.",
+        "between the two something is averaged, summed or normalised over the batch as well.",
+        f"Print the shape before and after each mean, sum and softmax on the way to `{layer.name}`: the first "
+        "dimension is that of the samples, and no operation should run over it.",
+    )
 
 
 def _low_rank(layer: Layer, message: str, cause: str, advice: str) -> Issue:
