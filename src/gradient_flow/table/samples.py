@@ -317,8 +317,10 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     (True, False)
     """
     flat = rows.reshape(-1, rows.shape[-1])
-    # Evenly spaced: the first ones may be the positions of one sample, all of one colour.
-    few = flat[:: max(1, len(flat) // (2 * _LEAST_FOR_RANK))][: 2 * _LEAST_FOR_RANK].double()
+    # Evenly spaced, since the first ones may be the positions of one sample, all of one colour; by an odd number, since
+    # every other position of an upsampled picture is made by the same weights.
+    apart = max(1, len(flat) // (2 * _LEAST_FOR_RANK))
+    few = flat[:: apart - (apart % 2 == 0)][: 2 * _LEAST_FOR_RANK].double()
     if min(few.shape) < _LEAST_FOR_RANK:
         return False
     away = few - few.mean(dim=0)
