@@ -140,3 +140,9 @@ def test_rows_that_differ_by_rounding_alone_are_on_no_line():
     assert not samples.are_on_a_line(rows)
     rows[3, 5] += 0.01
     assert samples.are_on_a_line(rows)
+
+
+def test_positions_of_one_plain_sample_say_nothing_of_the_others():
+    colours = torch.randn(16, 1, 12, generator=torch.Generator().manual_seed(0))
+    assert not samples.are_on_a_line(colours.expand(16, 36, 12))
+    assert samples.are_on_a_line((colours[:1] * torch.arange(1.0, 17)[:, None, None]).expand(16, 36, 12))

@@ -113,8 +113,11 @@ def _bends(
         if kind == "Softmax" and not is_last:
             continue
         if in_branch:
-            if is_last or (feeding.path, kind) in seen or len(seen) >= _MOST_IN_BRANCHES:
-                continue  # what is beside the path behind the last layer belongs to the loss
+            # What is beside the path behind the last layer belongs to the loss; but for a tanh right behind one of
+            # several heads, which bounds what the model gives, as the mean of a policy.
+            head = kind == "Tanh" and feeding.role == "output" and feeding.module in weighted
+            if (is_last and not head) or (feeding.path, kind) in seen or len(seen) >= _MOST_IN_BRANCHES:
+                continue
             seen.add((feeding.path, kind))
         share = slopes(node)
         if share is not None and share.numel():

@@ -106,6 +106,7 @@ _LOUD, _BACK = 2.0, 1.5
 """Times the losses around it that of a loud batch is, and how far the next ones may be above those before."""
 LEARNS: Final = 0.7
 """Share of the first loss that is left of a training that learns."""
+_ON_A_SIDE: Final = 0.1
 _CLEARLY: Final = 3.0
 """Standard errors beyond which a fall of the loss is none of chance."""
 
@@ -126,6 +127,16 @@ def loss_change(losses: Sequence[float], least: int = 1) -> float:
     if first == 0:
         return 1.0 if last <= 0 else math.inf
     return last / first if first > 0 else 1 + (last - first) / abs(first)
+
+
+def lie_around_zero(losses: Sequence[float]) -> bool:
+    """Whether a tenth or more lies on each side of zero, as of sums of advantages: their ratios say nothing.
+
+    >>> lie_around_zero([1.1, -0.1, 0.02, -0.03, 0.04]), lie_around_zero([3.0, 2.0, 1.0]), lie_around_zero([1.0, -9.0])
+    (True, False, True)
+    """
+    below = sum(loss < 0 for loss in losses)
+    return 0 < below < len(losses) and _ON_A_SIDE <= below / len(losses) <= 1 - _ON_A_SIDE
 
 
 def fell_beyond_noise(losses: Sequence[float]) -> bool:
@@ -227,9 +238,13 @@ def is_solved(losses: Sequence[float]) -> bool:
     """Whether the last losses are all below a tenth of the very first: whatever the steps were, they did it.
 
     Of the first alone, since a solver may be done before a fifth of the run, and a run that broke was worse since.
+    Losses on both sides of zero come near it by chance.
+
+    >>> is_solved([2.0, 1.0, 0.1, 0.1, 0.1]), is_solved([1.1, 0.3, -0.2, 0.1, -0.1, 0.05])
+    (True, False)
     """
     finite = [loss for loss in losses if math.isfinite(loss)]
-    return len(finite) > 1 and is_done(max(finite[-3:]), finite[0])
+    return len(finite) > 1 and is_done(max(finite[-3:]), finite[0]) and not lie_around_zero(finite)
 
 
 def is_done(loss: float, first: float) -> bool:

@@ -17,6 +17,7 @@ from gradient_flow.diagnosis.robust import (
     fell_to,
     is_converged,
     is_solved,
+    lie_around_zero,
     loss_change,
 )
 from gradient_flow.diagnosis.words import compared, plain, portion
@@ -59,7 +60,8 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
         worst = max(early, key=lambda name: early[name], default=where)
         if early.get(worst, 0.0) > TOO_LARGE:
             where, ratio = worst, early[worst]
-    if (ratio > TOO_LARGE or (ratio > SUSPICIOUS and change > 0.9)) and not solved:
+    stays = change > 0.9 and not lie_around_zero(losses)
+    if (ratio > TOO_LARGE or (ratio > SUSPICIOUS and stays)) and not solved:
         yield Issue(
             issue_type=IssueType.EXPLODING,
             severity=IssueSeverity.HIGH if ratio > TOO_LARGE else IssueSeverity.MEDIUM,

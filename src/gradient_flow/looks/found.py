@@ -18,7 +18,8 @@ def found_by(stats: Any, **settings: Any) -> dict[str, Any]:
 
 def with_bounded_mean(stats: PolicyStats, network: AnalysisRecord) -> PolicyStats:
     """Where the range of actions is not known: how often the mean is at an end of the tanh that makes it."""
-    last = next((each for each in network.activations if each.is_last and each.kind == "Tanh"), None)
+    behind = (each for each in network.activations if each.is_last and not each.in_branch)
+    last = next((each for each in behind if each.kind == "Tanh"), None)
     if last is None or stats.continuous_std_mean is None or stats.mean_saturation is not None:
         return stats
     return replace(stats, mean_saturation=last.flat_share, mean_squashed=True)

@@ -52,7 +52,8 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
             look.nothing = True
         if read_saved and shape is not None and name.startswith(("Mul", "Div")) and _is_crossed(node, shape, above):
             look.crossed = list(shape)
-        if name.startswith("LogSoftmax") and _comes_from(node, "SoftmaxBackward0"):
+        # A distribution that is given logits subtracts the logarithm of the sum of their exponentials.
+        if name.startswith(("LogSoftmax", "Logsumexp")) and _comes_from(node, "SoftmaxBackward0"):
             look.squashed = True
         if len(nodes) < _NEAREST:
             for child, _ in node.next_functions:

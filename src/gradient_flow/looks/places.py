@@ -186,7 +186,10 @@ class PlaceRecords:
     def note_lines(
         self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], batch: torch.Tensor | None
     ) -> None:
-        """Layers whose values lie on a line although what came to them does not; `batch` are rows of the input."""
+        """Layers whose values lie on a line, or are the same for all samples, although what came to them does not.
+
+        `batch` are rows of the input.
+        """
         self._open = set()
         for chain in chains:
             before, last = batch, None
@@ -194,6 +197,12 @@ class PlaceRecords:
                 place, rows = self._places[passage.key], passage.forward.rows
                 if not place.own_weights:
                     continue
+                if last is not None and before is not None and rows is not None:
+                    if samples.are_one(rows) and _spreads(before.flatten(1)):
+                        place.looks_as_one += 1
+                        self._open |= {last, passage.key}
+                    else:
+                        place.looks_as_one = 0
                 # The first layer of a branch may take another input than the one whose rows are known.
                 wide = vars(passage.module).get("in_features", _WIDE) >= _WIDE
                 if place.on_a_line is None and wide:

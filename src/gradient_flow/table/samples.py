@@ -316,7 +316,11 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     >>> are_on_a_line(5 + torch.outer(torch.arange(20.0), direction)), are_on_a_line(torch.eye(20))
     (True, False)
     """
-    few = rows.reshape(-1, rows.shape[-1])[: 2 * _LEAST_FOR_RANK].double()
+    flat = rows.reshape(-1, rows.shape[-1])
+    # Evenly spaced, since the first ones may be the positions of one sample, all of one colour; by an odd number, since
+    # every other position of an upsampled picture is made by the same weights.
+    apart = max(1, len(flat) // (2 * _LEAST_FOR_RANK))
+    few = flat[:: apart - (apart % 2 == 0)][: 2 * _LEAST_FOR_RANK].double()
     if min(few.shape) < _LEAST_FOR_RANK:
         return False
     away = few - few.mean(dim=0)
@@ -328,6 +332,17 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     longest = away[away.norm(dim=1).argmax()]
     along = torch.outer(away @ longest, longest) / longest.square().sum()
     return float((away - along).norm()) < 1e-3 * size
+
+
+def are_one(rows: torch.Tensor) -> bool:
+    """Whether all samples have the same values, but for rounding, and not only zeros.
+
+    >>> are_one(torch.randn(1, 3, 4).repeat(20, 1, 1)), are_one(torch.eye(20)), are_one(torch.zeros(20, 4))
+    (True, False, False)
+    """
+    flat = rows.flatten(1).double()
+    rounding = _ROUNDING * torch.finfo(rows.dtype if rows.is_floating_point() else torch.float32).eps
+    return len(flat) >= _LEAST_FOR_RANK and float((flat - flat[0]).norm()) < rounding * float(flat.norm())
 
 
 def quick_norm(tensors: list[torch.Tensor]) -> float:

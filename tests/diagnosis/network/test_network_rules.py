@@ -14,6 +14,7 @@ from gradient_flow.diagnosis.network.dead import dead_units
 from gradient_flow.diagnosis.network.profile import activation_gain, depth_profiles
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Layer, Place
 from gradient_flow.diagnosis.network.stability import spikes
+from gradient_flow.diagnosis.network.updates import learning_rate_too_large
 from gradient_flow.diagnosis.registry import register_rule
 from gradient_flow.diagnosis.verdict import NETWORK, judge
 from gradient_flow.errors import InputError
@@ -208,6 +209,29 @@ def test_update_ratios_and_advice():
     (issue,) = judge_analysis(record)
     assert (issue.issue_type, issue.layer) == (IssueType.EXPLODING, "2")
     assert issue.advice[0].startswith("Lower the learning rate to 0.0003 or less (now 0.06): the update ratio is 2")
+
+
+def moved(ratio, losses):
+    """What is said of a training whose steps move weights by these shares, and whose losses these are."""
+    record = stack([1.0] * 4, trained=True, learning_rate=0.06, optimizer="SGD", losses=losses)
+    for layer in record.layers:
+        layer.matrix, layer.update_ratio = f"{layer.name}.weight", ratio
+    return list(learning_rate_too_large(record))
+
+
+def test_a_loss_that_stays_far_above_its_first_value_has_diverged_although_it_falls_from_its_peak():
+    thrown = [2.5, 185.0, 62000.0, 40000.0, 30000.0, *[20000.0] * 15]
+    (issue,) = moved([0.42, 0.16, 0.05], thrown)
+    assert issue.severity == IssueSeverity.CRITICAL
+    assert "the loss is 8,000 times the first" in issue.message
+    assert moved([0.42, 0.16, 0.05], [2.5 * 0.9**k for k in range(20)]) == []
+    assert moved([0.05, 0.04, 0.05], thrown) == []  # whatever threw it up, these steps did not
+
+
+def test_ratios_of_losses_on_both_sides_of_zero_say_nothing_of_the_rate():
+    level = [1.0, 1.1, 0.9, 1.0] * 5
+    assert [issue.severity for issue in moved([0.4] * 3, level)] == [IssueSeverity.MEDIUM]
+    assert moved([0.4] * 3, [0.1 * (-1) ** k * loss for k, loss in enumerate(level)]) == []
 
 
 def test_same_type_in_one_layer_is_said_once():

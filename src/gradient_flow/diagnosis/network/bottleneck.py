@@ -126,6 +126,13 @@ def _is_tiny_code(record: AnalysisRecord, place: Place, later: Sequence[Place], 
     return place.positions == 1 and min(before, asked) >= (_WIDER if stays else _MUCH_WIDER) * place.units
 
 
+def _is_output(place: Place, later: Sequence[Place]) -> bool:
+    """Whether it is the output, which only takes another form behind it: a score of one number for each of five lanes,
+    say, from one net for all of them."""
+    whole = place.size == later[-1].size and place.samples == later[-1].samples
+    return place.positions > 1 and whole and not any(each.own_weights for each in later)
+
+
 def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
     """The heads that a chain ends in, where it ends in several side by side; `others` are on no chain."""
     if not chain or chain[-1].own_weights:
@@ -153,6 +160,8 @@ def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:
         if _is_tiny_code(record, place, later, before):
             score = place.units / (places[-1].gradient_rank or math.inf)
             found.append(_Narrow(place, before, score, place.empty_samples or 0.0, 1.0, beta))
+            continue
+        if _is_output(place, later):
             continue
         limit = NARROW
         words = not index and (record.input_size == 0 or _is_all_of_a_kind(record, place))

@@ -43,6 +43,10 @@ _HOT, _ONE_KEY = 100.0, 0.03
 learnt has not learnt where to look."""
 _SAME: Final = 1e-4
 """Spread of tokens that differ by rounding alone."""
+_FLAT_FROM_THE_START: Final = 0.8
+"""Share of the values of an activation in its flat part at the first look."""
+_DONE: Final = 0.1
+"""The same, of a training that has done its work."""
 _THRIVES: Final = 0.35
 """The same, of a training that gradients which grow a little do no harm."""
 _LEAST_LOSSES: Final = 10
@@ -121,7 +125,8 @@ def as_learnt(issues: Sequence[Issue], losses: Sequence[float], first: int | Non
         return [_out_of_reach(issue, losses) for issue in issues]
     issues = [
         replace(issue, severity=IssueSeverity.LOW)
-        if (_looks_sharply(issue) and issue.severity < IssueSeverity.HIGH) or _remembers(issue)
+        if (_looks_sharply(issue) and (issue.severity < IssueSeverity.HIGH or _found_where_to_look(issue, change)))
+        or _remembers(issue)
         else issue
         for issue in issues
     ]
@@ -152,6 +157,8 @@ def _is_of_its_task(issue: Issue) -> bool:
 
 def _may_be_certain(issue: Issue) -> bool:
     """Whether it says that outputs are certain, of a policy, say: that is what training leads to."""
+    if issue.evidence.get("flat_share_at_first", 0.0) > _FLAT_FROM_THE_START:
+        return False  # no training led there
     return issue.issue_type in (IssueType.SATURATION, IssueType.ENTROPY_COLLAPSE) and not _looks_sharply(issue)
 
 
@@ -183,6 +190,15 @@ def _out_of_reach(issue: Issue, losses: Sequence[float]) -> Issue:
 def _looks_sharply(issue: Issue) -> bool:
     """Whether it is about attention: a policy that is sure too early lowers its loss as well."""
     return issue.issue_type is IssueType.ENTROPY_COLLAPSE and "frozen_heads" in issue.evidence
+
+
+def _found_where_to_look(issue: Issue, change: float) -> bool:
+    """Whether attention became sharp while the task was solved by it, but for a batch now and then.
+
+    One head that finds the fact that is asked for ends at 0.01 of ln(keys) and a thousandth of the first loss, with a
+    wrong answer in one of ten batches.
+    """
+    return 0 <= change < _DONE and not _never_worked(issue)
 
 
 def _never_worked(issue: Issue) -> bool:

@@ -103,6 +103,8 @@ def _backward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
     weights = [layer for layer in record.layers if _at(layer.bad_gradients, index)]
     if not bad and not weights:
         return None
+    if not weights and _weights_are_known(record, index):
+        return None  # what a table has for padding is thrown away, and NaN with it
     if bad:
         first = max(bad, key=lambda place: place.order)
         layer, many = first.layer or "model", _at(first.bad_gradients, index)
@@ -123,6 +125,12 @@ def _backward(record: AnalysisRecord, index: int, step: int) -> Issue | None:
         {"bad_gradients": many, "backward_only": True},
         step + 1,
     )
+
+
+def _weights_are_known(record: AnalysisRecord, index: int) -> bool:
+    """Whether a gradient was seen at every layer that trains: none of them came to know of it."""
+    trained = [layer for layer in record.layers if layer.trainable and layer.order is not None]
+    return bool(trained) and all(len(layer.bad_gradients) > index for layer in trained)
 
 
 def _unseen(record: AnalysisRecord) -> Iterator[Issue]:

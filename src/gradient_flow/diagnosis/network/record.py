@@ -70,6 +70,8 @@ class Place:
     """Of an embedding: how many different vectors it gave at most in one look, of those that were seen."""
     on_a_line: bool | None = None
     """Whether the values of all samples lie on one line, although those of the layer before it do not."""
+    looks_as_one: int = 0
+    """Looks up to the last at which all samples had the same values, although those of the layer before it differ."""
 
     def add(self, index: int, *, rms: float, gradient: float | None, bad_values: int, bad_gradients: int) -> None:
         """Add a watched step; those in which the place was not seen are filled up."""

@@ -58,6 +58,7 @@ def saturation(record: AnalysisRecord) -> Iterator[Issue]:
         f"slope is {percent(first.mean_slope)} of the steepest.",
         evidence={
             "flat_share": first.flat_share,
+            "flat_share_at_first": first.first_flat_share,
             "mean_slope": first.mean_slope,
             "input_rms": record.input_rms,
             "rms": rms,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -9,11 +11,17 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
+from gradient_flow.diagnosis.robust import fell_to
 from gradient_flow.diagnosis.words import count
 
 TWO: Final = 2
+_NUMBER: Final = re.compile(r"\d+")
+_NAMED, _LOOKS, _ROUNDING = 3, 3, 1e-4
+"""Copies that are named; looks at which they agree; and the share by which they may differ in all of them."""
 MANY_IDS: Final = 8
 """Vectors of a larger embedding that a batch with so many ids comes down to: two lie on a line."""
+_LITTLE, _LEAST_LOSSES = 0.9, 10
+"""Share of the first loss that is left where next to nothing was learnt, and losses to know it."""
 LEAST_STEPS: Final = 40
 """Steps without a block that is left out by chance, as in stochastic depth, and comes back."""
 
@@ -105,6 +113,56 @@ def symmetry(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
+def copies(record: AnalysisRecord) -> Iterator[Issue]:
+    """Layers side by side with the same weights and, look after look, the same gradient: they do the work of one.
+
+    Heads that were copied, or drawn from one seed each, agree in every digit; of heads that were drawn one after the
+    other the weights differ by a hundredth or so, and gradients by far more.
+    """
+    found: dict[tuple[str, str], list[list[Layer]]] = {}
+    for layer in record.layers:
+        if layer.trainable and layer.matrix is not None and not layer.equal_units and _has_gradients(layer):
+            groups = found.setdefault((layer.kind, _NUMBER.sub("*", layer.name)), [])
+            group = next((each for each in groups if _agree(each[0], layer)), None)
+            if group is None:
+                groups.append([layer])
+            else:
+                group.append(layer)
+    same = [group for groups in found.values() for group in groups if len(group) > 1]
+    if same:
+        first, *others = min(same, key=lambda group: record.position(group[0].name))
+        names = ", ".join(f"`{layer.name}`" for layer in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+        yield Issue(
+            issue_type=IssueType.SYMMETRY,
+            severity=IssueSeverity.HIGH,
+            layer=first.name,
+            message=f"it has the same weights and the same gradient as {names}: the {len(others) + 1} act as one, and "
+            "always will.",
+            evidence={"layers": [layer.name for group in same for layer in group], "copies": len(others) + 1},
+            cause="they are copies of one module, or each was drawn after the same seed was set.",
+            advice=[
+                initialise(
+                    "Draw the weights of each by itself: build a new module for each, and set the seed once.",
+                    [layer.name for layer in others],
+                )
+            ],
+            step=1,
+        )
+
+
+def _has_gradients(layer: Layer) -> bool:
+    known = [norm for norm in layer.gradient if norm]
+    return len(known) >= _LOOKS and len(known) == len(layer.gradient) and 0 < layer.weight_norm < math.inf
+
+
+def _agree(layer: Layer, other: Layer) -> bool:
+    """Whether weights, and gradients of every look, are of one size, but for rounding."""
+    pairs = [(layer.weight_norm, other.weight_norm), *zip(layer.gradient, other.gradient, strict=False)]
+    return len(layer.gradient) == len(other.gradient) and all(
+        math.isclose(a or 0.0, b or 0.0, rel_tol=_ROUNDING) for a, b in pairs
+    )
+
+
 def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
     """A wide layer that lets a single direction through: by its matrix, or by what comes out of it."""
     if record.input_on_a_line and record.layers:
@@ -153,6 +211,24 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
                     "Give the layer a full matrix, or raise the rank of its factors to at least that of what it takes.",
                 )
                 return
+
+
+def one_for_all(record: AnalysisRecord) -> Iterator[Issue]:
+    """A layer that gives the same for all samples, look after look, in a training that does not learn.
+
+    A code that is repeated for all steps of a sequence is the same for all of them too, and such a training learns.
+    """
+    same = next((p for p in record.places if p.looks_as_one >= _LOOKS and not p.from_batch), None)
+    layer = record.layer(same.name) if same is not None else None
+    if layer is None or layer.zero_weights or not layer.trainable or fell_to(record.losses, _LITTLE, _LEAST_LOSSES):
+        return
+    yield _low_rank(
+        layer,
+        "its outputs are the same for all samples of a batch, although the layer before it tells them apart.",
+        "between the two something is averaged, summed or normalised over the batch as well.",
+        f"Print the shape before and after each mean, sum and softmax on the way to `{layer.name}`: the first "
+        "dimension is that of the samples, and no operation should run over it.",
+    )
 
 
 def _low_rank(layer: Layer, message: str, cause: str, advice: str) -> Issue:

@@ -1,0 +1,51 @@
+"""What a training has learnt to do is a remark; what it began with is not."""
+
+import pytest
+
+from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.in_training import as_learnt
+
+SOLVED = [1.8, 1.8, 1.7, 1.6, 1.0, 0.4, 0.1, *[0.002] * 30, 0.5, 0.3, 0.001]
+"""With a wrong answer in a batch or two at its end."""
+
+
+def severity_after(issue, losses):
+    (judged,) = as_learnt([issue], losses, 3)
+    return judged.severity
+
+
+def attention(**evidence):
+    return Issue(
+        issue_type=IssueType.ENTROPY_COLLAPSE,
+        severity=IssueSeverity.CRITICAL,
+        layer="look",
+        message="sharp",
+        evidence={"frozen_heads": 1.0, "max_logit": 28.0, "entropy_at_start": 0.99, **evidence},
+        step=30,
+    )
+
+
+@pytest.mark.parametrize(
+    ("evidence", "losses", "expected"),
+    [
+        ({}, SOLVED, IssueSeverity.LOW),
+        ({}, [1.8 - 0.02 * k for k in range(40)], IssueSeverity.CRITICAL),  # it falls, and is far from done
+        ({"max_logit": 900.0}, SOLVED, IssueSeverity.CRITICAL),
+        ({"max_logit": 200.0, "entropy_at_start": 0.001}, SOLVED, IssueSeverity.CRITICAL),
+    ],
+)
+def test_attention_that_became_sharp_as_the_task_was_solved_found_where_to_look(evidence, losses, expected):
+    assert severity_after(attention(**evidence), losses) == expected
+
+
+@pytest.mark.parametrize(("at_first", "expected"), [(0.95, IssueSeverity.CRITICAL), (0.1, IssueSeverity.LOW)])
+def test_values_that_were_flat_from_the_first_look_on_were_not_made_so_by_learning(at_first, expected):
+    issue = Issue(
+        issue_type=IssueType.SATURATION,
+        severity=IssueSeverity.CRITICAL,
+        layer="last",
+        message="flat",
+        evidence={"flat_share": 0.96, "flat_share_at_first": at_first},
+        step=13,
+    )
+    assert severity_after(issue, [1.2 * 0.97**k for k in range(60)]) == expected
