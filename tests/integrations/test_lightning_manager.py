@@ -91,7 +91,7 @@ def test_the_cause_is_logged_where_warnings_are_errors(tmp_path, caplog):
         warnings.simplefilter("error", GradientFlowWarning)
         fit(model, callback, tmp_path)
     assert callback.manager.total_steps == 6
-    assert "`div` made Inf" in caplog.text
+    assert "`div` turned finite numbers into Inf" in caplog.text
 
 
 def test_without_explain_nothing_is_replayed(tmp_path):

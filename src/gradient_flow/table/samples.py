@@ -317,10 +317,17 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     (True, False)
     """
     flat = rows.reshape(-1, rows.shape[-1])
-    # Evenly spaced, since the first ones may be the positions of one sample, all of one colour; by an odd number, since
-    # every other position of an upsampled picture is made by the same weights.
+    # Neighbours, and evenly spaced ones: the first may be the positions of one sample, all of one colour, and among the
+    # others may be mostly padding. By an odd number, since every other position of an upsampled picture is made by the
+    # same weights.
     apart = max(1, len(flat) // (2 * _LEAST_FOR_RANK))
-    few = flat[:: apart - (apart % 2 == 0)][: 2 * _LEAST_FOR_RANK].double()
+    found = [_is_a_line(flat[::step][: 2 * _LEAST_FOR_RANK]) for step in (1, apart - (apart % 2 == 0))]
+    return True in found and False not in found
+
+
+def _is_a_line(rows: torch.Tensor) -> bool | None:
+    """The same of a few rows; None of equal ones, which say nothing."""
+    few = rows.double()
     if min(few.shape) < _LEAST_FOR_RANK:
         return False
     away = few - few.mean(dim=0)
@@ -328,7 +335,7 @@ def are_on_a_line(rows: torch.Tensor) -> bool:
     # Rows that are equal but for the last digits differ at random, and with luck in one place only.
     rounding = _ROUNDING * torch.finfo(rows.dtype if rows.is_floating_point() else torch.float32).eps
     if not rounding * float(few.norm()) < size < math.inf:
-        return False
+        return None
     longest = away[away.norm(dim=1).argmax()]
     along = torch.outer(away @ longest, longest) / longest.square().sum()
     return float((away - along).norm()) < 1e-3 * size

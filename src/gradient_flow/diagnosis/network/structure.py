@@ -10,6 +10,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.depth import vanishing_over_depth
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
 from gradient_flow.diagnosis.robust import fell_to
 from gradient_flow.diagnosis.words import count
@@ -218,6 +219,8 @@ def one_for_all(record: AnalysisRecord) -> Iterator[Issue]:
 
     A code that is repeated for all steps of a sequence is the same for all of them too, and such a training learns.
     """
+    if not record.trained or next(vanishing_over_depth(record), None) is not None:
+        return  # what vanishes on its way through a deep net leaves nothing that tells samples apart
     same = next((p for p in record.places if p.looks_as_one >= _LOOKS and not p.from_batch), None)
     layer = record.layer(same.name) if same is not None else None
     if layer is None or layer.zero_weights or not layer.trainable or fell_to(record.losses, _LITTLE, _LEAST_LOSSES):
