@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from validation.case import Case, Program, Setup, call
 from validation.score import Finding
@@ -39,11 +40,18 @@ def findings_in_training(_case: Case, built: Setup | Program) -> list[Finding]:
     return findings(_case, built if isinstance(built, Program) else as_program(built))
 
 
+def _optimizer(model: nn.Module, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Adam, or what takes sparse gradients beside dense ones."""
+    if any(getattr(module, "sparse", False) for module in model.modules()):
+        return torch.optim.Adagrad(parameters, lr=10 * RATE)
+    return torch.optim.Adam(parameters, lr=RATE)
+
+
 def as_program(setup: Setup) -> Program:
     """The loop that a user would write around a set-up."""
     model, told = setup.model, {**setup.kwargs, **setup.hints}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = setup.optimizer or torch.optim.Adam(trained or list(model.parameters()), lr=RATE)
+    optimizer = setup.optimizer or _optimizer(model, trained or list(model.parameters()))
 
     def run() -> None:
         for _ in range(max(setup.steps, LEAST_STEPS)):
