@@ -42,22 +42,33 @@ def make_model():
     return GPT(layers=1, width=32, heads=2, vocabulary=64, length=32) if SMALL else GPT()
 
 
-def loss_of(model):
-    return gpt_loss(model, 2, 16, 64) if SMALL else gpt_loss(model)
+class Batch(NamedTuple):
+    """Sequences of one step, and tokens of each. What a step costs us depends on the parameters alone."""
+
+    sequences: int
+    length: int
+
+
+FEW, FULL = (Batch(2, 16), Batch(2, 32)) if SMALL else (Batch(4, 128), Batch(8, 256))
+"""The least that one would call a step of this model; and sequences as long as it takes, still a small batch."""
+
+
+def loss_of(model, batch=FEW):
+    return gpt_loss(model, *batch, vocabulary=64 if SMALL else 8192)
 
 
 class Trainee:
     """A GPT with its own optimizer; `extra` runs between backward and step."""
 
-    def __init__(self, state, extra=lambda model, optimizer: None):
-        self.model = make_model()
+    def __init__(self, state, extra=lambda model, optimizer: None, batch=FEW):
+        self.model, self.batch = make_model(), batch
         self.model.load_state_dict(state)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.extra = extra
 
     def step(self):
         self.optimizer.zero_grad()
-        loss_of(self.model).backward()
+        loss_of(self.model, self.batch).backward()
         self.extra(self.model, self.optimizer)
         self.optimizer.step()
 
@@ -122,13 +133,13 @@ def bit_identical(state) -> bool:
     return all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
-def costs_of_looks(state) -> tuple[list[float], float]:
+def costs_of_looks(state, batch: Batch, rounds: int) -> tuple[list[float], float]:
     """Seconds that each look adds to the step beside it, and seconds of a step: with and without take turns."""
-    trainee = Trainee(state)
-    looked_at = range(4, 2 * ROUNDS + 4, 2)
+    trainee = Trainee(state, batch=batch)
+    looked_at = range(4, 2 * rounds + 4, 2)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     with gf.watch(trainee.model, trainee.optimizer, looks=looked_at, budget=1.0):
-        for step in range(1, 2 * ROUNDS + 4):
+        for step in range(1, 2 * rounds + 4):
             taken = timed(trainee.step).wall
             if step > 4:  # the first look warms up
                 seconds[step in looked_at].append(taken)
@@ -301,24 +312,29 @@ def memory() -> None:
     )
 
 
-def looks_included(state, share_of_a_step: float) -> None:
-    """What the usual looks cost the GPT beside the steps."""
-    costs, step = costs_of_looks(state)
+def looks_included(state, added: float, batch: Batch, rounds: int = ROUNDS) -> None:
+    """What the usual looks cost the GPT, and with the `added` seconds of every step."""
+    costs, step = costs_of_looks(state, batch, rounds)
     look = median_interval(costs)
     steps = 500
     taken = Schedule().until(steps)
+    tokens = f"{batch.sequences * batch.length:,} tokens"
     report.say(
-        f"  a look adds {1e3 * look.median:.0f} ms (95 %: {1e3 * look.low:.0f} to {1e3 * look.high:.0f}); {taken} are "
-        f"due in {steps} steps"
+        f"  {tokens}, {1e3 * step:.0f} ms a step: a look adds {1e3 * look.median:.0f} ms (95 %: {1e3 * look.low:.0f} "
+        f"to {1e3 * look.high:.0f}); {taken} are due in {steps} steps"
     )
-    share = share_of_a_step + 100 * taken * look.median / (steps * step)
-    report.figure(f"  gf.watch with all looks that are due in {steps} steps", share, 1.0, unit=" %")
+    report.say(f"    {f'gf.watch without looks, {tokens}':<64} {100 * added / step:>10.2f} %")
+    share = 100 * (added / step + taken * look.median / (steps * step))
+    report.figure(f"  gf.watch with all looks that are due in {steps} steps, {tokens}", share, 1.0, unit=" %")
 
 
 def main() -> None:
     state = copy.deepcopy(make_model().state_dict())
     parameters = sum(p.numel() for p in make_model().parameters())
-    report.say(f"\ntraining step of a GPT with {parameters / 1e6:.1f} M parameters, batch 4 x 128, every step watched")
+    report.say(
+        f"\ntraining step of a GPT with {parameters / 1e6:.1f} M parameters, batch {FEW.sequences} x {FEW.length}, "
+        "every step watched"
+    )
     with tempfile.TemporaryDirectory() as folder:
         trainees = {
             "plain": Trainee(state),
@@ -367,7 +383,8 @@ def main() -> None:
             report.figure(f"  {name}", share, 1.0, unit=" %")
         else:
             report.say(f"    {name:<64} {share:>10.2f} %")
-    looks_included(state, 100 * added["gf.watch"] / 10 / seconds["plain"])
+    looks_included(state, added["gf.watch"] / 10, FEW)
+    looks_included(state, added["gf.watch"] / 10, FULL, rounds=2 if SMALL else 12)
     dense()
     memory()
     report.say(f"  weights after 50 steps bit-identical to the unwatched run: {bit_identical(state)}")
