@@ -176,8 +176,9 @@ def lines_of(path):
     return [{name: value for name, value in line.items() if name not in TIMED} for line in found]
 
 
+@pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_the_file_is_the_one_that_the_general_way_writes(way, tmp_path, noted, monkeypatch):
+def test_the_file_is_the_one_that_the_general_way_writes(way, every, tmp_path, noted, monkeypatch):
     for watch in (OptimizerWatch, LoopWatch):  # on a machine that is busy, time runs out for some of their looks
         monkeypatch.setattr(watch, "_may", lambda _: True)
     files = {}
@@ -185,15 +186,18 @@ def test_the_file_is_the_one_that_the_general_way_writes(way, tmp_path, noted, m
         if name == "general":
             monkeypatch.setattr(OrdinarySteps, "take", lambda *_: False)
             monkeypatch.setattr(OrdinarySteps, "pass_begins", lambda *_: None)
-        loop = Loop(run=tmp_path / name, budget=1.0, describe=False)
-        for _ in range(STEPS):
+        loop = Loop(run=tmp_path / name, budget=1.0, describe=False, every=every)
+        for _ in range(every * STEPS):
             way(loop)
         path = loop.flow.path
         loop.flow.close()
         files[name] = lines_of(path)
-    assert len(noted) >= (0 if way is by_two_losses_in_turn else 12)
-    rare = (becoming_nan, with_a_closure, by_two_losses_in_turn)
-    assert way in rare or {40, 60} & {*noted}  # tables are due there
+    recorded = [step for step in noted if step % every == 0]
+    nearly_none = way is by_two_losses_in_turn or (way is becoming_nan and every > 1)
+    assert nearly_none or len(recorded) >= (12 if every == 1 else 2)
+    assert nearly_none or len(noted) >= (2 * every - 1) / 2 * len(recorded)  # and those between them
+    rare = (becoming_nan, with_a_closure, by_two_losses_in_turn, *[accumulating_at_times] * (every > 1))
+    assert way in rare or {40 * every, 60 * every} & {*noted}  # tables are due there
     for kind in ("step", "look"):
         ordinary, general = ([line for line in lines if line["kind"] == kind] for lines in files.values())
         assert ordinary == general

@@ -147,13 +147,17 @@ class Inside:
 
     # ---- steps at which nothing happens ---------------------------------------------------------------------------
 
-    def free_until(self, step: int, optimizer: torch.optim.Optimizer) -> float:
-        """The step `step` is over and the next one planned: before which step is no look due, and none begun?"""
+    def free_until(self, step: int, optimizer: torch.optim.Optimizer, every: int = 1) -> float:
+        """The recorded step `step` is over: before which step is no look due, and none begun?
+
+        Where every step is recorded, the next one is planned already. Looks at an optimizer are due by recorded steps.
+        """
         looks, state = self._looks, self._state
         if looks is None or state is None or looks.is_looking or self.is_asked or self._bad or self.has_news:
             return 0
         # A look begins when the step before it is over, so that one too is to be told of.
-        return min(self._schedule.after(step + 1) - 1, step + state.next_due(optimizer))
+        planned = step + 1 if every == 1 else step
+        return min(self._schedule.after(planned) - 1, step + every * state.next_due(optimizer))
 
     def may_pass(self) -> bool:
         """Whether the coming step, in which no look is due, was made by a single backward pass."""

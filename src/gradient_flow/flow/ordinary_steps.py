@@ -4,7 +4,8 @@ Between two steps of a small model torch evicts everything of ours from the cach
 costs several times what it costs when it runs again. An ordinary step therefore only has its gradients measured, and
 leaves a note; in every Nth step with the rows of all tensors, and a sample of the weights before and after it. The
 notes become records together: when there are `MOST_NOTED`, after `LONGEST` seconds, and before anything else is
-recorded or anybody asks. Whatever is unusual about a step makes it take the general way.
+recorded or anybody asks. Whatever is unusual about a step makes it take the general way. Where only every Nth step is
+recorded, those between are counted and left alone.
 
 For the same reason the hooks of an ordinary step come here at once, and what they do is written out in few functions:
 `pass_begins` and `pass_ended` around the backward pass, `take` and `step_is_over` around the step. Each says whether
@@ -26,6 +27,7 @@ import numpy as np
 import torch
 from torch._C import _current_graph_task_id
 
+from gradient_flow.capture import losses
 from gradient_flow.capture.module_calls import has_modes
 from gradient_flow.flow.guard import Guard
 from gradient_flow.flow.histograms import Histograms
@@ -141,12 +143,13 @@ class OrdinarySteps:
         optimizers: WatchedOptimizers,
         guard: Guard,
         *,
+        every: int,
         layers_every: int,
     ) -> None:
         self._progress, self._guard = progress, guard
         self._recorder, self._measure, self._losses = recorder, measure, losses
         self._histograms, self._optimizers = histograms, optimizers
-        self._layers_every, self._start = layers_every, records.start
+        self._every, self._layers_every, self._start = every, layers_every, records.start
         self.inside: Inside | None = None
         self._plan: _Plan | None = None
         self._last: _Plan | None = None
@@ -168,7 +171,7 @@ class OrdinarySteps:
         self._plan = None
         until = float(step + _FURTHEST) if usual and step >= FIRST else 0.0
         if self.inside is not None:
-            until = min(until, self.inside.free_until(step, optimizer))
+            until = min(until, self.inside.free_until(step, optimizer, self._every))
         if until <= step + 1 or len(self._norms) < _WINDOW // 2:
             return
         held = [p for group in optimizer.param_groups for p in group["params"]]
@@ -205,8 +208,11 @@ class OrdinarySteps:
 
     def pass_begins(self, loss: torch.Tensor) -> Callable[[], object] | None:
         """A backward pass is about to begin; what to call once it has ended. None: this pass takes the general way."""
-        if self._plan is None or self._is_off() or self._progress.thread != get_ident() or has_modes():
+        plan = self._plan
+        if plan is None or self._is_off() or self._progress.thread != get_ident() or has_modes():
             return None
+        if (self._progress.steps + 1 + plan.own) % self._every:
+            return losses.nothing  # of a step that is not recorded
         try:
             value = self._losses.begin_usual(loss)
             if value is None:
@@ -244,6 +250,10 @@ class OrdinarySteps:
         if step >= plan.until or plan.optimizer != id(optimizer) or _current_graph_task_id() >= 0:
             return False
         inside, groups = self.inside, optimizer.param_groups
+        own = step + plan.own
+        if own % self._every:
+            self._pass_over(optimizer, step)
+            return True
         if len(groups) == 1:
             held = groups[0]["params"]
             rates: list[Any] = [groups[0].get("lr")]
@@ -257,7 +267,7 @@ class OrdinarySteps:
             return False
         if plan.missing and any(held[at].grad is not None for at in plan.missing):
             return False
-        looks = (step + plan.own) % self._layers_every == 0
+        looks = own // self._every % self._layers_every == 0
         if looks and self._histograms.is_due(plan.optimizer, step):
             return False
         rows = self._measure.in_place(optimizer, [held[at].grad for at in plan.order])
@@ -286,6 +296,17 @@ class OrdinarySteps:
         self._under_way = True
         return True
 
+    def _pass_over(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """Count a step that is not recorded; what was logged for it goes with it."""
+        progress = self._progress
+        progress.take_logged()
+        self._losses.pass_over(optimizer)
+        if self.inside is not None:
+            self.inside.step_begins()
+        self._optimizers.count(optimizer)
+        progress.steps, progress.thread = step, get_ident()
+        self._under_way = True
+
     def step_is_over(self) -> bool:
         """Whether the step that is over was an ordinary one; if it is time, all that were noted are recorded."""
         if not self._under_way:
@@ -299,7 +320,7 @@ class OrdinarySteps:
         notes = self._notes
         if notes and notes[-1].table is not None:
             notes[-1].table.step_is_over()
-        late = notes and notes[-1].time - notes[0].time > LONGEST
+        late = notes and time.time() - self._start - notes[0].time > LONGEST
         if late or len(notes) >= MOST_NOTED or self._recorder.sinks:
             self.catch_up()
 

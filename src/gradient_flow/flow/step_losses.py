@@ -204,6 +204,12 @@ class StepLosses:
         self._running = None
         self._begin_round()
 
+    def pass_over(self, optimizer: torch.optim.Optimizer) -> None:
+        """A step that is not recorded, of whose passes nothing was told."""
+        self._returned = None
+        self.forget()
+        self._stepped.add(id(optimizer))
+
     def of_step(self, optimizer: torch.optim.Optimizer | None, *, inside: bool = False) -> dict[str, Any]:
         """What is known of the loss of a step that begins: `loss`, and `micro_batches` where there are several.
 

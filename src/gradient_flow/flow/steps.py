@@ -87,7 +87,7 @@ class Steps:
         self.inside: Inside | None = None
         self.ordinary: OrdinarySteps | None = None
         together = (scaler, attachment, check, trace, process_group)  # each has something to do in every step
-        if every == 1 and not guard.off and all(each is None for each in together):
+        if not guard.off and all(each is None for each in together):
             self.ordinary = OrdinarySteps(
                 self.progress,
                 recorder,
@@ -97,6 +97,7 @@ class Steps:
                 self._histograms,
                 optimizers,
                 guard,
+                every=every,
                 layers_every=layers_every,
             )
 
