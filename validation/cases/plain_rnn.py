@@ -395,9 +395,7 @@ class Retention(nn.Module):
         return self.o(self.norm(torch.stack(out, dim=1)))
 
 
-retained = zoo.healthy(
-    "adverts-retention-keeps-nearly-all", lambda s: adverts(s, Retention(24, True), 24, 16, lr=1e-2)
-)
+retained = zoo.healthy("adverts-retention-keeps-nearly-all", lambda s: adverts(s, Retention(24, True), 24, 16, lr=1e-2))
 zoo.sick(
     "adverts-retention-one-minus-left-out",
     lambda s: adverts(s, Retention(24, False), 24, 16, lr=1e-2),
