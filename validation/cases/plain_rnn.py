@@ -551,7 +551,7 @@ zoo.healthy("adverts-delta-rule-keys-of-length-one", lambda s: adverts(s, Delta(
 
 
 class Tower(nn.Module):
-    """Floors of one-way GRUs over spoken commands, with sums between floors or without."""
+    """Floors of Elman layers over spoken commands, with sums between floors or without."""
 
     def __init__(self, floors: int, add: bool, width: int = 24) -> None:
         super().__init__()
@@ -583,7 +583,7 @@ zoo.sick(
 
 
 class Rectified(nn.Module):
-    """What is left after a GRU's last state, by a ReLU at the very end or by nothing."""
+    """A number from the last state of a GRU, through a ReLU at the very end or not."""
 
     def __init__(self, relu: bool) -> None:
         super().__init__()
@@ -627,8 +627,8 @@ class Bounded(nn.Module):
 
 
 def counts(seed: int, tanh: bool) -> Setup:
-    """Bicycles are counted in tens: 3 to 15 of them, and never scaled to -1 … 1."""
-    task = rides(seed).changed(lambda x, y: (x, 4 * y + 9))
+    """Bicycles are counted in tens: 1 to 7 of them, and never scaled to -1 … 1."""
+    task = rides(seed).changed(lambda x, y: (x, 2 * y + 4))
     return live(Bounded(tanh), task, lr=2e-2, steps=80)
 
 
@@ -726,7 +726,7 @@ zoo.sick("surnames-mean-over-a-blank-name", lambda s: blank_names(s, 0), breaks,
 
 
 class Twins(nn.Module):
-    """Two visits, one LSTM, the distance of their last states; the root may have a floor."""
+    """Two commands, one LSTM, the distance of its last states; the root may have a floor."""
 
     def __init__(self, floor: float) -> None:
         super().__init__()

@@ -231,10 +231,10 @@ zoo.healthy("surnames-packed-lstm-both-ways", lambda s: names(s, Packed(lstm(20,
 zoo.healthy("surnames-packed-two-grus-norm", lambda s: names(s, Packed(gru(20, 32, 2), 64, norm=True)))
 zoo.healthy(
     "surnames-packed-elman-radam",
-    lambda s: names(s, Packed(nn.RNN(20, 40, batch_first=True), 40), kind="RAdam", lr=1e-2),
+    lambda s: names(s, Packed(nn.RNN(20, 40, batch_first=True), 40), kind="RAdam", lr=3e-2),
 )
 zoo.healthy(
-    "surnames-four-in-a-batch", lambda s: live(Packed(gru(20, 40), 40), surnames(s, batch=4), lr=3e-3, steps=120)
+    "surnames-four-in-a-batch", lambda s: live(Packed(gru(20, 40), 40), surnames(s, batch=4), lr=5e-3, steps=120)
 )
 
 
@@ -271,7 +271,7 @@ zoo.healthy(
 
 
 class Late(nn.Module):
-    """The head for the intent is switched on by a factor that starts at nothing."""
+    """A second head, of harder states, starts at zero."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -150,7 +150,7 @@ def pictures(seed: int, blocks: list[nn.Module], width: int = 36, read: str = "m
 
 
 class Pooled(nn.Module):
-    """A word of a row is found by cosines from a learned query, then named."""
+    """A block over the words of a row; the last word says which was underlined."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
@@ -308,7 +308,7 @@ zoo.sick(
 
 
 class Bag(nn.Module):
-    """Shards gathered by scores of a dense layer; the mean square of what it reads is 1 or that of grams."""
+    """Shards gathered by the scores of a dense layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -521,7 +521,7 @@ zoo.sick(
 
 
 class Acoustic(nn.Module):
-    """torch's attention and a dense layer with batch norm; what came in is added, or not."""
+    """torch's attention, a dense layer, a norm; what came in is added, or not."""
 
     def __init__(self, add: bool, width: int = 32) -> None:
         super().__init__()
@@ -553,7 +553,7 @@ zoo.sick(
 
 
 class Grouped(nn.Module):
-    """One key and value for all heads, rotary-free; the line that shares them may share the queries too."""
+    """One key and value for all heads; the line that shares them may share the queries too."""
 
     def __init__(self, width: int, heads: int, share_queries: bool) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ zoo.healthy("verses-gpt-batches-of-2", lambda s: versed(s, gpt(), verses(s, batc
 zoo.healthy("verses-gpt-sgd-momentum", lambda s: versed(s, gpt(), kind="SGD", lr=0.1, momentum=0.9))
 zoo.healthy("verses-gpt-adamw-decay-0.3", lambda s: versed(s, gpt(), weight_decay=0.3))
 zoo.healthy("verses-gpt-beta2-0.95-cosine", lambda s: versed(s, gpt(), betas=(0.9, 0.95), rate=cosine))
-zoo.healthy("verses-gpt-rare-steps-loss-halved", lambda s: versed(s, gpt(), verses(s).scaled(0.5)))
+zoo.healthy("verses-gpt-loss-halved", lambda s: versed(s, gpt(), verses(s).scaled(0.5)))
 zoo.healthy("verses-gpt-narrow-residual-drawn-for-depth", lambda s: versed(s, scaled_down(gpt(depth=4))))
 zoo.healthy("verses-gpt-frozen-table", lambda s: versed(s, frozen(gpt(), "enter"), lr=5e-3))
 zoo.healthy(
@@ -129,7 +129,7 @@ class Gated(nn.Module):
 
 
 class Experts(nn.Module):
-    """Three dense halves; a router chooses one for each token and weighs it, with a small share for even use."""
+    """Three dense halves, of which a router chooses two for each token and weighs them."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
