@@ -73,7 +73,7 @@ class Doubt(nn.Module):
 
 
 def likelihood(out: tuple[Tensor, Tensor], y: Tensor) -> Tensor:
-    return (out[1].log() + (y - out[0]).square() / out[1]).mean()
+    return (out[1].log() + ((y - out[0]) / out[1].sqrt()).square()).mean()
 
 
 beside(
