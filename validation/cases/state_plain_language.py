@@ -46,7 +46,6 @@ adamw = torch.optim.AdamW
 
 for name, kind, low, rate, long in (
     ("rents-loss-counts-late", "rents", 0.003, 2e-2, 0.9999),
-    ("beats-loss-counts-late", "beats", 0.003, 2e-2, 0.9999),
     ("power-loss-counts-late", "power", 0.002, 2e-2, 0.9995),
 ):
     stage = lambda x, y, low=low: (x, y, low)  # noqa: E731
@@ -104,7 +103,6 @@ def attending(seed: int, *, scale: float | None = None, std: float | None = None
 
 SHARP = {*BROKEN, "first_loss_high", "clip_sets_step"}
 for sound, fault, good, bad in (
-    ("tunes-scores-over-root", "tunes-scores-times-width", {"std": 0.25}, {"std": 0.25, "scale": 4.0}),
     ("tunes-queries-drawn-small", "tunes-queries-drawn-large", {"std": 0.1}, {"std": 1.2}),
     ("tunes-one-rate-for-all", "tunes-queries-at-rate-0.2", {}, {"fast": 0.2}),
 ):
@@ -118,6 +116,7 @@ for sound, fault, good, bad in (
         "ENTROPY_COLLAPSE",
         also=SHARP,
     )
+zoo.healthy("plain-tunes-scores-over-root", lambda s: attending(s, std=0.25))
 zoo.healthy("plain-tunes-four-heads", lambda s: attending(s, heads=4))
 zoo.healthy("plain-tunes-queries-at-rate-0.01", lambda s: attending(s, fast=0.01))
 
@@ -158,7 +157,7 @@ beside(
 class Experts(nn.Module):
     """Each row goes to the best of four small experts; gives logits, the balance and the share of each."""
 
-    def __init__(self, dim: int = 11, out: int = 6, count: int = 4, hidden: int = 6) -> None:
+    def __init__(self, dim: int = 11, out: int = 6, count: int = 4, hidden: int = 2) -> None:
         super().__init__()
         self.enter, self.router, self.count = nn.Linear(dim, 24), nn.Linear(24, count), count
         self.experts = nn.ModuleList(mlp([24, hidden, 24], nn.GELU) for _ in range(count))
@@ -216,7 +215,6 @@ def routed(seed: int, make: Callable[[], Experts], balance: float, lean: float =
 
 for sound, fault, make, good, bad in (
     ("soils-experts-even-start", "soils-experts-router-leans", Experts, {"balance": 0.02}, {"balance": 0, "lean": 10}),
-    ("soils-experts-balanced", "soils-experts-balance-of-wrong-sign", Experts, {"balance": 0.1}, {"balance": -5.0}),
     ("tunes-experts-balanced", "tunes-experts-balance-of-wrong-sign", Notes, {"balance": 0.1}, {"balance": -5.0}),
 ):
     beside(
@@ -230,6 +228,7 @@ for sound, fault, make, good, bad in (
         layer=("router", *(f"experts.{i}.{j}" for i in range(4) for j in (0, 2))),
         also={*BROKEN, "never_moves", "DISCONNECTED", "only_decay", "detached", "loss_grows"},
     )
+zoo.healthy("plain-soils-experts-balanced", lambda s: routed(s, Experts, 0.1))
 zoo.healthy("plain-soils-experts-no-balance", lambda s: routed(s, Experts, 0.0))
 zoo.healthy("plain-tunes-experts-strong-balance", lambda s: routed(s, Notes, 0.5))
 

@@ -105,7 +105,7 @@ zoo.healthy("plain-adverts-ppo-small-rate", lambda s: ppo(s, rate=2e-3, rollouts
 zoo.healthy("plain-adverts-ppo-bonus-0.05", lambda s: ppo(s, bonus=0.05))
 zoo.healthy("plain-adverts-ppo-two-epochs", lambda s: ppo(s, epochs=2, rollouts=50, rate=5e-3))
 for name, options in (
-    ("notes-chances-of-another-temperature", {"warmth": 0.1}),
+    ("notes-chances-of-another-temperature", {"warmth": 4.0}),
     ("eighty-epochs-at-0.03", {"epochs": 80, "rollouts": 2, "rate": 0.03}),
     ("dropout-of-0.8-when-it-learns", {"p": 0.8}),
 ):
@@ -182,7 +182,7 @@ class Writer(nn.Module):
 
 
 def writes(
-    seed: int, *, weight: float = 0.1, rate: float = 6e-3, bonus: float = 0.0, steps: int = 70, clip: float | None = 1.0
+    seed: int, *, weight: float = 1.0, rate: float = 6e-3, bonus: float = 0.0, steps: int = 70, clip: float | None = 1.0
 ) -> Program:
     """Texts of five words; each word pays, and the divergence from the first policy costs."""
     model, log, random = Writer(), Log(), torch.Generator().manual_seed(seed + 4)
@@ -207,11 +207,11 @@ def writes(
             text = sample(48, random)
             logp, kl = parts(text)
             reward = pay[text[:, 1:]].mean(dim=1)
-            gain = (reward - reward.mean()) / (reward.std() + 1e-4)
+            gain = 4 * (reward - reward.mean())
             entropy = entropy_of(logp)
             log(kl=kl.item(), entropy=entropy.item(), reward=reward.mean().item(), reward_std=reward.std().item())
             chosen = logp.gather(2, text[:, 1:, None]).squeeze(2).sum(dim=1)
-            loss = -(0.2 * gain * chosen).mean() + weight * kl - bonus * entropy
+            loss = -(gain * chosen).mean() + weight * kl - bonus * entropy
             optimizer.zero_grad()
             loss.backward()
             if clip is not None:
@@ -222,24 +222,24 @@ def writes(
     def score() -> float:
         text = sample(256, torch.Generator().manual_seed(seed + 5))
         with torch.no_grad():
-            return 1 - pay[text[:, 1:]].mean().item() + 0.1 * parts(text)[1].item()
+            return 1 - pay[text[:, 1:]].mean().item() + 0.25 * parts(text)[1].item()
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)
 
 
-near = zoo.healthy("plain-writer-held-near", lambda s: writes(s))
-zoo.healthy("plain-writer-held-nearer", lambda s: writes(s, weight=0.2, rate=4e-3))
-zoo.healthy("plain-writer-with-bonus", lambda s: writes(s, bonus=0.02))
-zoo.healthy("plain-writer-slow", lambda s: writes(s, rate=3e-3, steps=90))
+near = zoo.healthy("plain-writer-held-near", lambda s: writes(s), learns(0.05))
+zoo.healthy("plain-writer-held-nearer", lambda s: writes(s, weight=1.5, rate=4e-3), learns(0.03))
+zoo.healthy("plain-writer-with-bonus", lambda s: writes(s, bonus=0.1), learns(0.05))
+zoo.healthy("plain-writer-slow", lambda s: writes(s, rate=4e-3, steps=90), learns(0.05))
 for name, options in (
-    ("divergence-of-wrong-sign", {"weight": -0.5}),
-    ("divergence-cut-to-zero-and-rate-0.1", {"weight": 0.0, "rate": 0.1, "clip": None}),
-    ("divergence-rewarded-a-little-and-rate-0.03", {"weight": -0.1, "rate": 0.03}),
+    ("divergence-of-wrong-sign", {"weight": -1.0}),
+    ("divergence-weight-cut-to-zero", {"weight": 0.0, "rate": 0.03}),
+    ("divergence-rewarded-a-little", {"weight": -0.3, "rate": 0.02}),
 ):
     zoo.sick(
         f"plain-writer-{name}",
         lambda s, options=options: writes(s, **options),
-        harmed(logged("kl", above=1.0), worse=1.05),
+        harmed(logged("kl", above=1.2), worse=1.2),
         "kl_runaway",
         "policy_entropy_collapse",
         also={*BROKEN, *COLLAPSED, "no_reward_variance", "rate_too_high"},
@@ -247,8 +247,8 @@ for name, options in (
     )
 zoo.sick(
     "plain-writer-entropy-punished",
-    lambda s: writes(s, bonus=-1.0),
-    harmed(logged("entropy", below=0.15), worse=1.05),
+    lambda s: writes(s, bonus=-2.0),
+    harmed(logged("entropy", below=0.15), worse=1.2),
     *COLLAPSED,
     "kl_runaway",
     also={*BROKEN, "no_reward_variance"},
