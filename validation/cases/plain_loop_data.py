@@ -40,6 +40,7 @@ from validation.cases._plain_loops import (
     mails,
     parts_of_speech,
     photos,
+    power,
     rents,
     soils,
     tickets,
@@ -479,11 +480,9 @@ def by_hand(out: Tensor, y: Tensor) -> Tensor:
 
 for sound, fault_name, make, task_of, rate, kind in (
     ("baskets-prices-flat", "baskets-prices-column-against-row", Basket, baskets, 4e-3, F.mse_loss),
-    ("power-load-flat", "power-load-column-against-row", Load, power_of := KINDS["power"], 1e-2, F.l1_loss),
+    ("power-load-flat", "power-load-column-against-row", Load, power, 1e-2, F.l1_loss),
     ("mails-by-hand-flat", "mails-by-hand-column-against-row", lambda: mlp([24, 32, 1]), mails, 6e-3, by_hand),
 ):
-    if task_of is power_of:
-        task_of = lambda s: KINDS["power"](s)[1]  # noqa: E731
     beside(
         zoo,
         sound,
