@@ -210,12 +210,10 @@ zoo.sick(
     also={"SLOW", "LOW_RANK", "BOTTLENECK", "DEAD"},
     control=kaiming,
 )
-elu = zoo.healthy(
-    "tiles-elu-7-convs", lambda s: live(plain(7, nn.ELU, 16, 8, 1), tiles(s), "SGD", 0.03, 90, momentum=0.9)
-)
+elu = zoo.healthy("tiles-elu-7-convs", lambda s: live(plain(7, nn.ELU, 16, 8, 1), tiles(s), "Adam", 2e-3, 80))
 zoo.sick(
     "tiles-sigmoid-7-convs",
-    lambda s: live(plain(7, nn.Sigmoid, 16, 8, 1), tiles(s), "SGD", 0.03, 90, momentum=0.9),
+    lambda s: live(plain(7, nn.Sigmoid, 16, 8, 1), tiles(s), "Adam", 2e-3, 80),
     both(lasting(gradient_ratio("0.0", "6.0", below=1e-3)), lags(0.15)),
     "VANISHING",
     also={"SLOW", "LOW_RANK", "BOTTLENECK", "SATURATION"},
@@ -238,7 +236,7 @@ zoo.sick(
 def summed(seed: int, reduction: str) -> Setup:
     model = nn.Sequential(block(1, 16, nn.ELU), block(16, 16, nn.ELU), nn.Conv2d(16, 1, 3, padding=1))
     task = dunes(seed, noise=0.5).with_loss(lambda y, t: F.mse_loss(y, t, reduction=reduction))
-    return live(model, task, "SGD", 0.05, 60, momentum=0.9)
+    return live(model, task, "SGD", 0.01, 60, momentum=0.9)
 
 
 mean = zoo.healthy("dunes-noise-removed-mean-error", lambda s: summed(s, "mean"))
