@@ -12,9 +12,13 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._common_nets import SQUEEZED, worse
-from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, he, start
+from validation.cases._everyday_nets import NARROW, he, start
 from validation.cases._plain_nets import (
+    BLOWN,
+    BROKEN,
     COLLAPSED,
+    CUT,
+    FAST,
     alike,
     bands,
     block,
@@ -43,7 +47,7 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import JUMPS, RUNS_AWAY
+from validation.labels import JUMPS
 from validation.setups import live
 from validation.tasks import every
 
@@ -185,7 +189,7 @@ zoo.sick(
     lambda s: aliased(s, True),
     both(lasting(alike("0.0")), lags(0.3)),
     *COLLAPSED,
-    also={"SYMMETRY", "SLOW", "VANISHING", "DEAD", "NUMERICAL"},
+    also={"loss_stuck", "SYMMETRY", "SLOW", "VANISHING", "DEAD", "NUMERICAL"},
     control=loader,
 )
 
@@ -207,7 +211,7 @@ zoo.sick(
     lambda s: live(plain(12, nn.ReLU, 12, 8, 1), tiles(s), "SGD", 0.02, 90, momentum=0.9),
     both(lasting(gradient_ratio("0.0", "11.0", below=1e-3)), lags(0.08)),
     "VANISHING",
-    also={"SLOW", "LOW_RANK", "BOTTLENECK", "DEAD"},
+    also={"SLOW", "loss_stuck", "never_moves", "rate_too_low", "LOW_RANK", "BOTTLENECK", "DEAD"},
     control=kaiming,
 )
 elu = zoo.healthy("tiles-elu-7-convs", lambda s: live(plain(7, nn.ELU, 16, 8, 1), tiles(s), "Adam", 2e-3, 80))
@@ -216,7 +220,7 @@ zoo.sick(
     lambda s: live(plain(7, nn.Sigmoid, 16, 8, 1), tiles(s), "Adam", 2e-3, 80),
     both(lasting(gradient_ratio("0.0", "6.0", below=1e-3)), lags(0.15)),
     "VANISHING",
-    also={"SLOW", "LOW_RANK", "BOTTLENECK", "SATURATION"},
+    also={"SLOW", "loss_stuck", "never_moves", "rate_too_low", "LOW_RANK", "BOTTLENECK", "SATURATION"},
     control=elu,
 )
 drawn = zoo.healthy(
@@ -228,6 +232,7 @@ zoo.sick(
     both(lasting(gradient_ratio("0.0", "4.0", above=100)), worse(2.0)),
     "EXPLODING",
     "UNSTABLE",
+    "first_loss_high",
     also={"LOW_RANK", "BOTTLENECK", "SYMMETRY", "DEAD", "NUMERICAL"},
     control=drawn,
 )
@@ -244,8 +249,9 @@ zoo.sick(
     "dunes-noise-removed-summed-error",
     lambda s: summed(s, "sum"),
     diverges(),
-    *RUNS_AWAY,
-    also=RUINED,
+    *FAST,
+    "summed_loss",
+    also=BLOWN,
     control=mean,
 )
 calm = zoo.healthy(
@@ -256,8 +262,8 @@ zoo.sick(
     "tiles-relu-5-convs-sgd-5",
     lambda s: live(he(plain(5, nn.ReLU, 16, 8, 1)), tiles(s), "SGD", 5.0, 80, momentum=0.9),
     diverges(),
-    *RUNS_AWAY,
-    also=RUINED,
+    *FAST,
+    also=BLOWN,
     control=calm,
 )
 
@@ -288,7 +294,7 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     layer=("last",),
-    also={"UNSTABLE", "EXPLODING", "SLOW", "DEAD"},
+    also={"loss_stuck", "first_loss_high", "UNSTABLE", "EXPLODING", "SLOW", "DEAD"},
     control=painter,
 )
 
@@ -317,6 +323,7 @@ zoo.sick(
     both(lasting(saturated("act1", "tanh", 0.9)), worse(1.15)),
     "SATURATION",
     "VANISHING",
+    "input_scales",
     layer=("conv1", "act1"),
     also={"UNSTABLE", "EXPLODING"},
     control=unit,
@@ -357,7 +364,7 @@ zoo.sick(
     "DEAD",
     "DISCONNECTED",
     layer=("conv1", "relu1", "conv2", "relu2"),
-    also={"VANISHING", "LOW_RANK", "BOTTLENECK", "SLOW"},
+    also={"loss_stuck", "never_moves", "VANISHING", "LOW_RANK", "BOTTLENECK", "SLOW"},
     control=detector,
 )
 
@@ -379,7 +386,7 @@ zoo.sick(
     "DEAD",
     "DISCONNECTED",
     layer=tuple(f"{i}.{part}" for i in (0, 1, 2) for part in (0, 1, 2)),
-    also={"VANISHING", "LOW_RANK", "BOTTLENECK", "SLOW", "SYMMETRY"},
+    also={"loss_stuck", "never_moves", "VANISHING", "LOW_RANK", "BOTTLENECK", "SLOW", "SYMMETRY"},
     control=gammas,
 )
 
@@ -412,7 +419,7 @@ zoo.sick(
     "shapes-backbone-to-be-trained-under-no-grad",
     lambda s: tuned(s, True),
     both(lasting(no_gradient("backbone")), lags(0.15)),
-    *CUT_OFF,
+    *CUT,
     layer=("backbone.1.0", "backbone.0.0", "backbone"),
     also={"SLOW"},
     control=backbone,
@@ -445,7 +452,7 @@ zoo.sick(
     "scans-pyramid-fine-level-not-in-the-sum",
     lambda s: levels(s, False),
     lasting(no_gradient("side1")),
-    *CUT_OFF,
+    *CUT,
     layer=("side1",),
     control=pyramid,
 )
@@ -477,7 +484,7 @@ zoo.sick(
     "tiles-rounded-activations-without-straight-through",
     lambda s: rounded(s, False),
     both(lasting(no_gradient("conv1", "conv2")), lags(0.2)),
-    *CUT_OFF,
+    *CUT,
     "VANISHING",
     layer=("conv1", "conv2"),
     also={"SLOW"},
@@ -514,7 +521,7 @@ zoo.sick(
     gradient_norms_spread(30),
     *JUMPS,
     "NUMERICAL",
-    also={"DEAD", "DISCONNECTED", "VANISHING"},
+    also={"loss_stuck", "first_loss_high", "DEAD", "DISCONNECTED", "VANISHING"},
     control=near,
 )
 
@@ -528,7 +535,7 @@ zoo.sick(
     "bands-log-depth-of-relu",
     lambda s: far(s, nn.ReLU(), logs(0.0)),
     breaks,
-    "NUMERICAL",
+    *BROKEN,
     also={"DEAD"},
     control=log,
 )
@@ -585,7 +592,7 @@ zoo.sick(
     "coins-place-by-exp-over-its-sum",
     lambda s: pointed(s, True),
     breaks,
-    "NUMERICAL",
+    *BROKEN,
     also={"SATURATION", "EXPLODING", "UNSTABLE"},
     control=pointer,
 )
@@ -613,7 +620,7 @@ zoo.sick(
     "tracks-energies-in-half-precision",
     lambda s: energies(s, True),
     breaks,
-    "NUMERICAL",
+    *BROKEN,
     also={"EXPLODING", "UNSTABLE"},
     control=single,
 )

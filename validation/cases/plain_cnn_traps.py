@@ -77,13 +77,13 @@ zoo.healthy("shapes-vgg-batches-of-6", lambda s: live(vgg(), shapes(s, batch=6),
 
 
 class AllConv(nn.Module):
-    """Strides in place of pools, classes from one-by-one convolutions, instance norm."""
+    """Strides in place of pools, classes from one-by-one convolutions, group norm."""
 
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(
             nn.Conv2d(3, 16, 3, 2, 1),
-            nn.InstanceNorm2d(16, affine=True),
+            nn.GroupNorm(4, 16),
             nn.GELU(),
             nn.Conv2d(16, 32, 3, 2, 1),
             nn.GELU(),
@@ -94,7 +94,7 @@ class AllConv(nn.Module):
         return self.net(x).mean(dim=(2, 3))
 
 
-zoo.healthy("shapes-strides-instance-norm", lambda s: live(AllConv(), shapes(s), "RAdam", 8e-3, 80))
+zoo.healthy("shapes-strides-group-norm", lambda s: live(AllConv(), shapes(s), "AdamW", 5e-3, 80))
 
 
 class Separable(nn.Module):
@@ -525,7 +525,7 @@ class Film(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.frame = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 12, 3, 2, 1), nn.ReLU())
+        self.frame = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.GELU(), nn.Conv2d(8, 12, 3, 2, 1), nn.GELU())
         self.time, self.fc = nn.Conv1d(12 * 9, 32, 3), nn.Linear(32, 4)
 
     def forward(self, x: Tensor) -> Tensor:

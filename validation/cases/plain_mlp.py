@@ -12,9 +12,13 @@ from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Setup, Zoo, costly
 from validation.cases._common_nets import SQUEEZED, tower, worse
-from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, Net, he, start
+from validation.cases._everyday_nets import NARROW, Net, he, start
 from validation.cases._plain_nets import (
+    BLOWN,
+    BROKEN,
     COLLAPSED,
+    CUT,
+    FAST,
     alike,
     arm,
     crops,
@@ -46,7 +50,7 @@ from validation.evidence import (
     thrives,
     train,
 )
-from validation.labels import JUMPS, RUNS_AWAY
+from validation.labels import JUMPS
 from validation.setups import live
 from validation.tasks import clicks, every, views
 
@@ -239,7 +243,7 @@ zoo.sick(
     "survey-vector-quantised-without-straight-through",
     lambda s: quantised(s, 32, False),
     both(lasting(no_gradient("enc")), costly(rebuilds_worse)),
-    *CUT_OFF,
+    *CUT,
     layer=("enc.2", "enc.0"),
     also={"VANISHING", "SLOW"},
     control=book,
@@ -312,7 +316,7 @@ zoo.sick(
     lambda s: generated(s, False),
     both(lags(0.2), lasting(alike("net"))),
     *COLLAPSED,
-    also={"SYMMETRY", "SLOW", "VANISHING"},
+    also={"SYMMETRY", "SLOW", "VANISHING", "loss_stuck"},
     control=noisy,
 )
 
@@ -351,7 +355,7 @@ zoo.sick(
     "VANISHING",
     "DISCONNECTED",
     layer=("mu", "dec.0", "logvar"),
-    also={"DEAD", "SYMMETRY", "SLOW"},
+    also={"DEAD", "SYMMETRY", "SLOW", "loss_stuck"},
     control=vae,
 )
 
@@ -382,7 +386,7 @@ zoo.sick(
     lambda s: sown(s, SoftHidden(True), "SGD", 0.1, 90, momentum=0.9),
     both(lasting(gradient_ratio("layers.0", "layers.3", below=1e-3)), lags(0.15)),
     "VANISHING",
-    also={"SLOW", "LOW_RANK", "BOTTLENECK", "SATURATION"},
+    also={"SLOW", "loss_stuck", "never_moves", "rate_too_low", "LOW_RANK", "BOTTLENECK", "SATURATION"},
     control=plus,
 )
 
@@ -411,7 +415,7 @@ zoo.sick(
     lambda s: sown(s, Ntk(False), "SGD", 0.2, 70, momentum=0.9),
     both(lasting(gradient_ratio("layers.0", "layers.5", below=1e-3)), lags(0.15)),
     "VANISHING",
-    also={"SLOW", "LOW_RANK", "BOTTLENECK", "DEAD"},
+    also={"SLOW", "loss_stuck", "never_moves", "rate_too_low", "LOW_RANK", "BOTTLENECK", "DEAD"},
     control=ntk,
 )
 
@@ -428,6 +432,7 @@ zoo.sick(
     both(lasting(gradient_ratio("0", "8", above=100)), worse(3.0)),
     "EXPLODING",
     "UNSTABLE",
+    "first_loss_high",
     also={"DEAD"},
     control=drawn,
 )
@@ -456,7 +461,7 @@ zoo.sick(
     "DISCONNECTED",
     "DEAD",
     "VANISHING",
-    also={"SLOW", "LOW_RANK", "BOTTLENECK"},
+    also={"SLOW", "loss_stuck", "never_moves", "LOW_RANK", "BOTTLENECK"},
     control=small,
 )
 
@@ -478,7 +483,7 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     layer=("fc3",),
-    also={"SLOW", "UNSTABLE", "EXPLODING"},
+    also={"SLOW", "UNSTABLE", "EXPLODING", "loss_stuck", "first_loss_high"},
     control=bounded,
 )
 
@@ -507,7 +512,7 @@ zoo.sick(
     "DEAD",
     "DISCONNECTED",
     layer=("out", "last"),
-    also={"VANISHING", "SLOW", "LOW_RANK", "BOTTLENECK"},
+    also={"VANISHING", "SLOW", "loss_stuck", "never_moves", "LOW_RANK", "BOTTLENECK"},
     control=alarm,
 )
 
@@ -534,7 +539,7 @@ zoo.sick(
     "crops-on-off-units-without-a-slope",
     lambda s: sown(s, Spikes(False), "Adam", 3e-3, 70),
     lasting(no_gradient("fc1", "fc2")),
-    *CUT_OFF,
+    *CUT,
     "VANISHING",
     layer=("fc1", "fc2"),
     also={"SLOW", "SATURATION"},
@@ -559,7 +564,7 @@ zoo.sick(
     "DEAD",
     "DISCONNECTED",
     layer=("0", "1", "2", "3", "4", "5"),
-    also={"VANISHING", "LOW_RANK", "BOTTLENECK", "SLOW"},
+    also={"loss_stuck", "never_moves", "VANISHING", "LOW_RANK", "BOTTLENECK", "SLOW"},
     control=prior,
 )
 
@@ -595,7 +600,7 @@ zoo.sick(
     "crops-second-loss-takes-the-place-of-the-first",
     lambda s: taught(s, False),
     lasting(no_gradient("amount")),
-    *CUT_OFF,
+    *CUT,
     layer=("amount.0", "amount.2", "amount"),
     control=lessons,
 )
@@ -630,7 +635,7 @@ zoo.sick(
     "flights-learned-score-in-hard-bins",
     lambda s: binned(s, False),
     lasting(no_gradient("score")),
-    *CUT_OFF,
+    *CUT,
     layer=("score.2", "score.0", "score"),
     also={"SLOW"},
     control=bins,
@@ -650,8 +655,9 @@ zoo.sick(
     "flights-target-in-seconds-sgd-0.03",
     lambda s: priced(s, 1800.0),
     diverges(),
-    *RUNS_AWAY,
-    also=RUINED,
+    *FAST,
+    "first_loss_high",
+    also=BLOWN,
     control=unit,
 )
 
@@ -681,8 +687,10 @@ zoo.sick(
     "flights-cross-network-of-six-layers-raw-columns",
     lambda s: crossed(s, 30.0),
     both(lasting(gradient_ratio("cross.0", "cross.5", above=100)), worse(10)),
-    *RUNS_AWAY,
-    also={"DEAD", "SLOW"},
+    *FAST,
+    "input_scales",
+    "first_loss_high",
+    also={"DEAD", "SLOW", "loss_grows", "loss_stuck"},
     control=cross,
 )
 
@@ -704,7 +712,8 @@ zoo.sick(
     both(gradient_norms_spread(50), worse(2.0)),
     *JUMPS,
     "NUMERICAL",
-    also={"DEAD"},
+    "input_scales",
+    also={"DEAD", "first_loss_high", "loss_stuck", "loss_grows", "rate_too_high"},
     control=logs,
 )
 
@@ -760,7 +769,7 @@ def turned(seed: int, safe: bool) -> Setup:
 
 
 angle = zoo.healthy("pairs-angle-of-a-clamped-cosine", lambda s: turned(s, True))
-zoo.sick("pairs-angle-of-a-row-to-itself", lambda s: turned(s, False), breaks, "NUMERICAL", control=angle)
+zoo.sick("pairs-angle-of-a-row-to-itself", lambda s: turned(s, False), breaks, *BROKEN, control=angle)
 
 
 def by_hand(seed: int, safe: bool) -> Setup:
@@ -780,7 +789,7 @@ zoo.sick(
     "crops-softmax-of-scaled-logits-by-exp",
     lambda s: by_hand(s, False),
     breaks,
-    "NUMERICAL",
+    *BROKEN,
     also={"EXPLODING", "UNSTABLE"},
     control=hand,
 )
@@ -797,7 +806,7 @@ def logged(seed: int, add: float) -> Setup:
 
 
 plus_one = zoo.healthy("sales-log-of-one-plus-counts", lambda s: logged(s, 1.0))
-zoo.sick("sales-log-of-counts-some-of-them-zero", lambda s: logged(s, 0.0), breaks, "NUMERICAL", control=plus_one)
+zoo.sick("sales-log-of-counts-some-of-them-zero", lambda s: logged(s, 0.0), breaks, *BROKEN, control=plus_one)
 
 
 def spread(seed: int, least: float) -> Setup:
@@ -830,7 +839,9 @@ zoo.sick(
     lambda s: divided(s, 64 * 60000.0),
     both(does_not_move(steps=70), lags(0.2)),
     "SLOW",
-    also={"VANISHING"},
+    "rate_too_low",
+    "never_moves",
+    also={"VANISHING", "loss_stuck"},
     control=whole,
 )
 
@@ -844,7 +855,7 @@ zoo.sick(
     "arm-nesterov-3-momentum-0.99",
     lambda s: momentous(s, 3.0, 0.99),
     diverges(),
-    *RUNS_AWAY,
-    also=RUINED,
+    *FAST,
+    also=BLOWN,
     control=swing,
 )
