@@ -11,25 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Proof, Setup
-from validation.cases._everyday_nets import CUT_OFF, RUINED
+from validation.cases._everyday_nets import RUINED
 from validation.evidence import judged, trace
 from validation.evidence.live import trained
-from validation.labels import RUNS_AWAY
 from validation.setups import pair
 from validation.tasks import Task, drawn_once
 
 COLLAPSED = ("LOW_RANK", "BOTTLENECK")
 """All samples look alike, by either name."""
-CUT = (*CUT_OFF, "detached")
-"""A part that gets no gradient, with the cause of a loop that says so."""
-FAST = (*RUNS_AWAY, "rate_too_high")
-"""Steps that are far too large."""
-BLOWN = {*RUINED, "loss_grows", "loss_nonfinite", "loss_stuck", "first_loss_high"}
-"""What they leave behind."""
-BROKEN = ("NUMERICAL", "loss_nonfinite")
-"""The loss stops being a number."""
-IDLE = {"loss_stuck", "never_moves", "SLOW"}
-"""Nothing is learned there."""
+BLOWN = {*RUINED, "rate_too_high", "loss_grows", "loss_nonfinite", "loss_stuck", "first_loss_high"}
+"""What is true of steps that are far too large, and what they leave behind."""
 
 # --- rows
 

@@ -12,13 +12,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._common_nets import SQUEEZED, worse
-from validation.cases._everyday_nets import NARROW, he, start
+from validation.cases._everyday_nets import CUT_OFF, NARROW, he, start
 from validation.cases._plain_nets import (
     BLOWN,
-    BROKEN,
     COLLAPSED,
-    CUT,
-    FAST,
     alike,
     bands,
     block,
@@ -47,7 +44,7 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import JUMPS
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every
 
@@ -232,8 +229,7 @@ zoo.sick(
     both(lasting(gradient_ratio("0.0", "4.0", above=100)), worse(2.0)),
     "EXPLODING",
     "UNSTABLE",
-    "first_loss_high",
-    also={"LOW_RANK", "BOTTLENECK", "SYMMETRY", "DEAD", "NUMERICAL"},
+    also={"first_loss_high", "LOW_RANK", "BOTTLENECK", "SYMMETRY", "DEAD", "NUMERICAL"},
     control=drawn,
 )
 
@@ -249,9 +245,8 @@ zoo.sick(
     "dunes-noise-removed-summed-error",
     lambda s: summed(s, "sum"),
     diverges(),
-    *FAST,
-    "summed_loss",
-    also=BLOWN,
+    *RUNS_AWAY,
+    also={*BLOWN, "summed_loss"},
     control=mean,
 )
 calm = zoo.healthy(
@@ -262,7 +257,7 @@ zoo.sick(
     "tiles-relu-5-convs-sgd-5",
     lambda s: live(he(plain(5, nn.ReLU, 16, 8, 1)), tiles(s), "SGD", 5.0, 80, momentum=0.9),
     diverges(),
-    *FAST,
+    *RUNS_AWAY,
     also=BLOWN,
     control=calm,
 )
@@ -323,9 +318,8 @@ zoo.sick(
     both(lasting(saturated("act1", "tanh", 0.9)), worse(1.15)),
     "SATURATION",
     "VANISHING",
-    "input_scales",
     layer=("conv1", "act1"),
-    also={"UNSTABLE", "EXPLODING"},
+    also={"input_scales", "UNSTABLE", "EXPLODING"},
     control=unit,
 )
 
@@ -419,9 +413,9 @@ zoo.sick(
     "shapes-backbone-to-be-trained-under-no-grad",
     lambda s: tuned(s, True),
     both(lasting(no_gradient("backbone")), lags(0.15)),
-    *CUT,
+    *CUT_OFF,
     layer=("backbone.1.0", "backbone.0.0", "backbone"),
-    also={"SLOW"},
+    also={"detached", "never_moves", "SLOW"},
     control=backbone,
 )
 
@@ -452,8 +446,9 @@ zoo.sick(
     "scans-pyramid-fine-level-not-in-the-sum",
     lambda s: levels(s, False),
     lasting(no_gradient("side1")),
-    *CUT,
+    *CUT_OFF,
     layer=("side1",),
+    also={"detached", "never_moves"},
     control=pyramid,
 )
 
@@ -484,10 +479,10 @@ zoo.sick(
     "tiles-rounded-activations-without-straight-through",
     lambda s: rounded(s, False),
     both(lasting(no_gradient("conv1", "conv2")), lags(0.2)),
-    *CUT,
+    *CUT_OFF,
     "VANISHING",
     layer=("conv1", "conv2"),
-    also={"SLOW"},
+    also={"detached", "never_moves", "SLOW"},
     control=chips,
 )
 
@@ -535,8 +530,8 @@ zoo.sick(
     "bands-log-depth-of-relu",
     lambda s: far(s, nn.ReLU(), logs(0.0)),
     breaks,
-    *BROKEN,
-    also={"DEAD"},
+    "NUMERICAL",
+    also={"loss_nonfinite", "DEAD"},
     control=log,
 )
 
@@ -592,8 +587,8 @@ zoo.sick(
     "coins-place-by-exp-over-its-sum",
     lambda s: pointed(s, True),
     breaks,
-    *BROKEN,
-    also={"SATURATION", "EXPLODING", "UNSTABLE"},
+    "NUMERICAL",
+    also={"loss_nonfinite", "SATURATION", "EXPLODING", "UNSTABLE"},
     control=pointer,
 )
 
@@ -620,7 +615,7 @@ zoo.sick(
     "tracks-energies-in-half-precision",
     lambda s: energies(s, True),
     breaks,
-    *BROKEN,
-    also={"EXPLODING", "UNSTABLE"},
+    "NUMERICAL",
+    also={"loss_nonfinite", "EXPLODING", "UNSTABLE"},
     control=single,
 )

@@ -12,13 +12,10 @@ from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Setup, Zoo, costly
 from validation.cases._common_nets import SQUEEZED, tower, worse
-from validation.cases._everyday_nets import NARROW, Net, he, start
+from validation.cases._everyday_nets import CUT_OFF, NARROW, Net, he, start
 from validation.cases._plain_nets import (
     BLOWN,
-    BROKEN,
     COLLAPSED,
-    CUT,
-    FAST,
     alike,
     arm,
     crops,
@@ -50,7 +47,7 @@ from validation.evidence import (
     thrives,
     train,
 )
-from validation.labels import JUMPS
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import clicks, every, views
 
@@ -243,9 +240,9 @@ zoo.sick(
     "survey-vector-quantised-without-straight-through",
     lambda s: quantised(s, 32, False),
     both(lasting(no_gradient("enc")), costly(rebuilds_worse)),
-    *CUT,
+    *CUT_OFF,
     layer=("enc.2", "enc.0"),
-    also={"VANISHING", "SLOW"},
+    also={"detached", "never_moves", "VANISHING", "SLOW"},
     control=book,
 )
 
@@ -432,8 +429,7 @@ zoo.sick(
     both(lasting(gradient_ratio("0", "8", above=100)), worse(3.0)),
     "EXPLODING",
     "UNSTABLE",
-    "first_loss_high",
-    also={"DEAD"},
+    also={"first_loss_high", "DEAD"},
     control=drawn,
 )
 tanh = zoo.healthy(
@@ -539,10 +535,10 @@ zoo.sick(
     "crops-on-off-units-without-a-slope",
     lambda s: sown(s, Spikes(False), "Adam", 3e-3, 70),
     lasting(no_gradient("fc1", "fc2")),
-    *CUT,
+    *CUT_OFF,
     "VANISHING",
     layer=("fc1", "fc2"),
-    also={"SLOW", "SATURATION"},
+    also={"detached", "never_moves", "SLOW", "SATURATION"},
     control=spiking,
 )
 
@@ -600,8 +596,9 @@ zoo.sick(
     "crops-second-loss-takes-the-place-of-the-first",
     lambda s: taught(s, False),
     lasting(no_gradient("amount")),
-    *CUT,
+    *CUT_OFF,
     layer=("amount.0", "amount.2", "amount"),
+    also={"detached", "never_moves"},
     control=lessons,
 )
 
@@ -635,9 +632,9 @@ zoo.sick(
     "flights-learned-score-in-hard-bins",
     lambda s: binned(s, False),
     lasting(no_gradient("score")),
-    *CUT,
+    *CUT_OFF,
     layer=("score.2", "score.0", "score"),
-    also={"SLOW"},
+    also={"detached", "never_moves", "SLOW"},
     control=bins,
 )
 
@@ -655,8 +652,7 @@ zoo.sick(
     "flights-target-in-seconds-sgd-0.03",
     lambda s: priced(s, 1800.0),
     diverges(),
-    *FAST,
-    "first_loss_high",
+    *RUNS_AWAY,
     also=BLOWN,
     control=unit,
 )
@@ -687,10 +683,8 @@ zoo.sick(
     "flights-cross-network-of-six-layers-raw-columns",
     lambda s: crossed(s, 30.0),
     both(lasting(gradient_ratio("cross.0", "cross.5", above=100)), worse(10)),
-    *FAST,
-    "input_scales",
-    "first_loss_high",
-    also={"DEAD", "SLOW", "loss_grows", "loss_stuck"},
+    *RUNS_AWAY,
+    also={"first_loss_high", "input_scales", "rate_too_high", "DEAD", "SLOW", "loss_grows", "loss_stuck"},
     control=cross,
 )
 
@@ -712,8 +706,7 @@ zoo.sick(
     both(gradient_norms_spread(50), worse(2.0)),
     *JUMPS,
     "NUMERICAL",
-    "input_scales",
-    also={"DEAD", "first_loss_high", "loss_stuck", "loss_grows", "rate_too_high"},
+    also={"input_scales", "DEAD", "first_loss_high", "loss_stuck", "loss_grows", "rate_too_high"},
     control=logs,
 )
 
@@ -769,7 +762,7 @@ def turned(seed: int, safe: bool) -> Setup:
 
 
 angle = zoo.healthy("pairs-angle-of-a-clamped-cosine", lambda s: turned(s, True))
-zoo.sick("pairs-angle-of-a-row-to-itself", lambda s: turned(s, False), breaks, *BROKEN, control=angle)
+zoo.sick("pairs-angle-of-a-row-to-itself", lambda s: turned(s, False), breaks, "NUMERICAL", control=angle)
 
 
 def by_hand(seed: int, safe: bool) -> Setup:
@@ -789,8 +782,8 @@ zoo.sick(
     "crops-softmax-of-scaled-logits-by-exp",
     lambda s: by_hand(s, False),
     breaks,
-    *BROKEN,
-    also={"EXPLODING", "UNSTABLE"},
+    "NUMERICAL",
+    also={"loss_nonfinite", "EXPLODING", "UNSTABLE"},
     control=hand,
 )
 
@@ -806,7 +799,7 @@ def logged(seed: int, add: float) -> Setup:
 
 
 plus_one = zoo.healthy("sales-log-of-one-plus-counts", lambda s: logged(s, 1.0))
-zoo.sick("sales-log-of-counts-some-of-them-zero", lambda s: logged(s, 0.0), breaks, *BROKEN, control=plus_one)
+zoo.sick("sales-log-of-counts-some-of-them-zero", lambda s: logged(s, 0.0), breaks, "NUMERICAL", control=plus_one)
 
 
 def spread(seed: int, least: float) -> Setup:
@@ -839,9 +832,7 @@ zoo.sick(
     lambda s: divided(s, 64 * 60000.0),
     both(does_not_move(steps=70), lags(0.2)),
     "SLOW",
-    "rate_too_low",
-    "never_moves",
-    also={"VANISHING", "loss_stuck"},
+    also={"loss_nonfinite", "never_moves", "rate_too_low", "VANISHING", "loss_stuck"},
     control=whole,
 )
 
@@ -855,7 +846,7 @@ zoo.sick(
     "arm-nesterov-3-momentum-0.99",
     lambda s: momentous(s, 3.0, 0.99),
     diverges(),
-    *FAST,
+    *RUNS_AWAY,
     also=BLOWN,
     control=swing,
 )

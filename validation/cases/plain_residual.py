@@ -14,12 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._common_nets import worse
-from validation.cases._everyday_nets import NARROW, he
+from validation.cases._everyday_nets import CUT_OFF, NARROW, he
 from validation.cases._plain_nets import (
     BLOWN,
-    BROKEN,
-    CUT,
-    FAST,
     arm,
     bands,
     block,
@@ -51,7 +48,7 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import JUMPS
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import frozen, live, pair, pretrain
 from validation.tasks import every
 
@@ -120,8 +117,7 @@ zoo.sick(
     "crops-twenty-blocks-branches-start-whole",
     lambda s: unnormed(s, 1.0),
     both(gradient_ratio("into", "blocks.19.fc2", above=100), worse(1.5)),
-    *FAST,
-    "first_loss_high",
+    *RUNS_AWAY,
     also=BLOWN,
     control=fixup,
 )
@@ -151,9 +147,9 @@ zoo.sick(
     "flights-six-branches-times-a-zero-that-stays",
     lambda s: rezero(s, False),
     both(lasting(no_gradient("blocks")), lags(0.1)),
-    *CUT,
+    *CUT_OFF,
     layer=tuple(f"blocks.{i}.{part}" for i in range(6) for part in ("fc1", "fc2")),
-    also={"VANISHING", "SLOW"},
+    also={"detached", "never_moves", "VANISHING", "SLOW"},
     control=learned,
 )
 
@@ -300,8 +296,9 @@ zoo.sick(
     "tiles-weight-norm-by-hand-of-zeros",
     lambda s: weighed(s, 0.0),
     breaks,
-    *BROKEN,
+    "NUMERICAL",
     layer=("1.conv2", "1", "2.conv2", "2"),
+    also={"loss_nonfinite"},
     control=directed,
 )
 
@@ -327,7 +324,7 @@ zoo.sick(
     "tracks-residual-adam-1",
     lambda s: quick(s, 1.0),
     diverges(10),
-    *FAST,
+    *RUNS_AWAY,
     also=BLOWN,
     control=rate,
 )
@@ -357,9 +354,8 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     "DEAD",
-    "input_scales",
     layer=("0", "1.conv", "1.act"),
-    also={"DISCONNECTED", "UNSTABLE", "EXPLODING", "SLOW"},
+    also={"input_scales", "DISCONNECTED", "UNSTABLE", "EXPLODING", "SLOW"},
     control=within,
 )
 

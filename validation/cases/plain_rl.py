@@ -17,9 +17,9 @@ from torch.distributions import Categorical, Normal
 
 from validation.case import Case, Evidence, Setup, Zoo, costly
 from validation.cases._common_nets import SQUEEZED, tower
-from validation.cases._everyday_nets import NARROW, orthogonal
+from validation.cases._everyday_nets import CUT_OFF, NARROW, orthogonal
 from validation.cases._everyday_sequences import more_than
-from validation.cases._plain_nets import BLOWN, BROKEN, CUT, FAST
+from validation.cases._plain_nets import BLOWN
 from validation.evidence import (
     at_last,
     both,
@@ -37,7 +37,7 @@ from validation.evidence import (
     thrives,
     train,
 )
-from validation.labels import JUMPS, STUCK, SURE
+from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live
 from validation.tasks import Task, drawn_once
 
@@ -318,9 +318,9 @@ zoo.sick(
     "pumps-soft-actor-critic-sample",
     lambda s: soft(s, False),
     both(lasting(no_gradient("body", "mean")), earns_less),
-    *CUT,
+    *CUT_OFF,
     layer=("mean", "body.0"),
-    also={"EXPLORATION", "SLOW"},
+    also={"detached", "never_moves", "EXPLORATION", "SLOW"},
     control=sac,
     analyzer="general",
 )
@@ -341,8 +341,9 @@ zoo.sick(
     "walk-a2c-value-detached-in-its-own-loss",
     lambda s: walk(s, loss=a2c(cut=True)),
     lasting(no_gradient("value")),
-    *CUT,
+    *CUT_OFF,
     layer=("value",),
+    also={"detached", "never_moves"},
     control=walker,
 )
 near = zoo.healthy("walk-a2c-places-from-the-middle", lambda s: walk(s, lr=3e-3))
@@ -352,9 +353,8 @@ zoo.sick(
     both(lasting(saturated("body.0.1", "tanh", 0.9)), earns_less),
     "SATURATION",
     "VANISHING",
-    "input_scales",
     layer=("body.0.0", "body.0.1"),
-    also={"EXPLODING", "UNSTABLE", "EXPLORATION", "ENTROPY_COLLAPSE", "LOW_RANK", "BOTTLENECK"},
+    also={"input_scales", "EXPLODING", "UNSTABLE", "EXPLORATION", "ENTROPY_COLLAPSE", "LOW_RANK", "BOTTLENECK"},
     control=near,
 )
 deep = zoo.healthy(
@@ -427,7 +427,8 @@ zoo.sick(
     "walk-fence-of-minus-infinity-entropy-by-hand",
     lambda s: walk(s, Fenced(-math.inf), by_hand),
     breaks,
-    *BROKEN,
+    "NUMERICAL",
+    also={"loss_nonfinite"},
     control=fenced,
 )
 
@@ -492,7 +493,7 @@ zoo.sick(
     "walk-q-values-sum-over-the-ways-ahead",
     lambda s: dqn(s, pace=0.5, loss=td(0.9, over="sum"), lr=3e-3),
     diverges(5),
-    *FAST,
+    *RUNS_AWAY,
     also=BLOWN,
     control=paces,
     analyzer="general",
