@@ -552,7 +552,7 @@ zoo.sick(
     lambda s: mixed(s, 4095.0),
     gradient_norms_spread(50),
     *JUMPS,
-    also={"NUMERICAL", "DEAD"},
+    also={"bad_batch", "input_scales", "loss_grows", "NUMERICAL", "DEAD"},
     control=cameras,
 )
 

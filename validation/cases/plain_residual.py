@@ -222,7 +222,7 @@ zoo.sick(
     lambda s: spoilt(s, -9999.0),
     gradient_norms_spread(50),
     *JUMPS,
-    also={"NUMERICAL", "DEAD"},
+    also={"bad_batch", "input_scales", "loss_grows", "NUMERICAL", "DEAD"},
     control=filled,
 )
 
