@@ -712,7 +712,7 @@ zoo.sick(
 
 
 def weighted(seed: int, weight: float) -> Setup:
-    """One payment in five hundred is fraud, and counts the more for it."""
+    """One payment in 250 is fraud, and counts the more for it."""
 
     def loss(z: Tensor, t: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(z.flatten(), t, pos_weight=torch.tensor(weight))
