@@ -44,6 +44,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.same_batch,
     order.evaluation_mode,
     data.not_finite,
+    data.skipped,
     sizes.too_large,
     sizes.clipped_away,
     data.first_loss,
