@@ -20,6 +20,7 @@ from gradient_flow.record.event import (
     LOOKED,
     LOOKS_DROPPED,
     LOOKS_ENDED,
+    MODE,
     RESUMED,
 )
 from gradient_flow.record.evidence import bad_losses, clipped_steps, nonfinite_steps
@@ -101,6 +102,9 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
         elif event.kind == LOOKED:
             because = shorten(str(event.data.get("because")), _LONGEST)
             yield _event(step, "look", f"Looked inside the model{'' if because == 'schedule' else f': {because}'}.")
+        elif event.kind == MODE:
+            mode = "training" if event.data.get("training") else "evaluation"
+            yield _event(step, "noted", f"The model is trained in {mode} mode from here on.")
         elif event.kind == LOOKS_DROPPED:
             many = event.data.get("dropped")
             yield _event(
