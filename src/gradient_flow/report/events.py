@@ -56,7 +56,7 @@ Mask = NDArray[np.bool_]
 
 
 def skipped_steps(steps: StepColumns) -> NDArray[np.int64]:
-    """Steps that did not happen, by the recorded step at which that is known: by the guard, the GradScaler or the loop."""
+    """Steps that did not happen, by the recorded step at which that is known: by guard, GradScaler or loop."""
     skipped = np.maximum.accumulate(np.nan_to_num(steps.get("skipped_steps")))
     by_scaler = np.diff(skipped, prepend=0.0).astype(np.int64)
     withheld = [step for step, (guard, _) in steps.remarks.items() if guard in ("skip", "rollback")]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.diagnosis.paragraphs import harmless
 from gradient_flow.report.data import matrix_of
 from gradient_flow.report.events import stretches
 from gradient_flow.report.figures import LINES, MARKERS, clean, log_axis, new_figure
-from gradient_flow.report.terminal import harmless
 from gradient_flow.table.text import shorten
 
 if TYPE_CHECKING:

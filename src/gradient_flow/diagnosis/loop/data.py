@@ -106,15 +106,15 @@ def not_finite(loop: Loop) -> Iterator[Issue]:
 
 
 def skipped(loop: Loop) -> Iterator[Issue]:
-    """A loss that is NaN or Inf, with which the loop takes no step: it knows of it, and its data or its model is bad."""
+    """A loss that is NaN or Inf, with which the loop takes no step: it knows of it, yet something is bad."""
     before, steps = loop.run.skipped_losses, loop.run.steps
     if before and loop.run.nonfinite is None:
         often = len(before) > _OFTEN_SKIPPED * steps and len(before) > 1
         found = issue(
             "loss_nonfinite",
             IssueSeverity.MEDIUM if often else IssueSeverity.LOW,
-            f"the loss was NaN or Inf before {len(before):,} of {steps:,} steps ({_named(before)}), and the loop took no "
-            "step with it.",
+            f"the loss was NaN or Inf before {len(before):,} of {steps:,} steps ({_named(before)}), and the loop took "
+            "no step with it.",
             "a batch with missing or extreme values, or an operation that overflows on some inputs.",
             ["Look at those batches; gf.find_nonfinite(step_fn, model) names the operation that one of them breaks."],
             step=before[0],
