@@ -172,7 +172,7 @@ def spread(loop: Loop) -> Iterator[Issue]:
     own = bool(looks) and all(look.spread for look in looks)
     if own or (shapes is not None and {look.step for look, _ in calls} == {look.step for look in looks}):
         made = looks[-1].spread
-        left, right = shapes or ([[], []] if len(made) > 2 else [[made[0], 1], [1, made[0]]])
+        left, right = shapes or ([[], []] if len(made) > 2 else [[made[0], 1], [made[0]]])
         have = (
             f"predictions and targets have shapes {tuple(left)} and {tuple(right)}"
             if left
