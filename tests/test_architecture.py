@@ -200,6 +200,12 @@ def test_importing_the_package_imports_nothing_optional():
     assert modules_after("import gradient_flow").isdisjoint({*OPTIONAL, "numpy"})
 
 
+def test_measuring_imports_nothing_but_itself_beside_numpy():
+    """What is needed for warnings, notebooks and patterns comes with the first of them."""
+    ours = modules_after("import numpy, gradient_flow; gradient_flow.measure") - modules_after("import numpy")
+    assert ours <= {"gradient_flow", "__future__", "importlib"}
+
+
 def test_the_import_check_can_fail():
     assert "torch" in modules_after("import gradient_flow, torch")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import numbers
 import re
@@ -110,6 +109,8 @@ def warn(message: str, stacklevel: int = 2) -> None:
     try:
         warnings.warn(message, GradientFlowWarning, stacklevel=stacklevel + 1)
     except GradientFlowWarning:
+        import logging  # a sixth of what `import gradient_flow` takes, and most programs never come here
+
         logging.getLogger("gradient_flow").warning("%s", message)
 
 

@@ -356,3 +356,31 @@ for _ in range(3):
         told = [line.split()[2] for line in ours.stdout.splitlines() if line.startswith(f"loss {at}")]
         assert f"  loss of optimizer {at}: first {told[0]}, last {told[-1]}" in ours.stderr.splitlines()
         assert f"  gradient norm of optimizer {at}: first " in ours.stderr
+
+
+CLOSURE = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(8):
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.randn(16, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+"""
+
+
+def test_a_model_that_is_first_called_in_the_closure_of_a_step_is_known_by_its_names(folder):
+    (folder / "train.py").write_text(CLOSURE)
+    assert watched(folder).returncode == 0
+    run = gf.load_run(folder / "out")
+    assert run.tensor_names == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert len(run) == 8
+    assert run.look_steps

@@ -1,6 +1,7 @@
 """Looks at the loop: nothing is changed, nothing stays, and what fails ends the looks alone."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -116,13 +117,21 @@ def test_listeners_hear_functions_that_were_taken_by_name_before():
     assert result is loss
 
 
+@pytest.mark.parametrize("labels", [[0, 1, 2], [0, 1, 2, 0, 1, 2, 0, 1], [0, 0, 1, 2]])
+def test_no_labels_are_more_uncertain_than_even_ones(labels):
+    logits, target = torch.randn(len(labels), 3, requires_grad=True), torch.tensor(labels)
+    loss = F.cross_entropy(logits, target)
+    call = loop_data.loss_call("cross_entropy", logits, target, {}, loss, set())
+    assert 0 < call.entropy <= math.log(3)
+
+
 def test_labels_are_counted_as_a_histogram_does():
     logits, labels = torch.randn(8, 4, requires_grad=True), torch.tensor([2, 2, 2, 1, -100, -100, 0, 0])
     loss = F.cross_entropy(logits, labels)
     call = loop_data.loss_call("cross_entropy", logits, labels, {"ignore_index": -100}, loss, set())
     assert (call.classes, call.labels, call.ignored, call.distinct) == (4, 8, 0.25, 3)
     assert (call.common, call.common_share) == (2, 0.5)
-    shares = torch.tensor([2, 1, 3]) / 6
+    shares = torch.tensor([2, 1, 3]) / 6  # with the correction of Miller and Madow, and below that of even labels
     assert call.entropy == pytest.approx(float(-(shares * shares.log()).sum()) + 2 / 12, rel=1e-5)
 
 

@@ -40,8 +40,21 @@ def test_another_optimizer_and_rate_are_named(tmp_path):
     assert found.facts["optimizer"] == ["AdamW", "SGD"]
     assert found.facts["lr"] == [1e-3, 10.0]
     text = said(first, second)
-    assert "optimizer: AdamW → SGD, lr: 0.001 → 10" in text
     assert "are the same" not in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["optimizer", "AdamW", "SGD"] in rows
+    # Of two runs each setting is told once: the table has both values beside each other.
+    assert sum("AdamW" in line for line in text.splitlines()) == 1
+    assert "→" not in text
+
+
+def test_of_three_runs_each_is_said_to_differ_from_the_first(tmp_path):
+    first = trained(tmp_path / "a", torch.optim.AdamW, 1e-3)
+    second = trained(tmp_path / "b", torch.optim.SGD, 10.0)
+    third = trained(tmp_path / "c", torch.optim.AdamW, 1e-2)
+    text = said(first, second, third)
+    assert "optimizer: AdamW → SGD, lr: 0.001 → 10" in text
+    assert "lr: 0.001 → 0.01." in text
 
 
 def test_the_same_twice_is_the_same(tmp_path):

@@ -47,8 +47,9 @@ def check(target: str, steps: int, analyzer: str, fail_on: str, as_json: bool) -
     from rich.text import Text
 
     from gradient_flow.diagnosis.issue import Diagnosis, at_least
+    from gradient_flow.diagnosis.paragraphs import WIDEST, wrapped
     from gradient_flow.faces.preflight import analyze
-    from gradient_flow.report.terminal import WIDEST, issues_text, verdict_text, wrapped
+    from gradient_flow.report.terminal import issues_text, verdict_text
 
     shown = sys.stderr.isatty()
     with redirect_stdout(sys.stderr) if as_json else nullcontext():  # what the model prints is no JSON

@@ -40,7 +40,8 @@ def cure(target: str, steps: int | None, budget: float, fresh: bool, seed: int, 
     Example: gradient-flow cure train:setup --fresh
     """
     from gradient_flow.cures.cure import cure as try_fixes
-    from gradient_flow.report.terminal import harmless, issues_text
+    from gradient_flow.diagnosis.paragraphs import harmless
+    from gradient_flow.report.terminal import issues_text
 
     with redirect_stdout(sys.stderr) if as_json else nullcontext():  # what the model prints is no JSON
         model, input_fn, loss_fn, *more = load_target(target)

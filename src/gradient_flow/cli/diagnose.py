@@ -29,11 +29,12 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
     Example: gradient-flow diagnose runs/exp1 --fail-on high
     """
     from gradient_flow.diagnosis.issue import at_least
+    from gradient_flow.diagnosis.paragraphs import WIDEST, wrapped
     from gradient_flow.diagnosis.sources import as_run
     from gradient_flow.diagnosis.verdict import verdict
     from gradient_flow.errors import RunFileError
     from gradient_flow.report.data import readable
-    from gradient_flow.report.terminal import WIDEST, issues_text, verdict_text, wrapped
+    from gradient_flow.report.terminal import issues_text, verdict_text
 
     recorded = as_run(run)
     found = verdict(recorded)
@@ -47,8 +48,7 @@ def diagnose(run: Path, as_json: bool, fail_on: str) -> None:
         write_json({**summary, "fail_on": fail_on, "failed": failed, "notes": notes})
     else:
         out = console()
-        sentence, _, _ = str(found).partition("\n")
-        out.print(verdict_text(found.healthy, sentence, out.width))
+        out.print(verdict_text(found.healthy, found.sentence, out.width))
         if found.stored_message is not None:
             out.print("\n".join(wrapped(found.stored_message, min(out.width, WIDEST))))
         if found.issues:

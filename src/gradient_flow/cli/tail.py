@@ -119,4 +119,4 @@ def _tell_issues(monitor: LiveRun, printed: set[str]) -> None:
             printed.add(which)
             click.echo(short_issue(issue, 200)[0].plain)
     if monitor.run.end is not None and diagnosis is not None:
-        click.echo(str(diagnosis).partition("\n")[0] if diagnosis.issues else diagnosis.message)
+        click.echo(diagnosis.sentence)

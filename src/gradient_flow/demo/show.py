@@ -12,11 +12,12 @@ from rich.text import Text
 
 from gradient_flow.demo.cases import CASES, Case
 from gradient_flow.demo.performance import Outcome, train
+from gradient_flow.diagnosis.paragraphs import wrapped
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.errors import InputError
 from gradient_flow.record.export import write_json
 from gradient_flow.record.run_lines import FILE_NAME
-from gradient_flow.report.terminal import issue_text, short_issue, sparkline, wrapped
+from gradient_flow.report.terminal import issue_text, short_issue, sparkline
 
 MARK: Final = "demo.json"
 """Lies in the folders that the demo wrote, and may write again."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, overload
 
+from gradient_flow.diagnosis.paragraphs import printed
 from gradient_flow.diagnosis.treatment import Advice, Treatment, treatment_of
 from gradient_flow.errors import RunFileError, check_choice
 from gradient_flow.record.ending import RUNNING, SILENT, Ending
@@ -103,7 +104,9 @@ class Issue:
         more = f" and {len(self.consequences) - 3} more" if len(self.consequences) > 3 else ""
         return f"{seen}{more}"
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """What is printed, before it is wrapped: a heading, the likely cause, the advice, what follows."""
         lines = [f"[{self.severity}] {self.heading}: {self.message}"]
         if self.cause:
             lines.append(f"  Likely cause: {self.cause}")
@@ -111,7 +114,10 @@ class Issue:
             lines.append(f"  {number}. {advice}")
         if self.consequences:
             lines.append(f"  Follows from it: {self.followers}.")
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return printed("", [self.lines])
 
     def __repr__(self) -> str:
         # Short: a list of issues is read by people. All of it: `to_dict()`.
@@ -174,7 +180,7 @@ def _advice(plain: Mapping[str, Any]) -> list[str]:
     return [Advice(text, kept[at]) if at in kept else text for at, text in enumerate(texts)]
 
 
-RULE_SET: Final = 12
+RULE_SET: Final = 13
 """Goes up with every change of a rule that can change a verdict; a run keeps the number beside its own verdict."""
 _STATUS: Final = {IssueType.NUMERICAL: "nan"}
 """Issue types whose status has another word."""
@@ -373,12 +379,15 @@ class Diagnosis(Sequence[Issue]):
     def __bool__(self) -> bool:
         return bool(self.issues)
 
-    def __str__(self) -> str:
-        if not self.issues:
+    @property
+    def sentence(self) -> str:
+        """What stands before the issues: the verdict, and how many there are."""
+        if not self.issues or (self.failed and self._unsuspicious):
             return self.message
-        if self.failed and self._unsuspicious:
-            return "\n\n".join([self.message, *map(str, self.issues)])
-        return "\n\n".join([self.with_ending(self.in_short), *map(str, self.issues)])
+        return self.with_ending(self.in_short)
+
+    def __str__(self) -> str:
+        return printed(self.sentence, [issue.lines for issue in self.issues])
 
     def _repr_html_(self) -> str:
         from gradient_flow.diagnosis.notebook import diagnosis_html

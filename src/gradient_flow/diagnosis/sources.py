@@ -97,7 +97,8 @@ def _lines_of(
         steps, totals = _columns(where, data, "grad_norm")
         losses = _numbers(data.get("loss") or [])
         for at, (step, norm) in enumerate(zip(steps, totals, strict=True)):
-            yield {"kind": "step", "step": step, "norm": norm, "loss": losses[at] if at < len(losses) else None}
+            loss = {"loss": losses[at]} if at < len(losses) and math.isfinite(losses[at]) else {}
+            yield {"kind": "step", "step": step, "norm": norm, **loss}
     else:
         for step in sorted({step for each in norms.values() for step in each}):
             squares = [each[step] ** 2 for each in norms.values() if step in each]

@@ -49,6 +49,7 @@ _BY_CODE: Final = {
     "all_masked": "Every label of a batch is masked",
     "loss_stuck": "The loss does not fall",
     "loss_grows": "The loss grows",
+    "critic_wins": "One player of the game has won",
     "loss_nonfinite": "The loss is not finite",
     "first_loss_high": "The first loss is too high",
     "double_softmax": "Softmax is applied twice",
@@ -89,6 +90,7 @@ def title_of(issue: Issue) -> str:
     by_code = issue.issue_type in (IssueType.LOOP, IssueType.OPTIMIZER) or (
         issue.code == "attention_logits" and issue.issue_type is IssueType.UNSTABLE
     )
+    by_code |= issue.code == "loss_nonfinite" and issue.layer == WHOLE  # of a layer, it is the gradients that are not
     named = _BY_CODE.get(issue.code) if by_code else None
     what = named or _BY_TYPE.get(issue.issue_type) or issue.issue_type.value.capitalize()
     return what if issue.layer == WHOLE else f"{what} in `{issue.layer}`"

@@ -18,6 +18,7 @@ from gradient_flow.errors import InputError, check_number, warn
 from gradient_flow.flow.batches import Batches
 from gradient_flow.flow.recorder import MOST_OPEN
 from gradient_flow.looks.schedule import FIRST, Schedule
+from gradient_flow.record.event import MOST_MODES
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.step import StepRecord
 from gradient_flow.table import GradientTable
@@ -80,6 +81,9 @@ class Inside:
         self._told_of_end = False
         self._bad = False
         """Whether the last step had a gradient that was not finite."""
+        self._mode = mode_of(model)
+        self._training, self._modes_told, self._mode_is_new = True, 0, False
+        """The mode at the last step: who trains in evaluation mode forgot to switch back, unless it goes to and fro."""
         self._talk: Exchanging | None = None
         """Where ranks exchange something with each recorded step: their say in looks."""
 
@@ -160,8 +164,8 @@ class Inside:
         return min(self._schedule.after(planned) - 1, step + every * state.next_due(optimizer))
 
     def may_pass(self) -> bool:
-        """Whether the coming step, in which no look is due, was made by a single backward pass."""
-        return self._state is None or self._state.backwards == 1
+        """Whether the coming step, in which no look is due, was made by one backward pass, in the mode of the last."""
+        return (self._state is None or self._state.backwards == 1) and self._mode() == self._training
 
     def step_begins(self) -> None:
         """Such a step begins; `passed` is told of it later."""
@@ -260,6 +264,8 @@ class Inside:
 
         `norm` is that of the table, where it is known already.
         """
+        if self._mode() != self._training:
+            self._training, self._mode_is_new = not self._training, True
         if self._loop is not None and self._loop.is_looking:
             self._loop.before_update(optimizer, table, held())
         if self._state is None and self.is_on:
@@ -298,6 +304,19 @@ class Inside:
         self._told_of_end = True
         return reason
 
+    def news_of_mode(self) -> Mapping[str, Any] | None:
+        """The mode that the step which is over was taken in, where the one before it was taken in the other."""
+        model = self._model() if self._mode_is_new else None
+        self._mode_is_new = False
+        if model is None:
+            return None
+        from gradient_flow.looks.loop_watch import resting_modules
+
+        self._modes_told += 1
+        if self._modes_told == MOST_MODES:
+            self._mode = lambda: self._training  # asked no more
+        return {"training": self._training, "resting": resting_modules(model)}
+
     def close(self) -> None:
         """Remove the hooks."""
         if self._batches is not None:
@@ -334,6 +353,15 @@ def held_weakly(model: nn.Module) -> Callable[[], nn.Module | None]:
         return whole
 
     return together
+
+
+def mode_of(model: nn.Module) -> Callable[[], bool]:
+    """A function that tells whether the model is in training mode: models under one name are if one of them is."""
+    if type(model) is not nn.Module:
+        alone = weakref.ref(model)
+        return lambda: (held := alone()) is None or held.training
+    parts = [weakref.ref(part) for part in model.children()]
+    return lambda: any((held := part()) is None or held.training for part in parts)
 
 
 def zero_parameters(model: nn.Module) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import shlex
 import textwrap
@@ -131,6 +132,8 @@ class ScriptWatch:
 
     def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         alive = [module for reference in self._seen.values() if (module := reference()) is not None]
+        if not alive:  # the first forward comes in the closure of this step, as in Lightning
+            alive = _modules_of(optimizer)
         model = _as_one(_roots(alive))
         named, roles = module_parameters(model), parameter_roles(model)
         if self.flow is None:
@@ -184,6 +187,13 @@ def _tell_of_optimizers(tell: Callable[[torch.optim.Optimizer], None]) -> Callab
 
 def _parameter_ids(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _modules_of(optimizer: torch.optim.Optimizer) -> list[nn.Module]:
+    """Modules anywhere in the process that hold parameters of the optimizer."""
+    inside = _parameter_ids(optimizer)
+    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
+    return [each for each in modules if any(id(parameter) in inside for parameter in each.parameters())]
 
 
 def _processes_made() -> str:

@@ -18,6 +18,7 @@ from gradient_flow.capture.arrivals import on_device
 from gradient_flow.capture.losses import NearestParameter, scaled, value_of
 from gradient_flow.capture.sharding import is_sharded
 from gradient_flow.flow.known_parameters import KnownParameters
+from gradient_flow.record.step import SKIPPED_LOSSES
 
 MICRO_BATCHES: Final = "micro_batches"
 """Under this name the number of passes is recorded where a step's loss is the sum of several."""
@@ -94,6 +95,11 @@ class _Sum:
         self.value = self.value + value if known else None
 
     @property
+    def is_bad(self) -> bool:
+        """Whether it is known to be NaN or Inf; on a device that is not asked, for asking would wait."""
+        return type(self.value) is float and not math.isfinite(self.value)
+
+    @property
     def certain(self) -> bool:
         """Whether this is the loss. A pass that may be of something else is trusted only where it is alone."""
         return self.value is not None and (not self._unclear or self.count == 1)
@@ -129,6 +135,8 @@ class StepLosses:
         self._known = known
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._returned: Any = None
+        self._skipped = 0
+        """Rounds with a loss of NaN or Inf that were given up since the last step."""
         self._running: _Pass | None = None
         self._whole_shapes: tuple[int, set[torch.Size]] = (0, set())
         self._nearest = NearestParameter(self._is_known)
@@ -225,12 +233,14 @@ class StepLosses:
             self._join(self._running)  # a step of ours is taken in it
         total = self._total(optimizer, inside=inside)
         self._stepped.add(id(optimizer))
+        skipped, self._skipped = self._skipped, 0
+        more = {SKIPPED_LOSSES: skipped} if skipped else {}
         # A closure of Lightning returns the last of several micro-batches; that of LBFGS is evaluated for this step.
         if returned is not None and (total is None or total.count < 2):
-            return {"loss": returned}
+            return {"loss": returned} | more
         if total is None:
-            return {}
-        return {"loss": total.value} | ({MICRO_BATCHES: total.count} if total.count > 1 else {})
+            return more
+        return {"loss": total.value} | ({MICRO_BATCHES: total.count} if total.count > 1 else {}) | more
 
     @property
     def _is_usual(self) -> bool:
@@ -273,6 +283,7 @@ class StepLosses:
             self._begin_round()
         elif this.replaced:
             # A step was given up: by a GradScaler that found an overflow, or by hand.
+            self._skipped += any(part.is_bad for part in self._sums.values())
             self._begin_round()
             self._restarted = True
         elif this.changed:

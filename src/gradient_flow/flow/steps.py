@@ -34,7 +34,7 @@ from gradient_flow.flow.step_records import StepRecords
 from gradient_flow.flow.step_tables import StepMeasure, StepTables
 from gradient_flow.flow.watched_optimizers import WatchedOptimizers
 from gradient_flow.flow.weakly import weakly
-from gradient_flow.record.event import FORENSICS, LOOKED, LOOKS_ENDED, UNSUPPORTED, Event
+from gradient_flow.record.event import FORENSICS, LOOKED, LOOKS_ENDED, MODE, UNSUPPORTED, Event
 from gradient_flow.record.look import LookRecord
 from gradient_flow.record.plain import to_plain
 from gradient_flow.record.step import StepRecord
@@ -279,6 +279,8 @@ class Steps:
             self._record_looks(inside, optimizer)
         if self.may_be_recorded() and not self._guard.gave_up:
             inside.plan(step + 1, partial(self.stepped_by, optimizer), optimizer, self._optimizers.living)
+        if (mode := inside.news_of_mode()) is not None:
+            self._recorder.add_event(Event(kind=MODE, step=step, data=mode))
         if (ended := inside.news_of_end()) is not None:
             self._recorder.add_event(Event(kind=LOOKS_ENDED, step=step, data={"reason": ended}))
 

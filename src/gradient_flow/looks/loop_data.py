@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable
 from typing import Any, Final
@@ -119,7 +120,8 @@ def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, 
     call.common, call.common_share = int(values[most]), float(shares[most])
     # Frequencies in a sample have too little entropy, by this much (Miller and Madow).
     bias = (len(values) - 1) / (2 * int(counts.sum()))
-    call.entropy = max(0.0, float(-(shares * shares.log()).sum())) + bias
+    most_entropy = math.log(max(call.classes, len(values)))  # a small batch of even labels would be above it
+    call.entropy = min(max(0.0, float(-(shares * shares.log()).sum())) + bias, most_entropy)
 
 
 def _note_target(call: LossCall, target: torch.Tensor) -> None:

@@ -497,6 +497,12 @@ class LoopWatch:
             self.seconds += time.perf_counter() - started
 
 
+def resting_modules(model: nn.Module) -> list[str]:
+    """Dropout and batch norms, where all that the model has are in evaluation mode; none otherwise."""
+    switching = [(name, module) for name, module in model.named_modules() if _switches(module)]
+    return [] if any(module.training for _, module in switching) else _names(name for name, _ in switching)
+
+
 def _switches(module: nn.Module) -> bool:
     """Whether a module works in another way in evaluation mode: a batch norm, a dropout of more than nothing."""
     return isinstance(module, _SWITCHING) and bool(vars(module).get("p", True))

@@ -34,6 +34,12 @@ LOOKS_DROPPED: Final = "looks_dropped"
 LOOKS_ENDED: Final = "looks_ended"
 """No look inside the model comes any more; `reason` says why."""
 
+MODE: Final = "mode"
+"""From this step on the model is trained in evaluation mode, or in training mode again: `training`; `resting`, its
+dropout and batch norms, where all of them behave as in evaluation."""
+MOST_MODES: Final = 32
+"""Changes of mode that are recorded. A loop with more of them switches for reasons of its own."""
+
 CURE: Final = "cure"
 """Fixes were tried on the model as it was then; `data["cure"]` is a `Cure` as plain values."""
 READ_FROM_GRAPH: Final = "graph"

@@ -19,6 +19,7 @@ from gradient_flow.record.event import Event
 from gradient_flow.record.look import stacked
 from gradient_flow.record.run import Run, TableSpan
 from gradient_flow.record.signals import NAMES
+from gradient_flow.record.step import SKIPPED_LOSSES
 from gradient_flow.record.step_columns import StepColumns
 from gradient_flow.table.columns import INDEX, STATISTICS
 
@@ -125,6 +126,10 @@ class RunRecord:
     """From the input to the output, as far as the order of parameters tells."""
     nonfinite: NonFinite | None = None
     """The first step with NaN or Inf."""
+    bad_losses: list[int] = field(default_factory=list)
+    """Steps with a loss of NaN or Inf whose gradients are finite."""
+    skipped_losses: list[int] = field(default_factory=list)
+    """Steps before which the loop computed a loss of NaN or Inf, and took no step with it."""
     learning_rate: float | None = None
     rate_changes: list[RateChange] = field(default_factory=list)
     """In the order of steps."""
@@ -199,6 +204,9 @@ def evidence_of(run: Run) -> RunRecord:
     record.ranks_differ = _ranks_differ(steps)
     record.layers = _layers(run, owners)
     record.nonfinite = _first_nonfinite(steps, record.layers)
+    skipped = np.nan_to_num(steps.get(SKIPPED_LOSSES)) > 0
+    record.skipped_losses = steps["step"][skipped].astype(np.int64).tolist()
+    record.bad_losses = steps["step"][bad_losses(steps)].astype(np.int64).tolist()
     newest = {probe: found for probe in run.seen if (found := run.newest(probe)) is not None}
     record.seen = {probe: found for probe, (_, found) in newest.items()}
     record.seen_at = {probe: step for probe, (step, _) in newest.items()}
@@ -223,6 +231,12 @@ def nonfinite_steps(steps: StepColumns) -> NDArray[np.bool_]:
     counts = np.nan_to_num(steps.get("nan_count")) + np.nan_to_num(steps.get("inf_count"))
     named = np.isin(steps["step"], [step for step, (_, layers) in steps.remarks.items() if layers])
     return np.asarray((counts > 0) | named)
+
+
+def bad_losses(steps: StepColumns) -> NDArray[np.bool_]:
+    """Which recorded steps had a loss of NaN or Inf, though their gradients are finite."""
+    lost = np.isin(steps["step"], steps.bad_losses)
+    return np.asarray(lost & ~nonfinite_steps(steps) & np.isfinite(steps.get("norm")))
 
 
 def clipped_steps(steps: StepColumns) -> NDArray[np.bool_]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 TOTALS: Final = ("norm", "l1", "linf", "mean", "variance", "min", "max", "zero_fraction", "nan_count", "inf_count")
 """Statistics of all gradients together that every step record holds."""
+SKIPPED_LOSSES: Final = "skipped_bad_losses"
+"""Under this name a step records how many losses of NaN or Inf went back before it, without a step."""
 LONGEST_LIST: Final = 32
 """Most entries of a list that become series: a longer one is an image or a histogram."""
 

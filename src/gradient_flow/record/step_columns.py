@@ -32,6 +32,8 @@ class StepColumns:
         """Whether there were more names than are kept."""
         self.remarks: dict[int, tuple[str | None, list[str]]] = {}
         """Step → what the guard did, and the layers that were not finite; of the steps that have either."""
+        self.bad_losses: list[int] = []
+        """Steps whose loss was NaN or Inf: it is there, and no number. One that is not known is not there."""
 
     def __len__(self) -> int:
         return self._length
@@ -73,12 +75,15 @@ class StepColumns:
             counts[~((counts >= 0) & (counts < _LARGEST_COUNT))] = np.nan
         if any("guard" in layout or "nonfinite_layers" in layout for layout in layouts):
             self._remember_remarks(records)
+        if any("loss" in layout for layout in layouts):
+            self._remember_losses(records, here)
         self._length += len(records)
 
     def keep_before(self, step: int) -> None:
         """Forget what is from `step` on: a resumed run does it again."""
         self._length = int(np.searchsorted(self["step"], step))
         self.remarks = {at: remark for at, remark in self.remarks.items() if at < step}
+        self.bad_losses = [at for at in self.bad_losses if at < step]
         for column in self._columns.values():
             column[self._length :] = np.nan
 
@@ -91,6 +96,13 @@ class StepColumns:
                 # Once the weights are NaN every step names the same layers: keep that list once.
                 before = before if layers == before else [str(layer) for layer in layers]
                 self.remarks[int(record["step"])] = None if guard is None else str(guard), before
+
+    def _remember_losses(self, records: Sequence[Mapping[str, Any]], here: slice) -> None:
+        column = self._columns.get("loss")
+        bad = range(len(records)) if column is None else np.flatnonzero(~np.isfinite(column[here])).tolist()
+        for record in (records[at] for at in bad):
+            if type(record.get("loss", "")) in (float, type(None)):
+                self.bad_losses.append(int(record["step"]))
 
     def _column(self, name: str) -> NDArray[np.float64]:
         if name not in self._columns and len(self._columns) >= MOST_SERIES:

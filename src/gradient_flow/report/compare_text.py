@@ -12,10 +12,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gradient_flow.diagnosis.paragraphs import harmless, wrapped
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.about import shown
 from gradient_flow.report.parting import Parting
-from gradient_flow.report.terminal import COLOURS, harmless, listed, one_line, wrapped
+from gradient_flow.report.terminal import COLOURS, listed, one_line
 from gradient_flow.table.text import number
 
 _DIFFERENCES: Final = 6
@@ -40,7 +41,7 @@ def comparison_tables(found: Any, width: int, layers: int) -> Iterator[Renderabl
     others = zip(names[1:], found.differs, found.series, found.parameters, found.layers, strict=True)
     for name, differs, series, parameters, parts in others:
         yield Text(f"\n{name} compared with {names[0]}", style="bold")
-        if differs:
+        if differs and len(names) > 2:  # of two, the table above shows all of it
             more = f" and {len(differs) - _DIFFERENCES} more above" if len(differs) > _DIFFERENCES else ""
             yield Text("\n".join(wrapped(f"{', '.join(differs[:_DIFFERENCES])}{more}.", width)))
         yield from _others(parameters, width)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gradient_flow._version import __version__
 from gradient_flow.errors import InputError, check_whole
 from gradient_flow.record.about import about_rows
-from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
+from gradient_flow.record.evidence import bad_losses, clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.thinning import LayerColumns, group_starts, merge_neighbours
 from gradient_flow.report.cures import cures_data
@@ -112,14 +112,19 @@ def series_data(run: Run, columns: int) -> dict[str, Any]:
     starts = group_starts(len(steps), max(1, -(-len(steps) // columns)))
     if not len(starts):
         empty: dict[str, Any] = {"step": [], "first": [], "lines": {}, "time": [], "epoch": None}
-        return {**empty, "nonfinite": [], "clipped": [], "skipped": []}
+        return {**empty, "nonfinite": [], "bad_loss": [], "clipped": [], "skipped": []}
     numbers = steps["step"].astype(np.int64)
     lines = {}
     for name in _line_names(steps.names):
         high = merge_neighbours(steps[name], starts, "max")
         if not np.isnan(high).all():
             lines[name] = {"max": _plain(high), "min": _plain(merge_neighbours(steps[name], starts, "min"))}
-    counts = {"nonfinite": nonfinite_steps(steps), "clipped": clipped_steps(steps), "skipped": skipped_steps(steps)}
+    counts = {
+        "nonfinite": nonfinite_steps(steps),
+        "bad_loss": bad_losses(steps),
+        "clipped": clipped_steps(steps),
+        "skipped": skipped_steps(steps),
+    }
     ends = np.append(starts[1:], len(numbers)) - 1
     epochs = epochs_of(steps)
     return {

@@ -20,11 +20,13 @@ from gradient_flow.record.event import (
     LOOKED,
     LOOKS_DROPPED,
     LOOKS_ENDED,
+    MODE,
     RESUMED,
 )
-from gradient_flow.record.evidence import clipped_steps, nonfinite_steps
+from gradient_flow.record.evidence import bad_losses, clipped_steps, nonfinite_steps
 from gradient_flow.record.run import Run
 from gradient_flow.record.run_lines import is_step
+from gradient_flow.record.step import SKIPPED_LOSSES
 from gradient_flow.record.step_columns import StepColumns
 from gradient_flow.table.text import shorten
 
@@ -54,11 +56,12 @@ Mask = NDArray[np.bool_]
 
 
 def skipped_steps(steps: StepColumns) -> NDArray[np.int64]:
-    """Steps that did not happen, by the recorded step at which that is known: by the guard, or by the GradScaler."""
+    """Steps that did not happen, by the recorded step at which that is known: by guard, GradScaler or loop."""
     skipped = np.maximum.accumulate(np.nan_to_num(steps.get("skipped_steps")))
     by_scaler = np.diff(skipped, prepend=0.0).astype(np.int64)
     withheld = [step for step, (guard, _) in steps.remarks.items() if guard in ("skip", "rollback")]
-    return by_scaler + np.isin(steps["step"], withheld)
+    by_loop = np.nan_to_num(steps.get(SKIPPED_LOSSES)).astype(np.int64)
+    return np.maximum(by_scaler, by_loop) + np.isin(steps["step"], withheld)
 
 
 def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
@@ -66,8 +69,10 @@ def run_events(run: Run) -> tuple[list[dict[str, Any]], int]:
     found = [
         *_clips(run.columns),
         *_nonfinite(run.columns),
+        *_bad_losses(run.columns),
         *_guarded(run.columns),
         *_scaler_skips(run.columns),
+        *_loop_skips(run.columns),
         *_told(run),
     ]
     found.sort(key=lambda event: event["step"])
@@ -97,6 +102,9 @@ def _told(run: Run) -> Iterator[dict[str, Any]]:
         elif event.kind == LOOKED:
             because = shorten(str(event.data.get("because")), _LONGEST)
             yield _event(step, "look", f"Looked inside the model{'' if because == 'schedule' else f': {because}'}.")
+        elif event.kind == MODE:
+            mode = "training" if event.data.get("training") else "evaluation"
+            yield _event(step, "noted", f"The model is trained in {mode} mode from here on.")
         elif event.kind == LOOKS_DROPPED:
             many = event.data.get("dropped")
             yield _event(
@@ -146,6 +154,13 @@ def _nonfinite(steps: StepColumns) -> Iterator[dict[str, Any]]:
         yield _event(first, "nonfinite", f"{counts} in the gradients{_where(layers)}{until}.", last, layers)
 
 
+def _bad_losses(steps: StepColumns) -> Iterator[dict[str, Any]]:
+    for low, high in stretches(bad_losses(steps)):
+        first, last = int(steps["step"][low]), int(steps["step"][high - 1])
+        until = "" if high - low == 1 else f", and so on for {high - low:,} recorded steps, up to {last:,}"
+        yield _event(first, "nonfinite", f"The loss was NaN or Inf, the gradients were finite{until}.", last)
+
+
 def _guarded(steps: StepColumns) -> Iterator[dict[str, Any]]:
     acted = [(step, guard) for step, (guard, _) in steps.remarks.items() if guard is not None]
     place = {int(step): at for at, step in enumerate(steps["step"].tolist())} if acted else {}
@@ -168,6 +183,13 @@ def _scaler_skips(steps: StepColumns) -> Iterator[dict[str, Any]]:
         before = f"The GradScaler skipped {'a step' if many == 1 else f'{many:,} steps'} before this one"
         now = f"; its scale is {scale[at]:g}" if np.isfinite(scale[at]) else ""
         yield _event(int(steps["step"][at]), "skip", f"{before}{now}.")
+
+
+def _loop_skips(steps: StepColumns) -> Iterator[dict[str, Any]]:
+    counts = np.nan_to_num(steps.get(SKIPPED_LOSSES)).astype(np.int64)
+    for at in np.flatnonzero(counts > 0).tolist():
+        lost = "A loss was" if counts[at] == 1 else f"{counts[at]:,} losses were"
+        yield _event(int(steps["step"][at]), "skip", f"{lost} NaN or Inf before this step, and went without a step.")
 
 
 def stretches(mask: Mask, gap: int = 0) -> list[tuple[int, int]]:

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gradient_flow.diagnosis.issue import IssueSeverity
+from gradient_flow.diagnosis.paragraphs import wrapped
 from gradient_flow.fleets.association import FEWEST, SICK, Association
 from gradient_flow.fleets.causes import Cause
 from gradient_flow.fleets.fleet import Fleet
-from gradient_flow.report.terminal import COLOURS, one_line, wrapped
+from gradient_flow.report.terminal import COLOURS, one_line
 from gradient_flow.table.text import number, shorten
 
 _SETTINGS: Final = 8

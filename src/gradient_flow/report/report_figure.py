@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.diagnosis.paragraphs import harmless
 from gradient_flow.report.data import matrix_of
 from gradient_flow.report.events import stretches
 from gradient_flow.report.figures import LINES, MARKERS, clean, log_axis, new_figure
-from gradient_flow.report.terminal import harmless
 from gradient_flow.table.text import shorten
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _curves(axes: Axes, series: Mapping[str, Any], name: str) -> None:
             values = _numbers(lines[series_name]["max"])
             axes.plot(steps, values, color=colour, linestyle=style, linewidth=1.5, label=label, **_alone(steps))
             drawn += values[np.isfinite(values)].tolist()
-    bad = stretches(np.asarray(series["nonfinite"]) > 0)
+    bad = stretches(np.asarray(series["nonfinite"]) + np.asarray(series["bad_loss"]) > 0)
     for low, high in bad:  # a line around each, so that a single step can be seen
         axes.axvspan(series["first"][low], steps[high - 1], facecolor=(_BAD, 0.25), edgecolor=(_BAD, 0.6), linewidth=1)
     _whole_decades(axes, drawn)

@@ -47,7 +47,8 @@ def view_of(live: LiveRun, name: str) -> RunView:
         if column in steps.names:
             values = steps[column]
             # A loss that is missing where the gradients are bad was not finite itself.
-            series[column] = np.where(np.isnan(values) & np.isinf(norm), np.inf, values) if column == "loss" else values
+            bad = np.isinf(norm) | np.isin(steps["step"], steps.bad_losses)
+            series[column] = np.where(np.isnan(values) & bad, np.inf, values) if column == "loss" else values
     return RunView(
         name=name,
         step=run.last_step,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from gradient_flow.diagnosis.paragraphs import wrapped
 from gradient_flow.report.look_curves import newest, value_text
-from gradient_flow.report.terminal import one_line, short_issue, sparkline, wrapped
+from gradient_flow.report.terminal import one_line, short_issue, sparkline
 from gradient_flow.table.text import number, shorten
 
 if TYPE_CHECKING:

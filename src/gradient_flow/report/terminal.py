@@ -10,7 +10,9 @@ from typing import Final
 
 from rich.text import Text
 
+from gradient_flow.diagnosis import paragraphs
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
+from gradient_flow.diagnosis.paragraphs import harmless, paragraph
 from gradient_flow.table.text import shorten
 
 COLOURS: Final = {
@@ -19,19 +21,8 @@ COLOURS: Final = {
     IssueSeverity.HIGH: "red",
     IssueSeverity.CRITICAL: "bold red",
 }
-WIDEST: Final = 100
-"""Longer lines are hard to read."""
 _NARROWEST: Final = 8
 """Columns that a shortened line takes at least; in a narrower terminal its end is cut off."""
-
-
-def harmless(text: str) -> str:
-    """`text` without what a terminal would obey: escape sequences, carriage returns, marks that turn the direction.
-
-    >>> harmless("layer\\x1b[31m.weight")
-    'layer�[31m.weight'
-    """
-    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
 
 
 def one_line(name: str) -> str:
@@ -43,35 +34,16 @@ def one_line(name: str) -> str:
     return harmless(name).replace("\n", "�")
 
 
-def wrapped(text: str, width: int, first: str = "", later: str | None = None) -> list[str]:
-    """Lines of at most `width` columns; `first` stands before the first, `later` before the others."""
-    later = " " * len(first) if later is None else later
-    lines = textwrap.wrap(harmless(text), width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
-    return lines or [first.rstrip()]
-
-
 def issue_text(issue: Issue, width: int) -> Text:
     """The paragraph of an issue."""
-    width = min(width, WIDEST)
-    heading, *rest = str(issue).split("\n")
-    mark = f"[{issue.severity}]"
-    lines = wrapped(heading, width, later="  ")
-    for line in rest:
-        words = line.strip()
-        number, dot, advice = words.partition(". ")
-        if dot and number.isdigit():
-            lines += wrapped(advice, width, first=f"  {number}. ")
-        else:
-            lines += wrapped(words, width, first="  ")
-    text = Text("\n".join(lines))
-    text.stylize(COLOURS[issue.severity], 0, len(mark))
+    text = Text("\n".join(paragraph(issue.lines, width)))
+    text.stylize(COLOURS[issue.severity], 0, len(f"[{issue.severity}]"))
     return text
 
 
 def verdict_text(healthy: bool, sentence: str, width: int) -> Text:
     """A verdict in a sentence."""
-    lines = wrapped(sentence, min(width, WIDEST))
-    return Text("\n".join(lines), style="bold green" if healthy else "bold red")
+    return Text("\n".join(paragraphs.sentence(sentence, width)), style="bold green" if healthy else "bold red")
 
 
 def issues_text(issues: Iterable[Issue], width: int) -> Text:

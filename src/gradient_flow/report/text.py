@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradient_flow.diagnosis.paragraphs import harmless, wrapped
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.report.data import matrix_of
 from gradient_flow.report.look_curves import look_sentences
-from gradient_flow.report.terminal import harmless, one_line, wrapped
+from gradient_flow.report.terminal import one_line
 from gradient_flow.table.text import shorten
 
 WIDTH: Final = 80

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -360,6 +359,8 @@ def _group_finder(groups: Any, names: Sequence[str]) -> Callable[[str], str | No
         )
     if groups and all(name in set(names) for name in groups):
         return lambda name: groups.get(name)
+    from fnmatch import fnmatchcase
+
     patterns: list[tuple[str, Any]] = []
     for group, given in groups.items():
         patterns += [(group, pattern) for pattern in (given if isinstance(given, (list, tuple)) else [given])]

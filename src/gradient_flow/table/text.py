@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -113,6 +112,8 @@ def _missing(table: GradientTable) -> str:
 
 def as_html(table: GradientTable) -> str:
     """The table for a notebook; names are data and are escaped."""
+    from html import escape
+
     positions, hidden = _visible(table)
     rows = [(_line(table.names[i], table[i]), _note(table[i])) for i in positions]
     rows.append((_line("total", table.total), _note(table.total)))

@@ -45,6 +45,12 @@ _NEXT_TO_NOTHING: Final = 1e-5
 _LEAST_THIRD, _FASTER, _AWAY = 15, 1.3, 5.0
 """Losses in a third of a run that falls below zero, by how much each third outdoes the one before, and how many times
 the first level the last one is."""
+_FEW_STEPS: Final = 3
+"""Steps that a message names."""
+_MOST_STEPS: Final = 20
+"""Steps that the evidence lists."""
+_OFTEN_SKIPPED: Final = 0.01
+"""Share of steps from which on skipped ones are more than a batch here and there."""
 _RISES: Final = 1.05
 """Learning rate over that of two thirds of the way, from which on it counts as rising."""
 _LARGE_INPUT: Final = 30.0
@@ -77,19 +83,50 @@ def masked(loop: Loop) -> Iterator[Issue]:
 
 
 def not_finite(loop: Loop) -> Iterator[Issue]:
-    """A loss that is NaN while gradients are finite."""
-    bad = [look.step for look in loop.looks if look.loss is not None and not math.isfinite(look.loss)]
+    """A loss that is NaN or Inf while gradients are finite, in any recorded step or any look."""
+    seen = {look.step for look in loop.looks if look.loss is not None and not math.isfinite(look.loss)}
+    bad = sorted(seen | set(loop.run.bad_losses))
     if bad and loop.run.nonfinite is None:
         found = issue(
             "loss_nonfinite",
-            IssueSeverity.HIGH,
-            f"the loss is not finite in {len(bad)} of {len(loop.looks)} steps looked at, though the gradients are.",
-            "a mean over no elements, a logarithm or a division whose result is masked afterwards.",
-            ["Mask before the logarithm or the division, not after it; drop batches without labels."],
+            # Once, it may be one batch; the step was taken with gradients that are numbers.
+            IssueSeverity.MEDIUM if len(bad) == 1 else IssueSeverity.HIGH,
+            f"the loss is NaN or Inf in {len(bad):,} of {loop.run.steps:,} steps ({_named(bad)}), though all gradients "
+            "are finite.",
+            "a mean over no elements, a logarithm or a division whose result is masked afterwards, or a term that is "
+            "added for the log alone.",
+            [
+                "Mask before the logarithm or the division, not after it; drop batches without labels.",
+                f"Print each term of the loss at step {bad[0]:,}: the one that is not finite carries no gradient.",
+            ],
             step=bad[0],
-            steps=bad,
+            steps=bad[:_MOST_STEPS],
         )
         yield replace(found, issue_type=IssueType.NUMERICAL)
+
+
+def skipped(loop: Loop) -> Iterator[Issue]:
+    """A loss that is NaN or Inf, with which the loop takes no step: it knows of it, yet something is bad."""
+    before, steps = loop.run.skipped_losses, loop.run.steps
+    if before and loop.run.nonfinite is None:
+        often = len(before) > _OFTEN_SKIPPED * steps and len(before) > 1
+        found = issue(
+            "loss_nonfinite",
+            IssueSeverity.MEDIUM if often else IssueSeverity.LOW,
+            f"the loss was NaN or Inf before {len(before):,} of {steps:,} steps ({_named(before)}), and the loop took "
+            "no step with it.",
+            "a batch with missing or extreme values, or an operation that overflows on some inputs.",
+            ["Look at those batches; gf.find_nonfinite(step_fn, model) names the operation that one of them breaks."],
+            step=before[0],
+            steps=before[:_MOST_STEPS],
+        )
+        yield replace(found, issue_type=IssueType.NUMERICAL)
+
+
+def _named(steps: Sequence[int]) -> str:
+    """The first few steps, and how many more there are."""
+    more = f" and {len(steps) - _FEW_STEPS:,} more" if len(steps) > _FEW_STEPS else ""
+    return f"{', '.join(f'{step:,}' for step in steps[:_FEW_STEPS])}{more}"
 
 
 def squashed(loop: Loop) -> Iterator[Issue]:
@@ -135,7 +172,7 @@ def spread(loop: Loop) -> Iterator[Issue]:
     own = bool(looks) and all(look.spread for look in looks)
     if own or (shapes is not None and {look.step for look, _ in calls} == {look.step for look in looks}):
         made = looks[-1].spread
-        left, right = shapes or ([[], []] if len(made) > 2 else [[made[0], 1], [1, made[0]]])
+        left, right = shapes or ([[], []] if len(made) > 2 else [[made[0], 1], [made[0]]])
         have = (
             f"predictions and targets have shapes {tuple(left)} and {tuple(right)}"
             if left

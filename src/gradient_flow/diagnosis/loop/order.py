@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
@@ -11,6 +11,7 @@ from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import ENOUGH, Loop, issue, module_of, some
 from gradient_flow.diagnosis.robust import is_solved, loss_change
 from gradient_flow.diagnosis.words import plain
+from gradient_flow.record.event import MODE, MOST_MODES, RESUMED
 
 _USUALLY: Final = 0.6
 """Share of looks: gradients that are cleared once per epoch are seen cleared now and then."""
@@ -128,23 +129,47 @@ def not_cleared(loop: Loop) -> Iterator[Issue]:
 def evaluation_mode(loop: Loop) -> Iterator[Issue]:
     """Dropout and batch norms that do not work while the model is trained."""
     looks, names = loop.looks, loop.facts.in_eval
-    if looks and names:
-        since = next((at for at in range(len(looks)) if all(look.evaluating for look in looks[at:])), len(looks))
-        whole = since < len(looks)
+    told = _left_in_evaluation(loop)
+    if told is not None:
+        since, names = told
+        yield _in_evaluation(names, since, whole=True)
+    elif looks and names:
+        at = next((at for at in range(len(looks)) if all(look.evaluating for look in looks[at:])), len(looks))
+        whole = at < len(looks)
         # Who forgets to switch back leaves a model or a block in evaluation mode, with all that is in it. Batch norms
         # that alone are in it keep what they know, as is usual where batches are small.
         kept = not whole and set(names) <= set(loop.facts.eval_alone)
-        yield issue(
-            "evaluation_mode",
-            IssueSeverity.LOW if kept else IssueSeverity.MEDIUM,
-            f"the {'model' if whole else 'part'} is trained in evaluation mode: {some(names)} behave as in "
-            "evaluation (no dropout; batch norms neither use nor update the statistics of the batch).",
-            "`model.eval()` was called for validation, and `model.train()` was not called after it.",
-            ["Call `model.train()` at the start of each epoch, after every evaluation."],
-            layer="model" if whole else names[0],
-            modules=names,
-            step=looks[since if whole else 0].step,
-        )
+        yield _in_evaluation(names, looks[at if whole else 0].step, whole=whole, kept=kept)
+
+
+def _left_in_evaluation(loop: Loop) -> tuple[int, list[str]] | None:
+    """Since which of the last steps all dropout and batch norms rest, and which those are; None where they work.
+
+    The mode is read at every step, whether it is looked at or not.
+    """
+    changes = [event for event in loop.run.events if event.kind in (MODE, RESUMED)]
+    last = changes[-1] if changes else None
+    if last is None or last.kind == RESUMED or last.step is None or len(changes) >= MOST_MODES:
+        return None  # a loop that is resumed begins anew, and tells of its mode
+    resting = last.data.get("resting")
+    steps = sum(step >= last.step for series in loop.run.totals for step in series.steps)
+    if last.data.get("training") is not False or not isinstance(resting, list) or steps < _LEAST_STEPS:
+        return None
+    return (last.step, list(map(str, resting))) if resting else None
+
+
+def _in_evaluation(names: Sequence[str], since: int, *, whole: bool, kept: bool = False) -> Issue:
+    return issue(
+        "evaluation_mode",
+        IssueSeverity.LOW if kept else IssueSeverity.MEDIUM,
+        f"the {'model' if whole else 'part'} is trained in evaluation mode: {some(names)} behave as in "
+        "evaluation (no dropout; batch norms neither use nor update the statistics of the batch).",
+        "`model.eval()` was called for validation, and `model.train()` was not called after it.",
+        ["Call `model.train()` at the start of each epoch, after every evaluation."],
+        layer="model" if whole else names[0],
+        modules=names,
+        step=since,
+    )
 
 
 def overwritten(loop: Loop) -> Iterator[Issue]:

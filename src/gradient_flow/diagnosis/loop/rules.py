@@ -9,7 +9,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop import data, order, signals, sizes, trained
+from gradient_flow.diagnosis.loop import data, games, order, signals, sizes, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
 from gradient_flow.diagnosis.robust import loss_change
 from gradient_flow.diagnosis.words import plain
@@ -44,6 +44,8 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.same_batch,
     order.evaluation_mode,
     data.not_finite,
+    data.skipped,
+    games.outplayed,
     sizes.too_large,
     sizes.clipped_away,
     data.first_loss,
@@ -80,8 +82,8 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "partial_zero_grad": _BROKEN | _QUIET | _ATTENTION,
     "weights_overwritten": _IDLE,
     "double_softmax": _QUIET | {_T.SATURATION},
-    "broadcast": _QUIET | {_T.LOW_RANK, _T.BOTTLENECK},
-    "constant_targets": _IDLE,
+    "broadcast": _QUIET | {_T.LOW_RANK, _T.BOTTLENECK, _T.SHORT_MEMORY},
+    "constant_targets": _IDLE | {_T.SHORT_MEMORY},
     "padding_labels": _QUIET | {_T.LOW_RANK},
     "input_scales": _BROKEN | _QUIET,
     "same_batch": _ATTENTION | {_T.LOW_RANK},
@@ -98,6 +100,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "state_reset": frozenset({_T.UNSTABLE}),
     "stale_second_moment": _BROKEN | _ATTENTION,
     "first_loss_high": _ATTENTION | {_T.UNSTABLE},
+    "critic_wins": _QUIET | {_T.UNSTABLE, _T.EXPLODING, _T.SATURATION, _T.OPTIMIZER},
     "loss_nonfinite": _QUIET,
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
 }

@@ -16,11 +16,16 @@
 
   const all = () => {
     const data = GF.state.data,
-      { nonfinite = [], first, step } = data.series;
+      { nonfinite = [], bad_loss = [], first, step } = data.series;
     const bad = nonfinite.flatMap((count, i) =>
       count > 0 ? [{ kind: "nonfinite", step: first[i], last: step[i], text: `${GF.steps(first[i], step[i])}: NaN or Inf.` }] : [],
     );
-    return [...bad, ...(data.marks || [])];
+    const lost = bad_loss.flatMap((count, i) =>
+      count > 0 && !(nonfinite[i] > 0)
+        ? [{ kind: "nonfinite", step: first[i], last: step[i], text: `${GF.steps(first[i], step[i])}: the loss was NaN or Inf.` }]
+        : [],
+    );
+    return [...bad, ...lost, ...(data.marks || [])];
   };
   GF.marksShown = () => all().filter(mark => !off.has(mark.kind));
   GF.marksAt = (from, to) => GF.marksShown().filter(mark => mark.step <= to && mark.last >= from);

@@ -158,7 +158,7 @@
 
   // The numbers that somebody asks for first, of a run with nothing to explain.
   const atAGlance = data => {
-    const { lines, clipped = [], nonfinite = [] } = data.series,
+    const { lines, clipped = [], nonfinite = [], bad_loss = [] } = data.series,
       known = name => ((lines[name] || {}).max || []).filter(value => value !== null && Number.isFinite(value)),
       middle = values => values.slice().sort((a, b) => a - b)[values.length >> 1];
     const total = counts => counts.reduce((sum, count) => sum + count, 0);
@@ -179,7 +179,7 @@
       rate.length ? ["Learning rate", rate[0] === rate[rate.length - 1] ? GF.number(rate[0]) : `${GF.number(rate[0])} → ${GF.number(rate[rate.length - 1])}`] : null,
       ratios.length ? ["Update / weight", `${GF.number(middle(ratios))} in the median (about 0.001 is usual)`] : null,
       total(clipped) ? ["Clipped", `${GF.plural(total(clipped), "step")} of ${GF.count(of)}`] : null,
-      of ? ["NaN or Inf", total(nonfinite) ? GF.plural(total(nonfinite), "step") : "none"] : null,
+      of ? ["NaN or Inf", total(nonfinite) + total(bad_loss) ? GF.plural(total(nonfinite) + total(bad_loss), "step") : "none"] : null,
     ].filter(Boolean);
     return facts.length
       ? GF.h(

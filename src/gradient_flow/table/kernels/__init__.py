@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -57,7 +56,9 @@ def forced() -> str | None:
 @cache
 def has_triton() -> bool:
     """Whether Triton is installed; that it works shows at the first launch."""
-    return importlib.util.find_spec("triton") is not None
+    from importlib.util import find_spec
+
+    return find_spec("triton") is not None
 
 
 def reads_float8(tensor: torch.Tensor) -> bool:
