@@ -6,7 +6,12 @@ import pytest
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.in_training import as_learnt
-from gradient_flow.diagnosis.network.over_calls import cut_between_calls, fading_over_calls, growing_over_calls
+from gradient_flow.diagnosis.network.over_calls import (
+    cut_between_calls,
+    fading_over_calls,
+    fading_over_positions,
+    growing_over_calls,
+)
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
 
 STUCK = [1.6 + 0.01 * (k % 3) for k in range(40)]
@@ -191,3 +196,11 @@ def test_a_memory_measured_by_the_loss_is_weighed_by_the_loss():
     assert as_learnt([parts], FALLING, 3) == [parts]
     (grave,) = as_learnt([parts], STUCK, 3)
     assert (grave.severity, grave.message) == (IssueSeverity.HIGH, "in parts, and the loss does not fall.")
+
+
+@pytest.mark.parametrize(("losses", "short"), [(STUCK, True), (STUCK[:30], False), (FALLING, False)])
+def test_a_reach_over_the_last_steps_counts_where_there_was_time_to_learn(losses, short):
+    """A new cell reaches back a few steps, and learns to reach further."""
+    record = called(1.0, calls=1, losses=losses)
+    record.places[0] = replace(record.places[0], reach=0.05, positions=20)
+    assert bool(list(fading_over_positions(record))) is short

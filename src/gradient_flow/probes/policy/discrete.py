@@ -23,8 +23,8 @@ from gradient_flow.probes.policy.stats import PolicyStats
 DRAWN: Final = 5.0
 """How many times closer to uniform a policy has come, from the first look to the last."""
 FLAT: Final = 1e-4
-"""What the normalised entropy is short of 1 by where logits differ by a hundredth: a head that starts at zero is above a
-thousandth after three steps, and ten thousand of such choices do not tell one action from another."""
+"""What the normalised entropy is short of 1 by where logits differ by a hundredth: a head that starts at zero is above
+a thousandth after three steps, and ten thousand of such choices do not tell one action from another."""
 WANES: Final = 0.7
 """Share of what a policy was short of uniform by in the earlier looks that is left in the later ones. A policy that
 learns slowly gets further from uniform (1.2); one that a bonus of 3 holds there comes back to it (0.5 to 0.6)."""
