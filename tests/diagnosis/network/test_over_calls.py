@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gradient_flow.diagnosis.consolidation import consolidate
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.in_training import as_learnt
 from gradient_flow.diagnosis.network.over_calls import (
@@ -204,3 +205,21 @@ def test_a_reach_over_the_last_steps_counts_where_there_was_time_to_learn(losses
     record = called(1.0, calls=1, losses=losses)
     record.places[0] = replace(record.places[0], reach=0.05, positions=20)
     assert bool(list(fading_over_positions(record))) is short
+
+
+@pytest.mark.parametrize(
+    ("layer", "evidence", "takes_in"),
+    [
+        ("rnn[l0]", {"effective_memory_length": 1.2}, True),
+        ("rnn[l0]", {"lyapunov_exponent": 0.3}, False),  # it grows: another fault
+        ("other", {"effective_memory_length": 1.2}, False),
+    ],
+)
+def test_one_finding_says_of_a_recurrence_that_it_forgets(layer, evidence, takes_in):
+    def said(kind, at, **known):
+        return Issue(issue_type=kind, severity=IssueSeverity.HIGH, layer=at, message="", evidence=known)
+
+    issues = [said(IssueType.SPECTRAL_RADIUS, layer, **evidence), said(IssueType.SHORT_MEMORY, "rnn")]
+    found = consolidate(issues, AnalysisRecord(steps=1))
+    assert [issue.issue_type for issue in found[0].consequences] == [IssueType.SPECTRAL_RADIUS] * takes_in
+    assert len(found) == 2 - takes_in
