@@ -221,7 +221,7 @@ def _never_worked(issue: Issue) -> bool:
 def _never_tried(issue: Issue) -> bool:
     """Whether a policy takes one action whatever the state, and did so at the first look: no training led there."""
     first, overall = issue.evidence.get("entropy_at_first", 1.0), issue.evidence.get("marginal_entropy", 1.0)
-    return max(first, overall) < _ONE_ACTION
+    return bool(max(first, overall) < _ONE_ACTION)
 
 
 def _has_solved_it(network: AnalysisRecord) -> bool:
