@@ -41,6 +41,54 @@ def test_a_code_of_one_number_is_narrow_where_the_same_weights_give_the_data_bac
     assert found(issues) == ({(T.BOTTLENECK, "code")} if sick else set())
 
 
+class Variational(nn.Module):
+    """Gives rows back from a code that is drawn."""
+
+    def __init__(self, code):
+        super().__init__()
+        self.enter, self.mean, self.spread = nn.Linear(24, 32), nn.Linear(32, code), nn.Linear(32, code)
+        self.leave = nn.Sequential(nn.Linear(code, 32), nn.GELU(), nn.Linear(32, 24))
+
+    def forward(self, x):
+        h = F.gelu(self.enter(x))
+        mean, spread = self.mean(h), self.spread(h)
+        return self.leave(mean + (spread / 2).exp() * torch.randn_like(mean)), mean, spread
+
+
+def evidence_bound(output, x):
+    again, mean, spread = output
+    return F.mse_loss(again, x) + 1e-3 * (mean.square() + spread.exp() - 1 - spread).mean()
+
+
+@pytest.mark.parametrize(("code", "sick"), [(1, True), (8, False)])
+def test_a_variational_code_of_one_number_is_narrow(code, sick):
+    issues = serious(Variational(code), rows, evidence_bound, steps=80)
+    assert found(issues) == ({(T.BOTTLENECK, "mean")} if sick else set())
+
+
+class Towers(nn.Module):
+    """How well two things go together: a product of what each tower says of its own."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.left = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, size))
+        self.right = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, size))
+
+    def forward(self, pair):
+        return (self.left(pair[0]) * self.right(pair[1])).sum(1)
+
+
+def matches():
+    a, b = torch.randn(64, 12), torch.randn(64, 12)
+    return (a, b), ((a * b)[:, :6].sum(1) > 0).float()
+
+
+@pytest.mark.parametrize(("size", "sick"), [(1, True), (16, False)])
+def test_two_towers_of_one_number_each_are_narrow(size, sick):
+    issues = serious(Towers(size), matches, F.binary_cross_entropy_with_logits, steps=80)
+    assert (T.BOTTLENECK in {kind for kind, _ in found(issues)}) is sick
+
+
 class Prototypes(nn.Module):
     """The nearest of seven learned points wins."""
 

@@ -25,6 +25,7 @@ EXPLAINS: Final[dict[IssueType, frozenset[IssueType]]] = {
     _T.ENTROPY_COLLAPSE: frozenset({_T.EXPLODING, _T.SATURATION}),
     _T.EXPLODING: frozenset({_T.UNSTABLE}),
     _T.VANISHING: frozenset({_T.SLOW}),
+    _T.SHORT_MEMORY: frozenset({_T.SHORT_MEMORY, _T.SPECTRAL_RADIUS}),
 }
 """Which types a cause of the given type can bring about. Earlier entries are the more direct causes."""
 _THROWN: Final = frozenset({_T.DEAD, _T.SATURATION, _T.UNSTABLE, *_DEPTH})
@@ -106,6 +107,11 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
         return False  # the learning rate has its own cause
     if main.issue_type is _T.DEAD and other.issue_type is _T.VANISHING and main.evidence.get("dead_share", 1.0) < 0.9:
         return other.layer == main.layer  # half a layer lets half of the gradient through
+    if main.issue_type is _T.SHORT_MEMORY:
+        # One recurrence that forgets: its radius is below 1, and the gradient fades. A radius above 1 is another fault.
+        return _module(main.layer) == _module(other.layer) and (
+            other.issue_type is _T.SHORT_MEMORY or "effective_memory_length" in other.evidence
+        )
     if main.issue_type is _T.ENTROPY_COLLAPSE:
         return other.layer in (main.layer, main.evidence.get("attention"))  # both say that the logits are too large
     if main.issue_type is _T.DISCONNECTED and main.severity < IssueSeverity.HIGH:
@@ -113,6 +119,11 @@ def _explains(main: Issue, other: Issue, record: AnalysisRecord) -> bool:
     if other.issue_type is _T.BOTTLENECK and main.issue_type in (_T.DEAD, _T.SATURATION):
         return abs(record.position(main.layer) - record.position(other.layer)) <= 2
     return True
+
+
+def _module(layer: str) -> str:
+    """The module that a layer of several, as `rnn[l1]`, belongs to."""
+    return layer.partition("[")[0]
 
 
 def is_by_rate(issue: Issue) -> bool:

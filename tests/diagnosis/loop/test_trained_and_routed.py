@@ -214,6 +214,28 @@ def test_a_model_that_steps_leave_as_it_was_has_a_rate_that_is_too_low(update, c
     assert (issue.code, issue.severity.name) == (code, "MEDIUM")
 
 
+@pytest.mark.parametrize(
+    ("remark", "losses", "severity"),
+    [
+        ({"issue_type": IssueType.RANK_COLLAPSE}, [1.8, 1.81] * 30, "MEDIUM"),
+        ({"issue_type": IssueType.RANK_COLLAPSE}, [1.8 * 0.98**at for at in range(60)], "LOW"),  # it learns
+        ({"issue_type": IssueType.RANK_COLLAPSE}, [1.8, 1.81] * 10, "LOW"),  # it has just begun
+        ({"issue_type": IssueType.RANK_COLLAPSE}, [0.1, -0.1] * 30, "LOW"),  # a sum of advantages
+        ({"issue_type": IssueType.BOTTLENECK, "evidence": {"units": 1}}, [1.8, 1.81] * 30, "MEDIUM"),
+        ({"issue_type": IssueType.BOTTLENECK, "evidence": {"units": 16}}, [1.8, 1.81] * 30, "LOW"),
+        ({"issue_type": IssueType.UNSTABLE}, [1.8, 1.81] * 30, "LOW"),  # it would not keep a model from its input
+    ],
+)
+def test_a_remark_that_would_explain_it_is_the_cause_of_a_loss_that_does_not_fall(remark, losses, severity):
+    said = Issue(severity=IssueSeverity.LOW, layer="fc", message="narrow.", **remark)
+    steps = list(range(1, len(losses) + 1))
+    series = Series(name="model", steps=steps, norms=[1.0] * len(losses), losses=losses)
+    loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts())
+    (issue,) = with_loop([said], [], loop)
+    assert issue.severity.name == severity
+    assert issue.message == ("narrow, and the loss does not fall." if severity == "MEDIUM" else "narrow.")
+
+
 @pytest.mark.parametrize(("idle", "severity"), [([1], "LOW"), ([1, 2], "HIGH"), ([0, 1, 3], "HIGH")])
 def test_one_idle_expert_of_four_is_in_reserve(idle, severity):
     names = [f"experts.{at}.{part}" for at in range(4) for part in ("0.weight", "2.bias")]

@@ -3,7 +3,8 @@
 import pytest
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.in_training import as_learnt
+from gradient_flow.diagnosis.network.in_training import as_learnt, without_settled
+from gradient_flow.diagnosis.network.record import AnalysisRecord
 
 SOLVED = [1.8, 1.8, 1.7, 1.6, 1.0, 0.4, 0.1, *[0.002] * 30, 0.5, 0.3, 0.001]
 """With a wrong answer in a batch or two at its end."""
@@ -49,3 +50,17 @@ def test_values_that_were_flat_from_the_first_look_on_were_not_made_so_by_learni
         step=13,
     )
     assert severity_after(issue, [1.2 * 0.97**k for k in range(60)]) == expected
+
+
+@pytest.mark.parametrize(("at_first", "kept"), [(1e-7, True), (0.97, False)])
+def test_a_policy_that_never_tried_a_second_action_has_not_learnt_it(at_first, kept):
+    """The loss that fell is that of its critic; one that was led to its action by its pay has done its work."""
+    issue = Issue(
+        issue_type=IssueType.ENTROPY_COLLAPSE,
+        severity=IssueSeverity.HIGH,
+        layer="policy",
+        message="certain",
+        evidence={"marginal_entropy": 1e-7, "entropy_at_first": at_first},
+    )
+    losses = [0.05, 0.03, *[0.001] * 30]
+    assert bool(without_settled([issue], AnalysisRecord(steps=32, losses=losses))) is kept

@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from gradient_flow.diagnosis.consolidation import consolidate
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.in_training import as_learnt
-from gradient_flow.diagnosis.network.over_calls import cut_between_calls, fading_over_calls, growing_over_calls
+from gradient_flow.diagnosis.network.over_calls import (
+    cut_between_calls,
+    fading_over_calls,
+    fading_over_positions,
+    growing_over_calls,
+)
 from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
 
 STUCK = [1.6 + 0.01 * (k % 3) for k in range(40)]
@@ -191,3 +197,29 @@ def test_a_memory_measured_by_the_loss_is_weighed_by_the_loss():
     assert as_learnt([parts], FALLING, 3) == [parts]
     (grave,) = as_learnt([parts], STUCK, 3)
     assert (grave.severity, grave.message) == (IssueSeverity.HIGH, "in parts, and the loss does not fall.")
+
+
+@pytest.mark.parametrize(("losses", "short"), [(STUCK, True), (STUCK[:30], False), (FALLING, False)])
+def test_a_reach_over_the_last_steps_counts_where_there_was_time_to_learn(losses, short):
+    """A new cell reaches back a few steps, and learns to reach further."""
+    record = called(1.0, calls=1, losses=losses)
+    record.places[0] = replace(record.places[0], reach=0.05, positions=20)
+    assert bool(list(fading_over_positions(record))) is short
+
+
+@pytest.mark.parametrize(
+    ("layer", "evidence", "takes_in"),
+    [
+        ("rnn[l0]", {"effective_memory_length": 1.2}, True),
+        ("rnn[l0]", {"lyapunov_exponent": 0.3}, False),  # it grows: another fault
+        ("other", {"effective_memory_length": 1.2}, False),
+    ],
+)
+def test_one_finding_says_of_a_recurrence_that_it_forgets(layer, evidence, takes_in):
+    def said(kind, at, **known):
+        return Issue(issue_type=kind, severity=IssueSeverity.HIGH, layer=at, message="", evidence=known)
+
+    issues = [said(IssueType.SPECTRAL_RADIUS, layer, **evidence), said(IssueType.SHORT_MEMORY, "rnn")]
+    found = consolidate(issues, AnalysisRecord(steps=1))
+    assert [issue.issue_type for issue in found[0].consequences] == [IssueType.SPECTRAL_RADIUS] * takes_in
+    assert len(found) == 2 - takes_in

@@ -143,6 +143,9 @@ def test_a_random_policy_is_more_than_fresh_when_it_does_not_learn():
         ((1e-8, 2e-8, 4e-8, 1e-7), True, IssueSeverity.LOW),  # steps of an analysis need not train
         ((1e-8, 1e-6, 2e-5, 1e-3), False, IssueSeverity.LOW),  # a head of zeros leaves the uniform policy
         ((1e-8, 2e-8), False, IssueSeverity.LOW),
+        ((1e-6, 4e-6, 1e-5, 2e-5), False, IssueSeverity.MEDIUM),  # logits of at most a hundredth
+        ((0.0117, 0.0144, 0.0072, 0.0064), False, IssueSeverity.MEDIUM),  # a bonus holds it there
+        ((0.0120, 0.0138, 0.0135, 0.0164), False, IssueSeverity.LOW),  # it learns slowly
     ],
 )
 def test_a_policy_that_no_step_moves_away_from_uniform_is_more_than_fresh(short, evenly, severity):

@@ -474,7 +474,7 @@ def at_a_guess(loop: Loop) -> tuple[float, float] | None:
     losses = loop.losses
     # At first a model learns how frequent each answer is.
     later = losses[len(losses) // 3 :]
-    if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(later) or _is_warming_up(loop):
+    if len(losses) < LEAST_STUCK or loop.facts.optimizers > 1 or fell_beyond_noise(later) or is_warming_up(loop):
         return None
     level, change = median(later[len(later) // 2 :]), loss_change(later)
     known = uninformed(loop)
@@ -528,7 +528,7 @@ def _agree(looks: Sequence[LoopLook]) -> bool:
     return len(known) >= ENOUGH and sum(known) > _BEYOND_CHANCE * math.sqrt(len(known))
 
 
-def _is_warming_up(loop: Loop) -> bool:
+def is_warming_up(loop: Loop) -> bool:
     """Whether the learning rate still rises: what a loss does not do yet at a small one says nothing."""
     rates = [] if loop.alone is None else loop.alone.rates
     return bool(rates) and rates[-1] == max(rates) and rates[-1] > _RISES * rates[2 * len(rates) // 3]

@@ -45,6 +45,12 @@ number is enough, ask for four directions.
 """
 LOW_OF_ONE: Final = 0.6
 """The score of one number that is low where nothing is learnt: more than one direction and a half is asked for."""
+_LITTLE: Final = 0.75
+"""The share of the first loss that is left of a product of two single numbers, which was 0.86. One number that holds
+all of its data leaves less than half of it."""
+_PAIR, _SUMS = 2, 0.01
+"""Towers, and what their gradients differ by where they are added."""
+_ALL_THERE_IS: Final = "it is all that layers behind it get to know of a sample"
 _RECURRENT: Final = frozenset({"RNN", "LSTM", "GRU"})
 _MUCH_WIDER_WORDS: Final = 16
 """Times the width of an embedding of one number."""
@@ -77,6 +83,49 @@ def bottlenecks(record: AnalysisRecord) -> Iterator[Issue]:
             if not (_is_passed_by(record, chain, worst.place) and loss_change(record.losses) < _FALLS):
                 yield _issue(worst, learns=_learns(record))
                 return
+    yield from _single_numbers(record)
+
+
+def _single_numbers(record: AnalysisRecord) -> Iterator[Issue]:
+    """One number that stands for a whole sample where no chain passes: the mean of a variational code beside its
+    spread, or what one of two towers gives, which are multiplied; and little is learnt."""
+    change = loss_change(record.losses, _LEAST_LOSSES)
+    mean = _mean_of_code(record) if _HALF < change < math.inf else None
+    place, around = mean or (_tower_of_one(record) if _LITTLE < change < math.inf else None) or (None, 0)
+    if place is not None:
+        yield _issue(_Narrow(place, around, 1.0, 0.0, 1.0, 1.0), learns=False, what=_ALL_THERE_IS)
+
+
+def _mean_of_code(record: AnalysisRecord) -> tuple[Place, int] | None:
+    """The first of two layers of one unit side by side, between wide ones, in a model that gives back its data."""
+    weighted = [place for place in record.places if place.own_weights and place.typical_gradient is not None]
+    if not weighted or record.input_units < _MUCH_WIDER or not _is_autoencoder(record, weighted[-1]):
+        return None
+    for before, mean, spread, after in zip(weighted, weighted[1:], weighted[2:], weighted[3:], strict=False):
+        pair = mean.size == spread.size == 1 and mean.name != spread.name
+        if pair and min(before.units, after.units) >= _MUCH_WIDER:
+            return mean, min(before.units, after.units)
+    return None
+
+
+def _tower_of_one(record: AnalysisRecord) -> tuple[Place, int] | None:
+    """The end of the first of two ways from inputs of their own, each of one number, to a product of both.
+
+    Numbers that are added have the same gradient; those of a product have each other's size in it.
+    """
+    ends: dict[int, list[tuple[Place, int]]] = {}
+    for chain in record.chains:
+        places = [record.places[index] for index in chain]
+        weighted = [place for place in places if place.own_weights]
+        if len(weighted) > 1 and not places[-1].own_weights and places[-1].size == weighted[-1].size == 1:
+            ends.setdefault(chain[-1], []).append((weighted[-1], max(place.units for place in weighted)))
+    for towers in ends.values():
+        gradients = [place.typical_gradient or 0.0 for place, _ in towers]
+        own = len({place.name for place, _ in towers}) == len(towers) == _PAIR
+        differ = own and max(gradients) > (1 + _SUMS) * min(gradients) > 0
+        if differ and min(units for _, units in towers) >= _MUCH_WIDER:
+            return towers[0]
+    return None
 
 
 def width_of_input(input_units: int, input_size: int, positions: int) -> int:
@@ -287,10 +336,10 @@ def _learns(record: AnalysisRecord) -> bool:
     return len(losses) >= _LEAST_LOSSES and 0 < median(last) < _COMES_ALONG * median(losses[:3])
 
 
-def _issue(narrow: _Narrow, *, learns: bool) -> Issue:
+def _issue(narrow: _Narrow, *, learns: bool, what: str = "") -> Issue:
     place = narrow.place
     low = narrow.score < VERY_LOW or narrow.blocked > 0.25
-    parts = []
+    parts = [what] if what else []
     if narrow.score < CODE and narrow.share == 0:
         parts.append(
             f"{place.size:,} numbers have to hold data with {plain(place.size / narrow.score, 2)} directions or more"
@@ -301,13 +350,13 @@ def _issue(narrow: _Narrow, *, learns: bool) -> Issue:
         parts.append(f"{percent(narrow.blocked)} of the samples get no gradient")
     if not parts:
         parts.append(f"it causes {percent(narrow.share)} of the variation of gradients between units")
-    what = "channel" if place.positions > 1 and "Conv" in place.kind else "unit"
+    unit = "channel" if place.positions > 1 and "Conv" in place.kind else "unit"
     wider = max(2 * place.units, min(narrow.units_around, math.ceil(place.units / max(narrow.score, 0.05))))
     return Issue(
         issue_type=IssueType.BOTTLENECK,
         severity=IssueSeverity.HIGH if low else IssueSeverity.LOW if learns else IssueSeverity.MEDIUM,
         layer=place.name,
-        message=f"{count(place.units, what)} between layers with {narrow.units_around:,} or more: "
+        message=f"{count(place.units, unit)} between layers with {narrow.units_around:,} or more: "
         f"{' and '.join(parts)}.",
         evidence={
             "units": place.units,
@@ -321,7 +370,7 @@ def _issue(narrow: _Narrow, *, learns: bool) -> Issue:
         },
         cause="this layer is much narrower than those before and after it, and nothing bypasses it.",
         advice=[
-            f"Widen `{place.name}` to at least {count(wider, what)}.",
+            f"Widen `{place.name}` to at least {count(wider, unit)}.",
             by_itself("Add a skip connection around it, so that information can bypass it.", "bypass"),
         ],
         step=1,

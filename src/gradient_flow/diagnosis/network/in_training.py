@@ -41,6 +41,9 @@ _FROZEN: Final = 500.0
 _HOT, _ONE_KEY = 100.0, 0.03
 """A logit, and entropy as a share of ln(keys) at the first look: a softmax that picked single keys before anything was
 learnt has not learnt where to look."""
+_ONE_ACTION: Final = 1e-3
+"""Entropy of a policy, as a share of ln(actions), at the first look and over all states: it never tried anything, and
+what falls is the loss of its critic."""
 _SAME: Final = 1e-4
 """Spread of tokens that differ by rounding alone."""
 _FLAT_FROM_THE_START: Final = 0.8
@@ -211,8 +214,14 @@ def _never_worked(issue: Issue) -> bool:
     if issue.issue_type is IssueType.ENTROPY_COLLAPSE:
         logit, start = issue.evidence.get("max_logit", 0.0), issue.evidence.get("entropy_at_start", 1.0)
         frozen = logit > _FROZEN or (logit > _HOT and start < _ONE_KEY)
-        return issue.severity >= IssueSeverity.HIGH and frozen
+        return issue.severity >= IssueSeverity.HIGH and (frozen or _never_tried(issue))
     return issue.issue_type in _FROM_THE_START and issue.severity == IssueSeverity.CRITICAL and issue.step == 1
+
+
+def _never_tried(issue: Issue) -> bool:
+    """Whether a policy takes one action whatever the state, and did so at the first look: no training led there."""
+    first, overall = issue.evidence.get("entropy_at_first", 1.0), issue.evidence.get("marginal_entropy", 1.0)
+    return bool(max(first, overall) < _ONE_ACTION)
 
 
 def _has_solved_it(network: AnalysisRecord) -> bool:

@@ -29,13 +29,15 @@ _STEADY: Final = 0.8
 """Share of neighbouring calls between which the gradient shrinks."""
 _LEAST_PARTS: Final = 3
 _LEAST_LOSSES: Final = 20
+_LEAST_TO_LEARN: Final = 40
+"""Losses after which a memory that is as new cells have it would have shown in the loss: thirty steps are a start."""
 _STUCK: Final = 0.9
 """Share of the first loss."""
 
 
 def fading_over_positions(record: AnalysisRecord) -> Iterator[Issue]:
     """The gradient reaches only the last part of the sequence that the model takes in, and the loss does not fall."""
-    if not _is_stuck(record):
+    if not _is_stuck(record) or len(record.losses) < _LEAST_TO_LEARN:
         return
     for place in record.places:
         if place.reach is None or place.reach > FAR_ENOUGH or not place.own_weights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import Any, Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
@@ -21,9 +22,12 @@ from gradient_flow.probes.policy.stats import PolicyStats
 
 DRAWN: Final = 5.0
 """How many times closer to uniform a policy has come, from the first look to the last."""
-FLAT: Final = 1e-6
-"""What the normalised entropy is short of 1 by where logits differ by a thousandth: a head that starts small is far
-above it after a few steps, and a million of such choices do not tell one action from another."""
+FLAT: Final = 1e-4
+"""What the normalised entropy is short of 1 by where logits differ by a hundredth: a head that starts at zero is above
+a thousandth after three steps, and ten thousand of such choices do not tell one action from another."""
+WANES: Final = 0.7
+"""Share of what a policy was short of uniform by in the earlier looks that is left in the later ones. A policy that
+learns slowly gets further from uniform (1.2); one that a bonus of 3 holds there comes back to it (0.5 to 0.6)."""
 _FEWEST_LOOKS: Final = 3
 _ROUNDING: Final = 1e-9
 """Nats."""
@@ -115,23 +119,26 @@ def uniform(
         return None  # it is on its way from random to learnt
     short = [1 - each for each in stats.entropy_history if each is not None]
     drawn = _is_drawn(short)
-    flat = trained and len(short) > _FEWEST_LOOKS and max(short) < FLAT
+    watched = trained and len(short) > _FEWEST_LOOKS
+    flat = watched and max(short) < FLAT
+    held = watched and not flat and _is_held(short)
     rose = entropy - trend.start > 0.1 or drawn
     stuck = course is ReturnCourse.FLAT and returns >= NOT_LEARNING
     return Issue(
         issue_type=IssueType.EXPLORATION,
-        severity=IssueSeverity.MEDIUM if rose or stuck or flat else IssueSeverity.LOW,
+        severity=IssueSeverity.MEDIUM if rose or stuck or flat or held else IssueSeverity.LOW,
         layer=layer,
         message=f"Excessive exploration (too random): normalised entropy {entropy:.3f}"
         f"{f', up from {trend.start:.3f}' if rose and not drawn else ''}"
         f"{', and closer to uniform at every look: nothing pulls it away' if drawn else ''}"
+        f"{', at every look of the training, and closer to uniform than at its start' if held and not drawn else ''}"
         f"{f', short of uniform by less than {FLAT:g} at every look of the training' if flat else ''}"
         f"{returns_phrase(course)}.",
         evidence=policy_evidence(stats, course),
         cause="Logits that hardly differ: a large temperature, or a small factor behind the last layer."
         if flat
         else "An entropy bonus that outweighs the return, or no learning signal."
-        if rose or stuck
+        if rose or stuck or held
         else "At the start of training this is normal; later it means that nothing has been learnt.",
         advice=LESS_NOISE[:2],
     )
@@ -143,6 +150,12 @@ def _is_drawn(short: Sequence[float]) -> bool:
     return len(short) >= _FEWEST_LOOKS and falls and short[-1] * DRAWN < short[0]
 
 
+def _is_held(short: Sequence[float]) -> bool:
+    """Whether a policy is as good as random at every look, and comes closer to that: something holds it there."""
+    half = len(short) // 2
+    return max(short) < 1 - UNIFORM and fmean(short[half:]) < WANES * fmean(short[:half])
+
+
 def policy_evidence(stats: PolicyStats, course: ReturnCourse | None) -> dict[str, Any]:
     """The numbers that a verdict on this policy rests on."""
     names = (
@@ -150,6 +163,8 @@ def policy_evidence(stats: PolicyStats, course: ReturnCourse | None) -> dict[str
         *("marginal_entropy", "continuous_std_mean", "continuous_std_min", "std_relative", "mean_saturation", "steps"),
     )
     found = {name: value for name in names if (value := getattr(stats, name)) is not None}
+    first = next((each for each in stats.entropy_history if each is not None), None)
+    found |= {} if first is None else {"entropy_at_first": first}
     return found if course is None else {**found, "returns": course.value}
 
 
