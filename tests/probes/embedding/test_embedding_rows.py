@@ -112,3 +112,8 @@ def test_ids_that_all_fall_into_one_bucket_are_found_in_a_training(sick):
             optimizer.step()
     serious = {issue.code for issue in flow.diagnose() if issue.severity >= gf.IssueSeverity.MEDIUM}
     assert serious == ({"embedding_row"} if sick else set())
+
+
+def test_a_table_of_types_of_which_there_is_one_is_a_remark():
+    table = EmbeddingRows(name="types", rows=4, used=[1] * 4, top_row=[0] * 4, top_share=[1.0] * 4, top_asked=[1.0] * 4)
+    assert [issue.severity for issue in embedding_issues(EmbeddingStats(tables=[table]))] == [gf.IssueSeverity.LOW]

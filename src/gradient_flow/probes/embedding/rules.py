@@ -20,6 +20,8 @@ NEARLY_ALL: Final = 0.7
 """Shares of the look-ups and of the gradient from which on a table is one row. Where all ids were one, nearly all of
 them unknown, or padding trained, 78 % or more of the look-ups and 90 % or more of the gradient were of one row; of
 tables that learn as they should no row has half of both."""
+BUCKETS: Final = 8
+"""Rows from which on a table of which one row is asked for is no table of types, of which a text may have one alone."""
 
 
 def judge(found: Mapping[str, Any]) -> Iterator[Issue]:
@@ -34,6 +36,7 @@ def embedding_issues(stats: EmbeddingStats) -> Iterator[Issue]:
         if row is None or not share > DOMINATES:
             continue
         is_all = asked is not None and asked >= NEARLY_ALL and share >= NEARLY_ALL
+        is_all = is_all and (max(table.used) > 1 or table.rows >= BUCKETS)
         often = f" {percent(asked)} of the look-ups ask for it." if asked is not None and is_all else ""
         yield Issue(
             issue_type=IssueType.LOOP,
