@@ -277,7 +277,7 @@ def test_three_quarters_of_lost_steps_are_an_alarm_unless_the_loss_halves_withou
     assert [issue.severity.name for issue in found] == [severity]
 
 
-@pytest.mark.parametrize(("decay", "end", "severity"), [(0.7, 0.7, ["MEDIUM"]), (0.7, 0.3, ["LOW"]), (0.15, 0.7, [])])
+@pytest.mark.parametrize(("decay", "end", "severity"), [(0.9, 0.7, ["MEDIUM"]), (0.9, 0.3, ["LOW"]), (0.62, 0.7, [])])
 def test_a_decay_that_weighs_as_much_as_the_gradient_counts_unless_the_loss_halves(decay, end, severity):
     how = {"rate": 0.05, "weight_decay": 0.1, "decay": decay, "growth": -0.01}
     looks = [StateLook(step=at, own=at, kind="momentum", name="SGD", **how) for at in (3, 30, 60)]
