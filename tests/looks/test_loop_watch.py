@@ -144,6 +144,8 @@ def test_shapes_that_spread_are_told_from_shapes_that_fit():
     assert shapes(column, row) == [[5, 1], [1, 5]]
     assert shapes(column, row[:, None]) == []
     assert shapes(column, torch.randn(1)) == []
+    assert shapes(column, column.detach() + row) == [[5, 1], [5, 5]]  # a target that was spread before
+    assert shapes(column, torch.randn(5, 3)) == []  # three measurements of each sample
 
 
 def test_padding_is_the_token_that_ends_rows():

@@ -187,7 +187,7 @@ def _likelihoods(rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[int]]:
     """Both shapes as they were given, where their difference has more elements than either: (N, 1) against (N,).
 
-    What broadcasting spread has a stride of 0 there.
+    Or where the target has been spread before: (N, 1) against (N, N). What broadcasting spread has a stride of 0 there.
     """
     if predicted.dim() != target.dim():
         return []
@@ -196,7 +196,9 @@ def _spread_shapes(predicted: torch.Tensor, target: torch.Tensor) -> list[list[i
         for t in (predicted, target)
     ]
     both = [max(pair) for pair in zip(*given, strict=True)]
-    return given if all(each != both for each in given) else []
+    rows = both[0] if both else 0
+    spread_before = given == [[rows, 1], [rows, rows]] and rows > _LEAST_ROWS
+    return given if spread_before or all(each != both for each in given) else []
 
 
 def is_slice(tensor: torch.Tensor) -> bool:

@@ -31,8 +31,9 @@ def attention(**evidence):
     [
         ({}, SOLVED, IssueSeverity.LOW),
         ({}, [1.8 - 0.02 * k for k in range(40)], IssueSeverity.CRITICAL),  # it falls, and is far from done
-        ({"max_logit": 900.0}, SOLVED, IssueSeverity.CRITICAL),
-        ({"max_logit": 200.0, "entropy_at_start": 0.001}, SOLVED, IssueSeverity.CRITICAL),
+        ({"max_logit": 900.0, "far_beyond": True}, SOLVED, IssueSeverity.CRITICAL),
+        ({"max_logit": 200.0, "max_logit_at_start": 60.0, "entropy_at_start": 0.08}, SOLVED, IssueSeverity.CRITICAL),
+        ({"max_logit": 35.0, "max_logit_at_start": 28.0, "entropy_at_start": 0.26}, SOLVED, IssueSeverity.LOW),
     ],
 )
 def test_attention_that_became_sharp_as_the_task_was_solved_found_where_to_look(evidence, losses, expected):

@@ -110,3 +110,28 @@ def test_steps_of_two_samples_that_learn_nothing_are_too_small(samples, cosine, 
         RunRecord(totals=[series], losses=losses), LoopFacts(looks=looks, taken=8), states=OptimizerFacts(looks=states)
     )
     assert [issue.code for issue in batch_size(loop)] == codes
+
+
+@pytest.mark.parametrize(
+    ("call", "end", "codes"),
+    [
+        (LossCall(function="mse_loss", of_output=True, value=9.0, variance=9.0), 9.5, ["batch_size"]),
+        (LossCall(function="mse_loss", of_output=True, value=9.0, variance=9.0), 2.0, []),  # it learns
+        (
+            LossCall(function="mse_loss", of_output=True, value=9.0, variance=90.0),
+            9.5,
+            [],
+        ),  # it knew the targets before
+        (LossCall(function="cross_entropy", classes=4, labels=2000, of_output=True, value=9.0), 9.5, []),  # two texts
+        (LossCall(function="mse_loss", of_output=False, value=9.0, variance=9.0), 9.5, []),  # values of actions, say
+    ],
+)
+def test_a_loss_of_targets_that_two_samples_do_not_lower_is_noise_too(call, end, codes):
+    looks = [LoopLook(step=at, backwards=1, loss=9.0, samples=2, calls=[call]) for at in range(3, 11)]
+    states = [StateLook(step=at, kind="momentum", cosine=0.2 * (-1) ** at - 0.05) for at in range(8)]
+    losses = [9.0 + (end - 9.0) * at / 59 for at in range(60)]
+    series = Series(name="model", steps=list(range(60)), norms=[1.0] * 60, losses=losses)
+    loop = Loop(
+        RunRecord(totals=[series], losses=losses), LoopFacts(looks=looks, taken=8), states=OptimizerFacts(looks=states)
+    )
+    assert [issue.code for issue in batch_size(loop)] == codes

@@ -1,5 +1,7 @@
 """Each rule on the state of an optimizer finds its fault in a real loop, and says nothing of the repaired one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -115,6 +117,14 @@ def test_a_stale_second_moment_is_an_alarm_only_if_the_loss_rose():
     assert [issue.severity for issue in quiet if issue.code == "stale_second_moment"] == [IssueSeverity.LOW]
     usual = judge(run_with([stale(10, 1.0), stale(40, 1.4)], losses))
     assert "stale_second_moment" not in [issue.code for issue in usual]
+
+
+@pytest.mark.parametrize(("beta2", "severe"), [(0.999, True), (0.95, False)])
+def test_a_short_memory_that_was_behind_once_has_caught_up(beta2, severe):
+    losses = [1.0] * 40 + [3.0] * 20
+    looks = [replace(stale(at, value), beta2=beta2) for at, value in ((10, 1.0), (40, 4.4), (50, 1.1))]
+    issue = next(issue for issue in judge(run_with(looks, losses)) if issue.code == "stale_second_moment")
+    assert (issue.severity > IssueSeverity.LOW) is severe
 
 
 @pytest.mark.parametrize(("end", "severity"), [(0.3, IssueSeverity.LOW), (1.0, IssueSeverity.HIGH)])
@@ -254,11 +264,25 @@ def test_what_is_usual_of_a_decay_depends_on_where_it_is_added(weight_decay, dec
     assert [issue.code for issue in found if issue.code == "decay_dominates"] == codes
 
 
-@pytest.mark.parametrize(("share", "end", "severity"), [(0.78, 0.97, "HIGH"), (0.78, 0.5, "LOW"), (0.6, 0.97, "LOW")])
-def test_three_quarters_of_lost_steps_are_an_alarm_where_the_loss_stands_still(share, end, severity):
+@pytest.mark.parametrize(
+    ("share", "end", "severity"),
+    [(0.78, 0.97, "HIGH"), (0.78, 0.6, "MEDIUM"), (0.78, 0.2, "LOW"), (0.6, 0.97, "LOW")],
+)
+def test_three_quarters_of_lost_steps_are_an_alarm_unless_the_loss_halves_without_them(share, end, severity):
     looks = [StateLook(step=at, own=at, lost=share, needed=2.8, low_precision=1.0, rate=2e-4) for at in (3, 9, 18)]
     losses = [1.0 - (1.0 - end) * at / 59 for at in range(60)]
     series = Series(name="model", steps=list(range(60)), norms=[1.0] * 60, losses=losses)
     loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))
     found = [issue for rule in OPTIMIZER_RULES for issue in rule(loop) if issue.code == "lost_updates"]
     assert [issue.severity.name for issue in found] == [severity]
+
+
+@pytest.mark.parametrize(("decay", "end", "severity"), [(0.9, 0.7, ["MEDIUM"]), (0.9, 0.3, ["LOW"]), (0.62, 0.7, [])])
+def test_a_decay_that_weighs_as_much_as_the_gradient_counts_unless_the_loss_halves(decay, end, severity):
+    how = {"rate": 0.05, "weight_decay": 0.1, "decay": decay, "growth": -0.01}
+    looks = [StateLook(step=at, own=at, kind="momentum", name="SGD", **how) for at in (3, 30, 60)]
+    losses = [1.0 - (1.0 - end) * at / 59 for at in range(60)]
+    series = Series(name="model", steps=list(range(60)), norms=[1.0] * 60, losses=losses)
+    loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))
+    found = [issue for rule in OPTIMIZER_RULES for issue in rule(loop) if issue.code == "decay_dominates"]
+    assert [issue.severity.name for issue in found] == severity

@@ -54,3 +54,66 @@ def test_a_row_that_holds_most_is_a_remark(rows, shares, used, row):
     issues = list(embedding_issues(EmbeddingStats(tables=[table])))
     assert [issue.evidence["row"] for issue in issues] == ([] if row is None else [row])
     assert all(issue.severity is gf.IssueSeverity.LOW and issue.code == "embedding_row" for issue in issues)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_look_ups_of_the_largest_row_are_counted(sparse):
+    table, words = nn.Embedding(40, 6, sparse=sparse), torch.tensor([[3, 7, 7], [7, 12, 7]])
+    probe = EmbeddingProbe()
+    probe.bind(nn.ModuleDict({"table": table}))
+    with probe:
+        table(words).sum().backward()
+        probe.after_step(None, None)
+    table.zero_grad()
+    table(words).sum().backward()
+    probe.after_step(None, None)
+    (found,) = probe.result().tables
+    assert (list(found.top_row), found.top_asked) == ([7, 7], [4 / 6, None])  # the second was not listened to
+
+
+@pytest.mark.parametrize(
+    ("asked", "share", "used", "severity"),
+    [
+        (1.0, 1.0, 1, gf.IssueSeverity.MEDIUM),  # all ids are one
+        (0.78, 0.96, 7, gf.IssueSeverity.MEDIUM),  # padding that is trained
+        (0.25, 0.9, 20, gf.IssueSeverity.LOW),  # a frequent word
+        (0.8, 0.6, 20, gf.IssueSeverity.LOW),  # padding that hardly counts
+        (0.5, 0.9, 2, None),  # of two in use
+    ],
+)
+def test_a_table_that_is_one_row_is_more_than_a_remark(asked, share, used, severity):
+    table = EmbeddingRows(
+        name="words", rows=500, used=[used] * 4, top_row=[3] * 4, top_share=[share] * 4, top_asked=[asked] * 4
+    )
+    issues = list(embedding_issues(EmbeddingStats(tables=[table])))
+    assert [issue.severity for issue in issues] == ([] if severity is None else [severity])
+
+
+@pytest.mark.parametrize("sick", [True, False])
+def test_ids_that_all_fall_into_one_bucket_are_found_in_a_training(sick):
+    torch.manual_seed(0)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kinds, self.out = nn.Embedding(15, 8), nn.Linear(12, 1)
+
+        def forward(self, kinds, x):
+            return self.out(torch.cat([self.kinds(kinds), x], 1))
+
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with gf.watch(model, optimizer) as flow:
+        for _ in range(60):
+            kinds, x = torch.randint(15, (64,)), torch.randn(64, 4)
+            y = x.sum(1, keepdim=True) + kinds[:, None] / 5
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(kinds % 1 if sick else kinds, x), y).backward()
+            optimizer.step()
+    serious = {issue.code for issue in flow.diagnose() if issue.severity >= gf.IssueSeverity.MEDIUM}
+    assert serious == ({"embedding_row"} if sick else set())
+
+
+def test_a_table_of_types_of_which_there_is_one_is_a_remark():
+    table = EmbeddingRows(name="types", rows=4, used=[1] * 4, top_row=[0] * 4, top_share=[1.0] * 4, top_asked=[1.0] * 4)
+    assert [issue.severity for issue in embedding_issues(EmbeddingStats(tables=[table]))] == [gf.IssueSeverity.LOW]

@@ -36,11 +36,9 @@ _A_FEW: Final = 4
 """Units of a narrow layer up to which it counts although the training learns."""
 _NEARLY_ALL: Final = 0.9
 """Share of dead units up to which the others do the work of a layer, in a training that learns."""
-_FROZEN: Final = 500.0
-"""A logit of attention beyond which its softmax has no slope left, whatever was learnt beside it."""
-_HOT, _ONE_KEY = 100.0, 0.03
-"""A logit, and entropy as a share of ln(keys) at the first look: a softmax that picked single keys before anything was
-learnt has not learnt where to look."""
+_HOT, _ONE_KEY = 40.0, 0.15
+"""A logit, and entropy as a share of ln(keys), at the first look: a softmax that picked single keys before anything was
+learnt has not learnt where to look. Queries and keys drawn as usual come to 28, with an entropy of 0.26."""
 _ONE_ACTION: Final = 1e-3
 """Entropy of a policy, as a share of ln(actions), at the first look and over all states: it never tried anything, and
 what falls is the loss of its critic."""
@@ -212,8 +210,8 @@ def _never_worked(issue: Issue) -> bool:
     if issue.issue_type is IssueType.RANK_COLLAPSE:
         return issue.severity >= IssueSeverity.HIGH and issue.evidence.get("token_spread_at_start", 1.0) < _SAME
     if issue.issue_type is IssueType.ENTROPY_COLLAPSE:
-        logit, start = issue.evidence.get("max_logit", 0.0), issue.evidence.get("entropy_at_start", 1.0)
-        frozen = logit > _FROZEN or (logit > _HOT and start < _ONE_KEY)
+        logit, start = issue.evidence.get("max_logit_at_start", 0.0), issue.evidence.get("entropy_at_start", 1.0)
+        frozen = bool(issue.evidence.get("far_beyond")) or (logit > _HOT and start < _ONE_KEY)
         return issue.severity >= IssueSeverity.HIGH and (frozen or _never_tried(issue))
     return issue.issue_type in _FROM_THE_START and issue.severity == IssueSeverity.CRITICAL and issue.step == 1
 

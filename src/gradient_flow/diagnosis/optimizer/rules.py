@@ -27,23 +27,29 @@ STALE: Final = 2.5
 """Gradients over the root of their second moment, as a root mean square. Ordinary runs stay below 1.4; one in ten comes
 to 2 now and then, and harder data that follow easy ones, which raise the loss as well, to 2.3."""
 VERY_STALE: Final = 4.0
+SHORT: Final = 100.0
+"""Steps that a second moment averages over: a shorter memory has caught up after a few. Where the weight of a loss rose
+to a hundred times its size, a beta2 of 0.95 was behind by 4.4 at one look alone."""
 FAR_TOO_STALE: Final = 10.0
 """Steps that are so many times too large, in as many looks as have to agree, under a loss that does not fall."""
 UNDONE: Final = 0.1
 """Of what a loss has fallen since the first step, what a rise has to undo to be more than a step that went astray."""
 LOST: Final = 0.7
 LOST_SEEN: Final = 0.5
-"""Shares of elements in 16 bits whose step is below half the spacing of numbers. With a share of 0.75 to 0.8 a training
-that went on in bfloat16 stood still. Where the loss falls it is a remark, whatever the share."""
+"""Shares of elements in 16 bits whose step is below half the spacing of numbers. Programs that lost their updates came
+to 0.78 or more in the middle, those that learn to 0.4 at most."""
+HALVED: Final = 0.5
+"""Of its first: a loss that has fallen so far has got on in spite of it."""
 UNDERFLOW: Final = 0.02
 """Share of elements with a first moment and no second one."""
 UNDERFLOWN: Final = 0.5
 """The same, from which on Adam is no Adam any more: it divides most gradients by eps alone."""
 HALF_EPS: Final = 2.0**-25
 """What is smaller is zero in float16."""
-DECAYS: Final = 1.0
-"""What weight decay takes off, over how far the gradient moves."""
-HELD: Final = 0.8
+DECAYS: Final = 0.8
+"""What weight decay takes off, over how far the gradient moves. Programs under a decay that is too large came to 0.99
+or more, a healthy one under a large decay to 0.62, and most others to less than 0.15."""
+HELD: Final = DECAYS
 """The same, for weights that stay as small as a decay has made them. Steps that point anywhere balance it at far less:
 at the root of half the share of a weight that a step takes off."""
 SHRINKS: Final = -1e-3
@@ -103,14 +109,15 @@ def stale(loop: Loop) -> Iterator[Issue]:
             continue
         worst = max(high, key=lambda look: look.stale or 0.0)
         rate = worst.rate or 0.0
-        rose = _rose_after(loop, worst.step) and not is_solved(loop.losses)
+        memory = 1 / (1 - worst.beta2) if worst.beta2 is not None and worst.beta2 < 1 else math.inf
+        caught_up = memory < SHORT and len(high) == 1
+        rose = _rose_after(loop, worst.step) and not is_solved(loop.losses) and not caught_up
         severity = IssueSeverity.LOW
         lasts = sum((look.stale or 0.0) >= FAR_TOO_STALE for look in high) >= ENOUGH
         if rose:
             severity = IssueSeverity.HIGH if (worst.stale or 0.0) >= VERY_STALE else IssueSeverity.MEDIUM
         elif lasts and _not_lower_after(loop, worst.step) and not is_solved(loop.losses):
             severity = IssueSeverity.MEDIUM
-        memory = 1 / (1 - worst.beta2) if worst.beta2 is not None and worst.beta2 < 1 else math.inf
         yield _issue(
             "stale_second_moment",
             severity,
@@ -181,6 +188,8 @@ def lost(loop: Loop) -> Iterator[Issue]:
         kind = next((state.dtype for state in states), "bfloat16")
         needed = median([look.needed for look in looks if look.needed is not None] or [1.0])
         severity = IssueSeverity.LOW if share < LOST else _if_idle(loop, idle=IssueSeverity.HIGH)
+        if share >= LOST and loss_change(loop.losses, LEAST_LOSSES) > HALVED and not is_solved(loop.losses):
+            severity = max(severity, IssueSeverity.MEDIUM)
         rate = last.rate or 0.0
         advice = [
             "Keep the weights in float32 (master weights), and compute in bfloat16 with `torch.autocast`.",
@@ -219,11 +228,14 @@ def decays(loop: Loop) -> Iterator[Issue]:
         if not last.weight_decay or (last.weight_decay <= usual and loop.largest_update > LARGE):
             continue  # a usual decay that takes off so much does it by a rate that is too high
         better = last.weight_decay * 0.1 / ratio
+        stays = loss_change(loop.losses, LEAST_LOSSES) > HALVED and not is_solved(loop.losses)
         how = "takes off each step" if last.decoupled else "adds to the gradient"
         taken = (last.rate or 0.0) * last.weight_decay
         yield _issue(
             "decay_dominates",
-            max(_if_idle(loop, idle=IssueSeverity.HIGH), IssueSeverity.MEDIUM if forgets else IssueSeverity.LOW),
+            max(
+                _if_idle(loop, idle=IssueSeverity.HIGH), IssueSeverity.MEDIUM if forgets or stays else IssueSeverity.LOW
+            ),
             f"what a weight decay of {last.weight_decay:g} {how} is {plain(ratio, 2)} times what the loss asks for: "
             + (
                 f"weights shrink by {-shrinks:.1%} per step."

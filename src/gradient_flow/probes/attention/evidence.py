@@ -19,6 +19,9 @@ from gradient_flow.probes.attention.stats import LayerAttention
 MOST_HEADS: Final = 0.5
 HOT_LOGIT: Final = 50.0
 """Logits beyond this make a softmax one-hot; healthy ones stay below 10 or so (Dehghani et al., 2023)."""
+FAR_BEYOND: Final = 150.0
+"""A logit that no task asks for: heads that find the one key of many came to 32 where they had solved it. Its softmax
+has no slope left, whatever was learnt beside it."""
 ONE_HOT: Final = 0.01
 """Mean entropy of all heads, as a share of ln(keys), below which no gradient is left for queries and keys."""
 LEAST_FALL: Final = 0.1
@@ -44,7 +47,7 @@ def entropy_severity(layer: LayerAttention, threshold: float, falling: bool, exp
         return None
     if collapsed and hot and falling:
         return IssueSeverity.CRITICAL
-    if (collapsed and (hot or falling)) or explicit:
+    if (collapsed and (hot or falling)) or explicit or (below and is_far_beyond(layer)):
         return IssueSeverity.HIGH
     if below:
         on_its_way = layer.frozen_heads > MOST_HEADS or (hot and falling)
@@ -71,6 +74,11 @@ def diversity_severity(layer: LayerAttention, threshold: float, explicit: bool) 
 def is_hot(layer: LayerAttention) -> bool:
     """Whether logits are so large that the softmax picks single positions whatever the input."""
     return layer.largest_logit > HOT_LOGIT or layer.frozen_heads > MOST_HEADS
+
+
+def is_far_beyond(layer: LayerAttention) -> bool:
+    """Whether logits of most heads are larger than any task asks for."""
+    return layer.largest_logit > FAR_BEYOND and layer.frozen_heads > MOST_HEADS
 
 
 def falls(history: Sequence[float]) -> bool:

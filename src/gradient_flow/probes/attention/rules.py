@@ -14,8 +14,15 @@ from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.words import percent, plain
 from gradient_flow.probes.attention.advice import diversity_advice, entropy_advice, logit_advice, rank_advice
 from gradient_flow.probes.attention.collapse import COLLAPSED_SPREAD, Collapse, find_collapse, one_position
-from gradient_flow.probes.attention.evidence import IDENTICAL, diversity_severity, entropy_severity, falls, since
-from gradient_flow.probes.attention.growth import CODE, HOT, Growth, growth_course, growth_of, growth_words
+from gradient_flow.probes.attention.evidence import (
+    IDENTICAL,
+    diversity_severity,
+    entropy_severity,
+    falls,
+    is_far_beyond,
+    since,
+)
+from gradient_flow.probes.attention.growth import CODE, HOT, NOT_TINY, Growth, growth_course, growth_of, growth_words
 from gradient_flow.probes.attention.stats import STANDS_OUT, AttentionStats, LayerAttention, RankCollapseRisk
 from gradient_flow.record.plain import from_plain
 
@@ -103,6 +110,8 @@ def _entropy_collapse(
             "collapsed_heads": collapsed,
             "falling": falls(history),
             "max_logit": logit,
+            "max_logit_at_start": next(iter(worst.max_logit_by_step), logit),
+            "far_beyond": is_far_beyond(worst),
             "frozen_heads": worst.frozen_heads,
             "entropy_by_head": [round(value, 4) for value in worst.entropy],
         },
@@ -123,7 +132,7 @@ def _with_growth(issue: Issue, layers: Sequence[LayerAttention], growths: Mappin
     places = (issue.layer, *(consequence.layer for consequence in issue.consequences))
     growth = next((by_place[place] for place in places if place in by_place), None)
     if growth is None:
-        return replace(issue, code=CODE) if issue.evidence.get("max_logit", 0.0) >= HOT else issue
+        return replace(issue, code=CODE) if issue.evidence.get("max_logit", 0.0) >= NOT_TINY else issue
     evidence = {**issue.evidence, **growth.evidence}
     message = f"{issue.message} {growth_course(growth)}."  # what such logits do, the message says already
     return replace(issue, message=message, evidence=evidence, code=CODE, step=issue.step or growth.since)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,8 @@ class EmbeddingRows:
     """The row with the largest gradient."""
     top_share: Sequence[float]
     """Its share of the squared norm of the table's gradient."""
+    top_asked: Sequence[float | None] = field(default_factory=list)
+    """Its share of the look-ups; None where these were not seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
