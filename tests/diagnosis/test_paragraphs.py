@@ -2,12 +2,12 @@
 
 import pytest
 from click.testing import CliRunner
-from tests.recorded_runs import record
 
 import gradient_flow as gf
 from gradient_flow.cli.main import main
 from gradient_flow.diagnosis.issue import Diagnosis, Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.paragraphs import WIDEST
+from recorded_runs import record
 
 SICK = Diagnosis(
     [
