@@ -93,7 +93,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
         programs = {"game", "state"}
         without = {"live": {"game", *PROGRAMS}, **dict.fromkeys(("fresh", "blind"), programs)}
-        without |= {half: {"game"} for half in ("drill", "sealed", "veiled", "everyday", "common", "plain")}
+        without |= {half: {"game"} for half in ("drill", "sealed", "veiled", "everyday", "common", "plain", "usual")}
         expected = set(FAMILIES) - without.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected
@@ -111,6 +111,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
         ("everyday", 80),
         ("common", 80),
         ("plain", 60),
+        ("usual", 60),
     ],
 )
 def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
