@@ -332,7 +332,7 @@ def _why_stuck(mains: list[Issue], left: list[Issue], loop: Loop) -> tuple[list[
 def _does_not_learn(loop: Loop) -> bool:
     """Whether enough steps left the loss where it was. Below zero, and of a policy, it tells nothing of what is learnt.
 
-    Of 1,800 healthy trainings none with a remark of `_KEEPS_FROM_LEARNING` is so.
+    None of the zoo's healthy programs that has a remark of `_KEEPS_FROM_LEARNING` is so.
     """
     losses = loop.losses
     if len(losses) < _ENOUGH_TO_LEARN or not all(0 < loss < math.inf for loss in losses):
