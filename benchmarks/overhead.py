@@ -150,13 +150,13 @@ def costs_of_looks(state, batch: Batch, rounds: int) -> tuple[list[float], float
 class DenseTraining:
     """A small dense net of ten tensors, with everything on or without us, that goes on block by block."""
 
-    def __init__(self, batch: int, folder: Path | None = None) -> None:
+    def __init__(self, batch: int, folder: Path | None = None, every: int = 1) -> None:
         torch.manual_seed(0)
         layers = [part for _ in range(5) for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU())]
         self.model = torch.nn.Sequential(*layers)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.inputs = torch.randn(batch, WIDTH)
-        self.flow = None if folder is None else gf.watch(self.model, self.optimizer, run=folder)
+        self.flow = None if folder is None else gf.watch(self.model, self.optimizer, run=folder, every=every)
 
     def steps(self, count: int) -> None:
         for _ in range(count):
@@ -187,11 +187,11 @@ class Block(NamedTuple):
     looked: bool
 
 
-def dense_pair(batch: int, steps: int, folder: Path) -> list[Block]:
+def dense_pair(batch: int, steps: int, folder: Path, every: int = 1) -> list[Block]:
     """A watched and an unwatched training in turn, block by block."""
     plain = DenseTraining(batch)
     begun = time.perf_counter(), time.process_time()
-    watched = DenseTraining(batch, folder)
+    watched = DenseTraining(batch, folder, every)
     begun = Clock(time.perf_counter() - begun[0], time.process_time() - begun[1])
     blocks: list[Block] = []
     looks = 0
@@ -255,6 +255,9 @@ def dense() -> None:
         for steps, count in TRAININGS.items():
             report.say(f"\ndense net of ten tensors, batch of {batch}, {steps} steps, in turn by blocks of {BLOCK}")
             trainings[steps] = [dense_pair(batch, steps, Path(folder) / f"{steps}-{index}") for index in range(count)]
+        steps, few = min(TRAININGS), 1 if SMALL else 3
+        report.say(f"\nthe same with every tenth step recorded, {steps} steps")
+        rare = [dense_pair(batch, steps, Path(folder) / f"rare-{index}", every=10) for index in range(few)]
     everything = [block for found in trainings.values() for blocks in found for block in blocks[1:]]
     quiet = [block for block in everything if not block.looked] or everything
     for name in ("wall", "cpu"):
@@ -265,6 +268,11 @@ def dense() -> None:
         report.say(
             f"  one read of all gradients and nothing else, {name} time: {1e6 * read:.0f} µs, {100 * read / step:.2f} %"
         )
+    say_blocks(
+        "without looks, every tenth recorded",
+        [block for blocks in rare for block in blocks if not block.looked],
+        "wall",
+    )
     for steps, found in trainings.items():
         for name in ("wall", "cpu"):
             sums = [[sum(getattr(block[side], name) for block in blocks) for side in (0, 1)] for blocks in found]
