@@ -268,11 +268,8 @@ def dense() -> None:
         report.say(
             f"  one read of all gradients and nothing else, {name} time: {1e6 * read:.0f} µs, {100 * read / step:.2f} %"
         )
-    say_blocks(
-        "without looks, every tenth recorded",
-        [block for blocks in rare for block in blocks if not block.looked],
-        "wall",
-    )
+    apart = [block for blocks in rare for block in blocks]
+    say_blocks("without looks, every tenth recorded", [block for block in apart if not block.looked] or apart, "wall")
     for steps, found in trainings.items():
         for name in ("wall", "cpu"):
             sums = [[sum(getattr(block[side], name) for block in blocks) for side in (0, 1)] for blocks in found]
