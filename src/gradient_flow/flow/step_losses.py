@@ -283,7 +283,8 @@ class StepLosses:
             self._begin_round()
         elif this.replaced:
             # A step was given up: by a GradScaler that found an overflow, or by hand.
-            self._skipped += any(part.is_bad for part in self._sums.values())
+            if not scaled:  # those of a scaler are counted by what it says
+                self._skipped += any(part.is_bad for part in self._sums.values())
             self._begin_round()
             self._restarted = True
         elif this.changed:
