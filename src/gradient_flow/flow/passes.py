@@ -60,7 +60,7 @@ class Passes:
         return self.on_loss(loss, clear=False)
 
     def _begins(self, loss: torch.Tensor | None, clear: bool) -> None:
-        value = None
+        value = scaler = None
         if loss is not None:
             scaler = losses.scaler_of(loss) if losses.scaled else None
             if has_modes():  # those of the user see what the user does
@@ -73,7 +73,7 @@ class Passes:
         inside = self._steps.inside
         if inside is not None and (batches := inside.batches) is not None:
             batches.backward_begins(value)
-        self._losses.begin(loss, value, clear=clear)
+        self._losses.begin(loss, value, clear=clear, scaled=scaler is not None)
 
     def _value_of(self, loss: torch.Tensor, scaler: Any) -> Any:
         value = self._losses.value_of(loss)

@@ -108,8 +108,8 @@ class _Sum:
 class _Pass:
     """A backward pass that is under way."""
 
-    def __init__(self, value: Any, *, clear: bool, ours: bool) -> None:
-        self.value, self.clear = value, clear
+    def __init__(self, value: Any, *, clear: bool, ours: bool, scaled: bool = False) -> None:
+        self.value, self.clear, self.scaled = value, clear, scaled
         self.ours = ours
         """Whether it is known to be of a parameter of ours; else its end will tell."""
         self.replaced = self.changed = False
@@ -186,10 +186,10 @@ class StepLosses:
         self._running, self._usual.value = self._usual, value
         return value
 
-    def begin(self, root: torch.Tensor | None, value: Any, *, clear: bool = True) -> None:
+    def begin(self, root: torch.Tensor | None, value: Any, *, clear: bool = True, scaled: bool = False) -> None:
         """A pass begins, from one scalar of this value or from something else; `end` is called when it has ended."""
         hit = None if root is None else self._nearest.of(root)
-        this = _Pass(value, clear=clear, ours=hit is not None)
+        this = _Pass(value, clear=clear, ours=hit is not None, scaled=scaled)
         failed, self._running = self._running is not None, None  # the pass before this one never reported its end
         if self._marks and not self._stepped:
             this.replaced = any(mark.was_replaced for mark in self._marks.values())
@@ -283,7 +283,7 @@ class StepLosses:
             self._begin_round()
         elif this.replaced:
             # A step was given up: by a GradScaler that found an overflow, or by hand.
-            if not scaled:  # those of a scaler are counted by what it says
+            if not this.scaled:  # a scaler counts those that it skips
                 self._skipped += any(part.is_bad for part in self._sums.values())
             self._begin_round()
             self._restarted = True
