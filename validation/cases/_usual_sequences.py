@@ -6,7 +6,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from validation.tasks import Task, token_loss
 from validation.tasks.task import drawn_once
@@ -80,11 +80,12 @@ def registers(seed: int, names: int = 6, values: int = 6, pairs: int = 4, batch:
 def residues(seed: int, kinds: int = 12, length: int = 12, batch: int = 24) -> Task:
     """Each residue of a chain is buried or not, by itself and its two neighbours."""
     weight = torch.randn(3, kinds, generator=drawn_once(seed, 6200))
+    weight = (weight - weight.mean(dim=1, keepdim=True)) / weight.std(dim=1, keepdim=True)
 
     def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
         chain = torch.randint(kinds, (batch, length), generator=random)
         left, right = chain.roll(1, dims=1), chain.roll(-1, dims=1)
-        score = 2 * weight[0, chain] + weight[1, left] + weight[2, right]
+        score = 2.5 * weight[0, chain] + weight[1, left] + weight[2, right]
         return chain, (score > 0).long()
 
     return Task(seed, draw, token_loss)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases._common_sequences import Each, Last, ends_worse, flat, grows, through_time, told
+from validation.cases._common_sequences import Each, Last, ends_worse, grows, through_time, told
 from validation.cases._everyday_sequences import more_than
 from validation.cases._usual_sequences import ANTHEM, MOODS, admissions, anthems, climate, jingles, moods, phones, walks
 from validation.evidence import (
@@ -29,7 +29,7 @@ from validation.evidence import (
 from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell
 from validation.setups import frozen, live
-from validation.tasks import Task, copying, echo, every, gestures, loads, pulses, swings, tides, token_loss
+from validation.tasks import Task, copying, echo, every, gestures, loads, pulses, swings, tides
 
 zoo = Zoo("rnn", half="usual", analyzer="recurrent", proof=thrives(0.2))
 FORGETS = both(lasting(through_time("enter", below=1e-4, first=1)), ends_worse())
@@ -161,7 +161,9 @@ class MinGru(nn.Module):
         return F.gelu(self.out(4 * h))
 
 
-minimal = zoo.healthy("vitals-minimal-gru-gate-bias-minus-4", lambda s: changes(s, MinGru(16, 24, -4.0), 24, 14, steps=70))
+minimal = zoo.healthy(
+    "vitals-minimal-gru-gate-bias-minus-4", lambda s: changes(s, MinGru(16, 24, -4.0), 24, 14, steps=70)
+)
 zoo.sick(
     "vitals-minimal-gru-gate-bias-4",
     lambda s: changes(s, MinGru(16, 24, 4.0), 24, 14, steps=70),
@@ -209,7 +211,10 @@ class Diagonal(nn.Module):
         super().__init__()
         dt = 0.001 + 0.02 * torch.rand(width)
         self.log_dt = nn.Parameter(dt.log() if log else dt)
-        self.log_a, self.c = nn.Parameter(torch.arange(1.0, 5.0).log().repeat(width, 1)), nn.Parameter(torch.randn(width, 4))
+        self.log_a, self.c = (
+            nn.Parameter(torch.arange(1.0, 5.0).log().repeat(width, 1)),
+            nn.Parameter(torch.randn(width, 4)),
+        )
         self.out = nn.Linear(width, width)
 
     def forward(self, u: Tensor) -> Tensor:
@@ -284,7 +289,9 @@ class Transition(Cell):
         return state
 
 
-carried = zoo.healthy("vitals-deep-transition-with-carry-gates", lambda s: changes(s, Transition(16, 32, True), 32, 16, steps=60))
+carried = zoo.healthy(
+    "vitals-deep-transition-with-carry-gates", lambda s: changes(s, Transition(16, 32, True), 32, 16, steps=60)
+)
 zoo.sick(
     "vitals-deep-transition-four-bare-layers",
     lambda s: changes(s, Transition(16, 32, False), 32, 16, steps=60),
@@ -686,7 +693,9 @@ class Exponents(nn.Module):
         return torch.stack(out, dim=1)
 
 
-steady = zoo.healthy("vitals-exponential-gates-with-running-maximum", lambda s: changes(s, Exponents(16, 32, True), 32, steps=40))
+steady = zoo.healthy(
+    "vitals-exponential-gates-with-running-maximum", lambda s: changes(s, Exponents(16, 32, True), 32, steps=40)
+)
 zoo.sick(
     "vitals-exponential-gates-without-running-maximum",
     lambda s: changes(s, Exponents(16, 32, False), 32, steps=40),
@@ -774,3 +783,151 @@ zoo.sick(
     also={"SATURATION", "NUMERICAL", "VANISHING", *SHORT_TOO, "LOW_RANK"},
     control=differences,
 )
+
+# --- healthy, without a partner
+
+
+def cosine(step: int, warm: int = 8, total: int = 70) -> float:
+    return min((step + 1) / warm, 0.55 + 0.45 * math.cos(math.pi * step / total))
+
+
+def hums(seed: int, rnn: nn.Module, features: int, size: int = 24, **more) -> Setup:
+    """The next note."""
+    return live(Each(nn.Embedding(12, size), rnn, features, 12), jingles(seed), **{"lr": 1e-2, "steps": 70, **more})
+
+
+def lstm(dim: int, width: int, *args: int, **more) -> nn.LSTM:
+    return nn.LSTM(dim, width, *args, batch_first=True, **more)
+
+
+def gru(dim: int, width: int, *args: int, **more) -> nn.GRU:
+    return nn.GRU(dim, width, *args, batch_first=True, **more)
+
+
+zoo.healthy("jingles-lstm-one-layer", lambda s: hums(s, lstm(24, 48), 48))
+zoo.healthy("jingles-gru-warm-up-cosine", lambda s: hums(s, gru(24, 40), 40, rate=cosine))
+zoo.healthy(
+    "jingles-lstm-sgd-momentum-clipped", lambda s: hums(s, lstm(24, 40), 40, kind="SGD", lr=1.0, momentum=0.9, clip=0.5)
+)
+zoo.healthy("jingles-elman-rmsprop", lambda s: hums(s, nn.RNN(24, 48, batch_first=True), 48, kind="RMSprop", lr=2e-3))
+zoo.healthy("jingles-three-grus-of-24", lambda s: hums(s, gru(24, 24, 3), 24))
+zoo.healthy("pen-gru-both-ways-dropout", lambda s: pens(s, gru(2, 24, bidirectional=True), 48, 0.3))
+zoo.healthy("pen-lstm-of-64", lambda s: pens(s, lstm(2, 64), 64, 0.0))
+zoo.healthy("tides-gru-next-hour", lambda s: live(Each(nn.Identity(), gru(3, 32), 32, 3), tides(s), lr=1e-2, steps=60))
+zoo.healthy(
+    "tides-elman-sgd",
+    lambda s: live(
+        Each(nn.Linear(3, 16), nn.RNN(16, 32, batch_first=True), 32, 3), tides(s), "SGD", 0.1, 80, momentum=0.9
+    ),
+)
+zoo.healthy(
+    "grid-load-lstm-adamw-decay-0.1",
+    lambda s: live(Each(nn.Linear(1, 16), lstm(16, 32), 32, 1), loads(s), lr=1e-2, steps=70, weight_decay=0.1),
+)
+zoo.healthy(
+    "pendulums-gru-amsgrad",
+    lambda s: live(Each(nn.Identity(), gru(2, 32), 32, 2), swings(s), lr=1e-2, steps=70, amsgrad=True),
+)
+zoo.healthy(
+    "echo-of-two-steps-gru",
+    lambda s: told(Each(nn.Linear(8, 24), gru(24, 48), 48, 6), echo(s, 12, lag=2), 2, lr=1e-2, steps=90),
+)
+zoo.healthy(
+    "copies-of-four-lstm",
+    lambda s: told(Each(nn.Embedding(7, 16), lstm(16, 64), 64, 7), copying(s, 6, 4), 5, lr=2e-2, steps=120),
+)
+zoo.healthy("walks-end-gru", lambda s: live(Last(nn.Linear(2, 16), gru(16, 40), 40, 2), walks(s), lr=1e-2, steps=80))
+zoo.healthy(
+    "walks-end-relu-elman-identity",
+    lambda s: live(Last(nn.Linear(2, 32), identity(32), 32, 2), walks(s), lr=2e-3, steps=80, clip=1.0),
+)
+zoo.healthy(
+    "phones-frozen-projection-lstm",
+    lambda s: live(frozen(Each(nn.Linear(8, 32), lstm(32, 40), 40, 6), "enter"), phones(s), lr=1e-2, steps=50),
+)
+zoo.healthy(
+    "phones-batches-of-2-gru",
+    lambda s: live(Each(nn.Linear(8, 16), gru(16, 32), 32, 6), phones(s, batch=2), lr=5e-3, steps=100),
+)
+zoo.healthy(
+    "heartbeats-gru-over-samples",
+    lambda s: live(
+        Last(nn.Linear(2, 16), gru(16, 32), 32, 5),
+        pulses(s, length=24).mapped(lambda x: x.transpose(1, 2)),
+        lr=1e-2,
+        steps=90,
+    ),
+    thrives(0.15),
+)
+
+
+def identity(width: int) -> nn.RNN:
+    """A rectified layer that starts as the identity."""
+    rnn = nn.RNN(width, width, nonlinearity="relu", batch_first=True)
+    nn.init.eye_(rnn.weight_hh_l0)
+    nn.init.zeros_(rnn.bias_hh_l0)
+    return rnn
+
+
+def pens(seed: int, rnn: nn.Module, features: int, dropout: float) -> Setup:
+    return live(Last(nn.Identity(), rnn, features, 6, dropout), gestures(seed), lr=1e-2, steps=60)
+
+
+class Packed(nn.Module):
+    """Comments, packed by their lengths; the last state of an LSTM decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.rnn = nn.Embedding(MOODS, 24, padding_idx=0), lstm(24, 32)
+        self.head = nn.Sequential(nn.Dropout(0.1), nn.Linear(32, 2))
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(self.words(words), lengths, batch_first=True, enforce_sorted=False)
+        return self.head(self.rnn(packed)[1][0][-1])
+
+
+zoo.healthy("comments-lstm-packed", lambda s: live(Packed(), moods(s), lr=1e-2, steps=100), thrives(0.15))
+
+
+class Weighing(nn.Module):
+    """Comments by a GRU and weights of its states, which sum to one over the words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.rnn = nn.Embedding(MOODS, 24, padding_idx=0), gru(24, 24, bidirectional=True)
+        self.score, self.head = nn.Linear(48, 1), nn.Linear(48, 2)
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        states = self.rnn(self.words(words))[0]
+        weight = self.score(states)[..., 0].masked_fill(words == 0, -1e9).softmax(dim=1)
+        return self.head((weight[..., None] * states).sum(dim=1) * lengths[:, None] ** 0.5)
+
+
+zoo.healthy("comments-gru-weighed-states", lambda s: live(Weighing(), moods(s), lr=1e-2, steps=100), thrives(0.15))
+
+
+def quantiles(seed: int) -> Setup:
+    """Three quantiles of the next hour."""
+    share = torch.tensor([0.1, 0.5, 0.9])
+
+    def loss(y: Tensor, target: Tensor) -> Tensor:
+        miss = target - y
+        return torch.maximum(share * miss, (share - 1) * miss).mean()
+
+    return live(Each(nn.Linear(1, 16), gru(16, 32), 32, 3), loads(seed).with_loss(loss), lr=1e-2, steps=80)
+
+
+zoo.healthy("grid-load-gru-three-quantiles", quantiles)
+
+
+def two_tasks(seed: int) -> Setup:
+    """The next temperatures and whether they rise, from one LSTM."""
+
+    def loss(y: Tensor, target: Tensor) -> Tensor:
+        rises = (target.diff(dim=1) > 0).float()
+        return F.mse_loss(y[..., :2], target) + 0.3 * F.binary_cross_entropy_with_logits(y[:, 1:, 2:], rises)
+
+    return live(Each(nn.Linear(2, 16), lstm(16, 40), 40, 4), climate(seed).with_loss(loss), lr=1e-2, steps=80)
+
+
+zoo.healthy("climate-lstm-next-and-whether-it-rises", two_tasks)

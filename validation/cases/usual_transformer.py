@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.cases._common_sequences import Attend, Feed, Net, Patches, Post, Pre, alike, citations, ends_worse, flat
+from validation.cases._common_sequences import Attend, Feed, Net, Patches, Post, Pre, alike, citations, ends_worse
+from validation.cases._everyday_sequences import more_than
 from validation.cases._usual_sequences import (
     MOODS,
     ahead,
@@ -34,10 +35,9 @@ from validation.evidence import (
     heads_agree,
     lasting,
     no_gradient,
-    rank_at_most,
     thrives,
 )
-from validation.labels import ALIKE, LOST, ONE, SHARP
+from validation.labels import ALIKE, ONE, SHARP
 from validation.setups import frozen, live
 from validation.tasks import (
     Task,
@@ -53,7 +53,6 @@ from validation.tasks import (
     mirrors,
     pulses,
     strokes,
-    token_loss,
 )
 
 zoo = Zoo("transformer", half="usual", analyzer="transformer", proof=thrives(0.15))
@@ -75,7 +74,9 @@ def pre(depth: int = 2, width: int = 32, heads: int = 4, causal: bool = False, *
 
 def hums(seed: int, blocks: list[nn.Module], width: int = 32, **more) -> Setup:
     """The next note."""
-    return live(Net(nn.Embedding(12, width), blocks, 12, width=width), jingles(seed), **{"lr": 3e-3, "steps": 60, **more})
+    return live(
+        Net(nn.Embedding(12, width), blocks, 12, width=width), jingles(seed), **{"lr": 3e-3, "steps": 60, **more}
+    )
 
 
 def remembers(seed: int, blocks: list[nn.Module], width: int = 32, **more) -> Setup:
@@ -86,7 +87,9 @@ def remembers(seed: int, blocks: list[nn.Module], width: int = 32, **more) -> Se
 
 def folds(seed: int, blocks: list[nn.Module], width: int = 32, **more) -> Setup:
     """Which residues are buried?"""
-    return live(Net(nn.Embedding(12, width), blocks, 2, width=width), residues(seed), **{"lr": 3e-3, "steps": 60, **more})
+    return live(
+        Net(nn.Embedding(12, width), blocks, 2, width=width), residues(seed), **{"lr": 3e-3, "steps": 60, **more}
+    )
 
 
 def hatches(seed: int, blocks: list[nn.Module], width: int = 32, enter: nn.Module | None = None, **more) -> Setup:
@@ -130,7 +133,7 @@ zoo.sick(
 
 
 class Payments(nn.Module):
-    """Accounts look at those that paid them; the amount of each payment, through a dense layer, goes into the scores."""
+    """Accounts look at those that paid them; the amounts, through a dense layer, go into the scores."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -154,14 +157,14 @@ def paid(seed: int, unit: float) -> Setup:
         x, link = batch
         return x, link * unit * torch.rand(link.shape, generator=random).clamp_min(0.01)
 
-    return live(Payments(), citations(seed).mapped(priced), lr=5e-3, steps=70)
+    return live(Payments(), citations(seed).mapped(priced), lr=5e-3, steps=50)
 
 
 euros = zoo.healthy("payments-amounts-scaled", lambda s: paid(s, 1.0))
 zoo.sick(
     "payments-amounts-in-cents",
     lambda s: paid(s, 1e6),
-    sharp("", worse=1.3),
+    sharp("", worse=1.15),
     *ONE_HOT,
     "EXPLODING",
     layer=("edge", "q", "k", "v", "o"),
@@ -191,16 +194,37 @@ def posts(depth: int) -> list[nn.Module]:
     return [Post(Attend()) for _ in range(depth)]
 
 
-volts = zoo.healthy("heartbeats-post-norm-in-volts", lambda s: beats(s, posts(1)))
+zoo.healthy("heartbeats-post-norm-in-volts", lambda s: beats(s, posts(1)))
+
+
+class Looks(nn.Module):
+    """Pairs of a key and a value, and a key alone, which reads them through a block."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.enter, self.block = nn.Linear(32, 32), block
+        self.ln, self.head = nn.LayerNorm(32), nn.Linear(32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.ln(self.block(self.enter(x)))[:, -1])
+
+
+def stored(seed: int, unit: float) -> Setup:
+    """Vectors come from a store that keeps them as whole numbers of 8 bits, of which one is 1/40."""
+    task = lookups(seed, pairs=3).mapped(lambda x: unit * (40 * x).clamp(-127, 127).round())
+    return live(Looks(Post(Attend())), task, lr=5e-3, steps=120)
+
+
+in_units = zoo.healthy("pairs-vectors-of-8-bits-scaled-back", lambda s: stored(s, 1 / 40))
 zoo.sick(
-    "heartbeats-post-norm-in-whole-numbers-of-16-bits",
-    lambda s: beats(s, posts(1), 8000.0),
-    both(lasting(attends_sharply("blocks.0.attn")), ends_worse(1.3)),
+    "pairs-vectors-of-8-bits-as-they-are",
+    lambda s: stored(s, 1.0),
+    sharp("block.attn", worse=1.3),
     *ONE_HOT,
     "EXPLODING",
-    layer=("enter.conv", "blocks.0", "blocks.0.attn", "blocks.0.attn.wq", "blocks.0.attn.wk"),
+    layer=("enter", "block", "block.attn", "block.attn.wq", "block.attn.wk"),
     also=SHARP_TOO,
-    control=volts,
+    control=in_units,
 )
 
 
@@ -267,9 +291,7 @@ def grouped(seed: int, rate: float) -> Setup:
     model = Net(nn.Embedding(12, 32), pre(causal=True), 12)
     own = [p for n, p in model.named_parameters() if ".wq." in n or ".wk." in n]
     rest = [p for n, p in model.named_parameters() if not (".wq." in n or ".wk." in n)]
-    task = copying(seed, 9, 5).with_loss(lambda z, t: token_loss(z[:, 5:], t[:, 5:]))
-    model.enter = nn.Embedding(10, 32)
-    rest = [p for p in model.parameters() if all(p is not q for q in own)]
+    task = copying(seed, 11, 5)
     optimizer = torch.optim.AdamW([{"params": own, "lr": rate}, {"params": rest}], lr=5e-3)
     return Setup(model=model, input_fn=task.input_fn, loss_fn=task.loss_fn, optimizer=optimizer, steps=100)
 
@@ -388,7 +410,9 @@ class Tagger(nn.Module):
         return self.tags(first.expand_as(h) if self.pooled else h + first)
 
 
-own_vector = zoo.healthy("residues-tags-from-each-vector", lambda s: live(Tagger(False), residues(s), lr=3e-3, steps=70))
+own_vector = zoo.healthy(
+    "residues-tags-from-each-vector", lambda s: live(Tagger(False), residues(s), lr=3e-3, steps=70)
+)
 zoo.sick(
     "residues-tags-from-the-pooled-vector",
     lambda s: live(Tagger(True), residues(s), lr=3e-3, steps=70),
@@ -400,29 +424,11 @@ zoo.sick(
 )
 
 
-class Siamese(nn.Module):
-    """Two views of a set by one encoder, and a predictor; the target side stops the gradient, or does not."""
-
-    def __init__(self, stop: bool, width: int = 32) -> None:
-        super().__init__()
-        self.enter, self.blocks = nn.Linear(2, width), nn.Sequential(*pre(1, width))
-        self.project = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width, affine=False) if stop else nn.Identity())
-        self.predict = nn.Sequential(nn.Linear(width, 16), nn.GELU(), nn.Linear(16, width))
-        self.stop = stop
-
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        za, zb = (self.project(self.blocks(self.enter(x)).mean(dim=1)) for x in (first, second))
-        pa, pb = self.predict(za), self.predict(zb)
-        if self.stop:
-            za, zb = za.detach(), zb.detach()
-        return 2 - F.cosine_similarity(pa, zb).mean() - F.cosine_similarity(pb, za).mean()
-
-
 # --- heads that are one
 
 
 class Split(nn.Module):
-    """Heads by hand: the features are cut into heads, and one small dense layer for all of them asks, keys and gives."""
+    """Heads by hand: features are cut into heads, and small dense layers for all of them ask, key and give."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -463,7 +469,9 @@ class Heard(nn.Module):
         return self.head(h + self.feed(self.ln(h)))
 
 
-projected = zoo.healthy("phones-heads-cut-from-a-projection", lambda s: live(Heard(False), phones(s), lr=3e-3, steps=60))
+projected = zoo.healthy(
+    "phones-heads-cut-from-a-projection", lambda s: live(Heard(False), phones(s), lr=3e-3, steps=60)
+)
 zoo.sick(
     "phones-heads-cut-from-repeated-features",
     lambda s: live(Heard(True), phones(s), lr=3e-3, steps=60),
@@ -493,13 +501,13 @@ class Gat(nn.Module):
 
 
 def graph(seed: int, make) -> Setup:
-    return live(Gat(make), citations(seed), lr=2e-2, steps=80)
+    return live(Gat(make), citations(seed), lr=3e-3, steps=80)
 
 
 drawn = zoo.healthy("papers-four-scores-drawn", lambda s: graph(s, lambda *size: 0.5 * torch.randn(size)))
 zoo.sick(
-    "papers-four-scores-filled-with-0.3",
-    lambda s: graph(s, lambda *size: torch.full(size, 0.3)),
+    "papers-four-scores-filled-with-1",
+    lambda s: graph(s, lambda *size: torch.ones(size)),
     lasting(heads_agree()),
     *SAME,
     layer=("source", "target", "w", "values"),
@@ -544,41 +552,6 @@ zoo.sick(
 # --- the faults of any network
 
 
-class Variance(nn.Module):
-    """A norm by hand: the variance from the mean square minus the squared mean, or from differences."""
-
-    def __init__(self, width: int, differences: bool) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-        self.differences = differences
-
-    def forward(self, x: Tensor) -> Tensor:
-        mean = x.mean(dim=-1, keepdim=True)
-        if self.differences:
-            var = (x - mean).square().mean(dim=-1, keepdim=True)
-        else:
-            var = x.square().mean(dim=-1, keepdim=True) - mean.square()
-        return self.weight * (x - mean) / (var + 1e-8).sqrt() + self.bias
-
-
-def raised(seed: int, differences: bool) -> Setup:
-    """Tokens whose features share a large level."""
-    setup = folds(seed, pre(2, norm=lambda width: Variance(width, differences)))
-    setup.model.place.data += 5000.0
-    return setup
-
-
-two_passes = zoo.healthy("residues-own-norm-from-differences", lambda s: raised(s, True))
-zoo.sick(
-    "residues-own-norm-mean-square-minus-squared-mean",
-    lambda s: raised(s, False),
-    breaks,
-    "NUMERICAL",
-    also={"EXPLODING", "UNSTABLE"},
-    control=two_passes,
-)
-
-
 def hidden(seed: int, at_least: bool) -> Setup:
     """Guess hidden tokens; in one batch none is hidden."""
     now = every(60, 25)
@@ -604,7 +577,9 @@ class Experts(nn.Module):
     def __init__(self, weighed: bool, width: int = 32) -> None:
         super().__init__()
         self.router, self.weighed = nn.Linear(width, 4), weighed
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.Linear(24, width)) for _ in range(4))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.Linear(24, width)) for _ in range(4)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         share = self.router(x).softmax(dim=-1)
@@ -684,18 +659,18 @@ def capped(seed: int, cap: float) -> Setup:
     return live(Capped(cap), jingles(seed), lr=5e-3, steps=90)
 
 
-class Scaled(Capped):
-    """The same after the norm of a cap of one."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.cap * torch.tanh(self.net(tokens))
+def bent(setup: Setup) -> float:
+    """Share of the capped logits that lie where the tanh is flat."""
+    with torch.no_grad():
+        z = torch.tanh(setup.model.net(setup.input_fn()) / setup.model.cap)
+    return (1 - z.square() < 0.05).double().mean().item()
 
 
 soft_cap = zoo.healthy("jingles-logits-capped-at-30", lambda s: capped(s, 30.0))
 zoo.sick(
     "jingles-logits-capped-at-0.5",
     lambda s: capped(s, 0.5),
-    both(at_last(bent := flat("net.head", "tanh", 0.5)), ends_worse(1.3)),
+    both(at_last(more_than(bent, 0.5, "share of flat logits")), ends_worse(1.3)),
     "SATURATION",
     "VANISHING",
     layer=("net.head",),
@@ -718,20 +693,8 @@ class Latent(nn.Module):
         return self.o(joined(F.scaled_dot_product_attention(q, k, v)))
 
 
-class Looks(nn.Module):
-    """Pairs of a key and a value, and a key alone, which reads them by such an attention."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.enter, self.block = nn.Linear(32, 32), Pre(Latent(size))
-        self.ln, self.head = nn.LayerNorm(32), nn.Linear(32, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.ln(self.block(self.enter(x)))[:, -1])
-
-
 def latent(seed: int, size: int) -> Setup:
-    return live(Looks(size), lookups(seed, pairs=3), lr=5e-3, steps=120)
+    return live(Looks(Pre(Latent(size))), lookups(seed, pairs=3), lr=5e-3, steps=120)
 
 
 latent_16 = zoo.healthy("pairs-latent-attention-of-16", lambda s: latent(s, 16))
@@ -745,3 +708,170 @@ zoo.sick(
     also={"RANK_COLLAPSE", "HEAD_DIVERSITY", "ENTROPY_COLLAPSE", "SLOW"},
     control=latent_16,
 )
+
+# --- healthy, without a partner
+
+
+def cosine(step: int, warm: int = 8, total: int = 60) -> float:
+    return min((step + 1) / warm, 0.55 + 0.45 * math.cos(math.pi * step / total))
+
+
+zoo.healthy("jingles-gpt-pre-norm-two-blocks", lambda s: hums(s, pre(causal=True)))
+zoo.healthy("jingles-gpt-three-heads-of-30", lambda s: hums(s, pre(2, 30, 3, True), 30))
+zoo.healthy("jingles-gpt-warm-up-cosine-decay-0.1", lambda s: hums(s, pre(causal=True), rate=cosine, weight_decay=0.1))
+zoo.healthy("jingles-gpt-dropout-0.2", lambda s: hums(s, pre(causal=True, drop=0.2), steps=80))
+zoo.healthy("jingles-gpt-nadam", lambda s: hums(s, pre(causal=True), kind="NAdam", lr=2e-3))
+zoo.healthy(
+    "jingles-gpt-sgd-0.2-momentum-clipped",
+    lambda s: hums(s, pre(causal=True), kind="SGD", lr=0.2, momentum=0.9, clip=1.0),
+)
+zoo.healthy("jingles-post-norm-one-block", lambda s: hums(s, [Post(Attend(causal=True))], clip=1.0))
+zoo.healthy("jingles-five-narrow-blocks", lambda s: hums(s, pre(5, 16, 2, True), 16))
+zoo.healthy("jingles-rms-norms", lambda s: hums(s, pre(causal=True, norm=Rms)))
+zoo.healthy("residues-encoder-of-one-head", lambda s: folds(s, pre(1, heads=1)))
+zoo.healthy("residues-encoder-adamax", lambda s: folds(s, pre(), kind="Adamax", lr=1e-2))
+zoo.healthy("residues-frozen-first-block", lambda s: thawed(s, "enter", "blocks.0"))
+zoo.healthy("strokes-vit-mean-of-tokens", lambda s: hatches(s, pre()))
+zoo.healthy("strokes-vit-patches-of-4", lambda s: hatches(s, pre(), enter=Patches(32, 4)))
+zoo.healthy("strokes-vit-last-token", lambda s: seen_last(s))
+zoo.healthy("heartbeats-frames-and-two-blocks", lambda s: beats(s, pre()))
+zoo.healthy("registers-two-causal-blocks", lambda s: remembers(s, pre(causal=True)), thrives(0.1))
+zoo.healthy(
+    "grid-load-next-hour-causal",
+    lambda s: live(Net(nn.Linear(1, 32), pre(causal=True), 1), loads(s), lr=3e-3, steps=60),
+)
+zoo.healthy(
+    "mirrors-two-blocks-no-mask", lambda s: live(Net(nn.Embedding(9, 32), pre(), 9), mirrors(s), lr=5e-3, steps=80)
+)
+zoo.healthy(
+    "majority-one-block-no-places",
+    lambda s: live(Net(nn.Embedding(6, 32), pre(1), 6, "mean", length=0), majority(s), lr=3e-3, steps=60),
+)
+zoo.healthy(
+    "blanks-batches-of-6", lambda s: live(Net(nn.Embedding(15, 32), pre(), 14), blanks(s, batch=6), lr=3e-3, steps=120)
+)
+zoo.healthy("jingles-labels-smoothed", lambda s: live(gpt(), smoothed(s), lr=3e-3, steps=60))
+
+
+def thawed(seed: int, *still: str) -> Setup:
+    model = frozen(Net(nn.Embedding(12, 32), pre(3), 2), *still)
+    return live(model, residues(seed), lr=5e-3, steps=70)
+
+
+def seen_last(seed: int) -> Setup:
+    return live(Net(Patches(), pre(), 8, "last"), strokes(seed, size=12), lr=3e-3, steps=80)
+
+
+def gpt() -> Net:
+    return Net(nn.Embedding(12, 32), pre(causal=True), 12)
+
+
+def smoothed(seed: int) -> Task:
+    return jingles(seed).with_loss(lambda z, t: F.cross_entropy(z.flatten(0, 1), t.flatten(), label_smoothing=0.1))
+
+
+class Commented(nn.Module):
+    """torch's encoder over comments with its mask for padding, and their mean."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.words, self.place = nn.Embedding(MOODS, width, padding_idx=0), nn.Embedding(12, width)
+        layer = nn.TransformerEncoderLayer(width, 4, 64, 0.1, "gelu", batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(width, 2)
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        gone = words == 0
+        h = self.encoder(self.words(words) + self.place.weight, src_key_padding_mask=gone)
+        return self.head(h.masked_fill(gone[..., None], 0).sum(dim=1) / lengths[:, None])
+
+
+zoo.healthy("comments-torch-encoder-padding-masked", lambda s: live(Commented(), moods(s), lr=3e-3, steps=100))
+
+
+class Translator(nn.Module):
+    """torch's own transformer with shared embedding and tied head."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.words, self.place = nn.Embedding(15, width), nn.Parameter(0.3 * torch.randn(1, 6, width))
+        nn.init.normal_(self.words.weight, std=width**-0.5)
+        self.net = nn.Transformer(width, 4, 1, 1, 64, 0.0, batch_first=True)
+
+    def forward(self, source: Tensor, shifted: Tensor) -> Tensor:
+        source, shifted = (6 * self.words(x) + self.place for x in (source, shifted))
+        return F.linear(self.net(source, shifted, tgt_mask=ahead(6)), self.words.weight[:14])
+
+
+zoo.healthy("ciphers-torch-transformer-tied-table", lambda s: live(Translator(), ciphers(s), lr=3e-3, steps=100))
+
+
+class Flash(nn.Module):
+    """Gated attention of one head without a softmax: squared rectified scores over the length."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.shared, self.gate, self.value = nn.Linear(width, 16), nn.Linear(width, 64), nn.Linear(width, 64)
+        self.gains, self.shifts = nn.Parameter(1 + 0.1 * torch.randn(2, 16)), nn.Parameter(torch.zeros(2, 16))
+        self.out = nn.Linear(64, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = F.silu(self.shared(x))
+        q, k = (z * self.gains[i] + self.shifts[i] for i in range(2))
+        weight = F.relu(q @ k.transpose(1, 2) / 4).square().tril() / x.shape[1]
+        return self.out(F.silu(self.gate(x)) * (weight @ F.silu(self.value(x))))
+
+
+zoo.healthy("jingles-gated-squared-relu-attention", lambda s: hums(s, [Pre(Flash()) for _ in range(2)]))
+
+
+class Rotary(Attend):
+    """Causal attention with turned queries and keys."""
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        q, k, v = (self.split(part(x)) for part in (self.wq, self.wk, self.wv))
+        angle = torch.arange(x.shape[1] * 1.0)[:, None] / 100 ** (torch.arange(q.shape[-1] // 2) / (q.shape[-1] // 2))
+        q, k = self.turned(q, angle), self.turned(k, angle)
+        return self.wo(joined(F.scaled_dot_product_attention(q, k, v, is_causal=True)))
+
+    def turned(self, x: Tensor, angle: Tensor) -> Tensor:
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
+
+
+def turned(seed: int) -> Setup:
+    model = Net(nn.Embedding(12, 32), [Pre(Rotary()) for _ in range(2)], 12, length=0)
+    return live(model, copying(seed, 11, 5), lr=5e-3, steps=90)
+
+
+zoo.healthy("copies-rotary-and-nothing-else", turned)
+
+
+class Denoised(nn.Module):
+    """Which noise lies on the path of a pen, given how much of it: a small diffusion model."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.net, self.time = Net(nn.Linear(2, width), pre(width=width), 2), nn.Linear(8, width)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        way = torch.cat(
+            [(t[:, None] * 2.0 ** torch.arange(4)).sin(), (t[:, None] * 2.0 ** torch.arange(4)).cos()], dim=1
+        )
+        h = self.net.enter(x) + self.net.place[:, : x.shape[1]] + self.time(way)[:, None]
+        for block in self.net.blocks:
+            h = block(h)
+        return self.net.head(self.net.norm(h))
+
+
+def diffused(seed: int) -> Setup:
+    random = torch.Generator().manual_seed(seed + 43)
+
+    def noised(x: Tensor, _target: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        t, noise = torch.rand(len(x), generator=random), torch.randn(x.shape, generator=random)
+        share = (0.5 * math.pi * t)[:, None, None]
+        return (share.cos() * x + share.sin() * noise, t), noise
+
+    return live(Denoised(), gestures(seed).changed(noised).with_loss(F.mse_loss), lr=3e-3, steps=80)
+
+
+zoo.healthy("pen-paths-diffusion", diffused)
