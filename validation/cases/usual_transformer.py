@@ -501,7 +501,7 @@ class Gat(nn.Module):
 
 
 def graph(seed: int, make) -> Setup:
-    return live(Gat(make), citations(seed), lr=3e-3, steps=80)
+    return live(Gat(make), citations(seed), lr=3e-3, steps=50)
 
 
 drawn = zoo.healthy("papers-four-scores-drawn", lambda s: graph(s, lambda *size: 0.5 * torch.randn(size)))
