@@ -432,7 +432,9 @@ class Oscillators(Cell):
         return torch.cat([y + self.dt * z, z], dim=-1)
 
 
-damped = zoo.healthy("vitals-oscillators-steps-of-0.05", lambda s: changes(s, Oscillators(16, 32, 0.05), 64, lr=2e-2))
+damped = zoo.healthy(
+    "vitals-oscillators-steps-of-0.05", lambda s: changes(s, Oscillators(16, 32, 0.05), 64, lr=2e-2, clip=1.0)
+)
 zoo.sick(
     "vitals-oscillators-steps-of-1",
     lambda s: changes(s, Oscillators(16, 32, 1.0), 64, lr=2e-2, clip=1.0),
