@@ -91,7 +91,7 @@ def weather(seed: int, length: int = 14, batch: int = 40) -> Task:
 
 def posts(seed: int, words: int = 40, kinds: int = 4, length: int = 12, batch: int = 48) -> Task:
     """Subjects of posts by their words; 0 fills short ones up."""
-    topic = torch.randint(kinds, (words,), generator=drawn_once(seed, 8105))
+    topic = torch.randperm(words, generator=drawn_once(seed, 8105)) % kinds
 
     def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
         x = torch.randint(1, words, (batch, length), generator=random)

@@ -111,7 +111,7 @@ def tuned(seed: int) -> Program:
     model = PlainConv()
     fit(model, birds(seed), adam(model.parameters(), 3e-3), 20).run()
     model.zero_grad(set_to_none=True)
-    return fit(model, birds(seed).mapped(lambda x: 1.5 - x.flip(1)), adam(model.parameters(), 2e-4), 70)
+    return fit(model, birds(seed).mapped(lambda x: x.flip(1) + 0.3), adam(model.parameters(), 2e-4), 70)
 
 
 zoo.healthy("usual-nests-another-camera", tuned)

@@ -151,19 +151,14 @@ def head_only(seed: int, fault: bool) -> Program:
 
 
 def later_part(seed: int, fault: bool) -> Program:
-    """A second layer of messages is put in after the optimizer was made."""
+    """The head is put in after the optimizer was made."""
     model = Corners(8)
+    model.out = nn.Identity()
     optimizer = adam(model, 6e-3)
-    model.add_module("out", mlp([8, 24, 4]))
+    model.out = mlp([8, 24, 4])
     if not fault:
         optimizer.add_param_group({"params": list(model.out.parameters())})
-    else:
-        optimizer.param_groups[0]["params"] = [p for p in model.parameters() if not is_in(p, model.out)]
     return study(model, streets(seed), optimizer, token_loss, 90)
-
-
-def is_in(parameter: Tensor, module: nn.Module) -> bool:
-    return any(parameter is p for p in module.parameters())
 
 
 BODY = ("stem", "bn", "layer1", "layer2")
@@ -443,10 +438,12 @@ class Listed(nn.Module):
         tables = [nn.Embedding(61, 4) for _ in range(2)]
         self.tables = tables if hidden else nn.ModuleList(tables)
         self.line = nn.Embedding(61, 1)
+        for table in (*tables, self.line):
+            nn.init.normal_(table.weight, std=0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         a, b = (table(x[:, i]) for i, table in enumerate(self.tables))
-        return (a * b).sum(dim=1) / 2 + self.line(x).sum(dim=(1, 2))
+        return (a * b).sum(dim=1) + self.line(x).sum(dim=(1, 2))
 
 
 def fewer(than: int):
@@ -456,23 +453,26 @@ def fewer(than: int):
     return fact
 
 
-for sound, name, make, task_of, loss, count, also in (
+for sound, name, make, task_of, loss, steps, count, also in (
     (
         "birds-layer-made-once",
         "birds-layer-made-in-forward",
         InForward,
         birds,
         F.cross_entropy,
+        80,
         6,
         {"loss_stuck", "batch_size"},
     ),
-    ("adverts-tables-in-module-list", "adverts-tables-in-list", Listed, adverts, bce, 3, {"first_loss_high"}),
+    ("adverts-tables-in-module-list", "adverts-tables-in-list", Listed, adverts, bce, 160, 3, {"first_loss_high"}),
 ):
     beside(
         zoo,
         sound,
         name,
-        lambda s, fault, m=make, t=task_of, o=loss: study(n := m(fault), t(s), adam(n, 1e-2), o, 90),
+        lambda s, fault, m=make, t=task_of, o=loss, k=steps: study(
+            n := m(fault), t(s), adam(n, 1e-2 if k < 100 else 2e-2), o, k
+        ),
         harmed(fewer(count)),
         "hidden_layers",
         "not_in_optimizer",
@@ -533,7 +533,7 @@ def trained(make: Callable[[], nn.Module], task: Any, loss: Callable[..., Tensor
 
 
 def new_classes(seed: int) -> Program:
-    """A trained body rests in evaluation mode, a new head learns."""
+    """A trained body rests but for the means of its norms, a new head learns."""
     model = trained(SmallResNet, birds(seed + 2))
     model.requires_grad_(False)
     model.fc = nn.Linear(16, 5)
@@ -563,16 +563,16 @@ def distilled(seed: int) -> Program:
 
 
 def followed(seed: int) -> Program:
-    """Two views and a slow copy that makes the goals, as in self-supervised learning; it is no part of the model."""
+    """The goals come from a fixed network that was drawn once, as in distillation of a random network."""
     model = nn.ModuleDict({"net": mlp([18, 32, 8], nn.GELU), "guess": nn.Linear(8, 8)})
-    slow = mlp([18, 32, 8], nn.GELU).requires_grad_(False)
+    goals = mlp([18, 32, 8], nn.GELU).requires_grad_(False)
     task = quotes(seed)
     aside = task.aside()[0]
 
     def loss_of(batch: Any) -> Tensor:
         (a, b), _ = batch
         with torch.no_grad():
-            goal = F.normalize(slow(b), dim=1)
+            goal = F.normalize(goals(b), dim=1)
         return 2 - 2 * (F.normalize(model["guess"](model["net"](a)), dim=1) * goal).sum(dim=1).mean()
 
     def score() -> float:
@@ -656,7 +656,7 @@ def bits_only(seed: int) -> Program:
 
 
 def sparse_rows(seed: int) -> Program:
-    """Sparse gradients for the tables, under SGD; Adam for the rest."""
+    """Sparse gradients for the tables, under an Adam of their own."""
     model = DeepFm()
     model.vectors, model.line = nn.Embedding(61, 8, sparse=True), nn.Embedding(61, 1, sparse=True)
     for table, std in ((model.vectors, 0.3), (model.line, 0.01)):
@@ -704,7 +704,7 @@ for name, build in (
     ("birds-new-head-on-a-body-that-rests", new_classes),
     ("posts-small-rate-for-the-body", small_rate_for_the_body),
     ("stones-student-of-a-teacher", distilled),
-    ("quotes-goals-of-a-copy", followed),
+    ("quotes-goals-of-a-fixed-network", followed),
     ("dates-one-table-for-both", shared_words),
     ("letters-no-decay-for-some", no_decay_for_some),
     ("nests-head-first", head_first),
