@@ -61,7 +61,7 @@ base = {
 
 # --- eps
 
-for name, eps in (("stones", 1.0), ("streets", 3.0), ("roads", 1.0)):
+for name, eps in (("stones", 1.0), ("roads", 1.0)):
     zoo.sick(
         f"usual-{name}-eps-{eps:g}",
         usual(name, lambda p, r, eps=eps: adam(p, r, eps=eps)),
