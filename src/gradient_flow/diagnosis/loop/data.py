@@ -208,8 +208,8 @@ def crossed(loop: Loop) -> Iterator[Issue]:
             "broadcast",
             IssueSeverity.HIGH,
             f"a product near the loss has shape {tuple(made)}, for its factors are ({made[0]}, 1) and ({made[0]},): "
-            "each sample's loss or prediction is multiplied by the weights or targets of all samples, and none goes with "
-            "its own.",
+            "each sample's loss or prediction is multiplied by the weights or targets of all samples, and none goes "
+            "with its own.",
             "broadcasting expands one along the other.",
             ["Give both the same shape: `weights.squeeze(-1) * losses`, `target * output.squeeze(-1)`."],
             step=1,
@@ -433,7 +433,8 @@ def loud_batches(loop: Loop) -> Iterator[Issue]:
         "bad_batch",
         IssueSeverity.HIGH if change > _GROWN else IssueSeverity.MEDIUM,
         f"{len(loud)} of {len(losses)} losses are {plain(times, 2)} times those around them or more (steps "
-        f"{_named(steps)}), and all others together go from {plain(median(others[:5]))} to {plain(median(others[-5:]))}.",
+        f"{_named(steps)}), and all others together go from {plain(median(others[:5]))} to "
+        f"{plain(median(others[-5:]))}.",
         "batches with a sample on another scale, as a missing value that is written as a number: their gradients undo "
         "what the others teach.",
         [

@@ -429,6 +429,10 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return True  # the same, seen from outside
     if (main.code, issue.code) == ("policy_entropy_collapse", "no_reward_variance"):
         return True  # who always answers the same always gets the same reward
+    if (main.code, issue.code) == ("bad_batch", "stale_second_moment"):
+        return True  # one batch is far larger than what is remembered of others
+    if issue.code == "bad_batch" and main.code != "stale_second_moment":
+        return issue.issue_type in EXPLAINS.get(main.code, frozenset())  # losses are thrown about by what is known
     if main.code in _SHRINKS_OR_BREAKS and issue.code in SIZES:
         return True  # it is the state, whatever the rate is
     if _follows(issue):
