@@ -16,6 +16,8 @@ _LEAST_ROWS: Final = 4
 _MOST_STEPS: Final = 4
 """Operations that are followed in a row."""
 _ADDING: Final = ("SumBackward", "MeanBackward")
+_TERMWISE: Final = ("AddBackward", "SubBackward", "NegBackward")
+"""What a sum of products may pass on its way to that sum, and remain one."""
 
 
 def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool) -> list[torch.Tensor]:
@@ -81,7 +83,8 @@ def _is_output_spread(node: Any, shape: tuple[int, ...], outputs: set[Any], abov
 
 
 def _is_crossed(node: Any, shape: tuple[int, ...], above: Mapping[Any, Any]) -> bool:
-    """Whether (N, 1) times (N,) is summed up: that is the product of two sums, in which no weight has its own loss."""
+    """Whether (N, 1) times (N,) is summed up, alone or with other terms: that is the product of two sums, in which no
+    weight has its own loss, and no target its own prediction."""
     if len(shape) < 2 or not shape[0] == shape[1] > _LEAST_ROWS or not _is_summed_up(node, above):
         return False
     factors = [shape_ for shape_ in _factors(node) if len(shape_) <= len(shape)]
@@ -109,7 +112,8 @@ def _factors(node: Any) -> list[tuple[int, ...]]:
 
 
 def _is_summed_up(node: Any, above: Mapping[Any, Any], *, elementwise: bool = False) -> bool:
-    """Whether all elements end in one sum or mean; on the way there, functions of each element if `elementwise`."""
+    """Whether all elements end in one sum or mean; on the way there, sums with other terms of the same shape, and any
+    functions of each element if `elementwise`."""
     shape = _shape(node)
     for _ in range(_MOST_STEPS):
         node = above.get(node)
@@ -121,7 +125,7 @@ def _is_summed_up(node: Any, above: Mapping[Any, Any], *, elementwise: bool = Fa
                 return True
             if elementwise:
                 return False
-        elif not elementwise or _shape(node) != shape:
+        elif _shape(node) != shape or not (elementwise or node.name().startswith(_TERMWISE)):
             return False
     return False
 

@@ -1,6 +1,7 @@
 """Each cause on a tiny loop: the sick one is named by its code, the repaired one by none."""
 
 import copy
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -247,6 +248,25 @@ def schedule_ended(sick):
     return scheduled(lambda step: max(0.0, 1 - step / (8 if sick else STEPS)))
 
 
+def rate_below_zero(sick):
+    """A linear decay over as many steps as there are, or over a third of them."""
+    return scheduled(lambda step: 1 - step / (STEPS // 3 if sick else STEPS))
+
+
+rate_below_zero.code = "loss_grows"
+
+
+def cosine_over_a_whole_half_wave(sick):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    wave = lambda step: math.cos(math.pi * step / STEPS)  # noqa: E731
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, wave if sick else lambda step: 0.5 * (1 + wave(step)))
+    return Parts(model, optimizer, after_step=schedule.step)
+
+
+cosine_over_a_whole_half_wave.code = "loss_grows"
+
+
 def clip_sets_step(sick):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -264,6 +284,22 @@ def weights_overwritten(sick):
     model = net()
     start = copy.deepcopy(model.state_dict())
     return Parts(model, before=lambda step: model.load_state_dict(start) if sick or step == 0 else None)
+
+
+def weights_clamped(sick):
+    """As in a Wasserstein critic, by a bound far below the weights or far above them."""
+    model = net()
+    limit = 0.01 if sick else 3.0
+
+    @torch.no_grad()
+    def clamp():
+        for parameter in model.parameters():
+            parameter.clamp_(-limit, limit)
+
+    return Parts(model, after_step=clamp)
+
+
+weights_clamped.code = "weights_overwritten"
 
 
 def same_batch(sick):
@@ -358,6 +394,47 @@ def own_broadcast(sick):
 
 
 own_broadcast.code = "broadcast"
+
+
+def targets_times_all_predictions(sick):
+    def data(random):
+        x, _ = classified(random)
+        return x, (x[:, 0] > 0).float()
+
+    def loss(out, y):
+        p = (out if sick else out.squeeze(1)).sigmoid().clamp(1e-6, 1 - 1e-6)
+        return -(y * p.log() + (1 - y) * (1 - p).log()).mean()
+
+    return Parts(net(out=1), data=data, loss=loss)
+
+
+targets_times_all_predictions.code = "broadcast"
+
+
+def targets_in_euros(sick):
+    def data(random):
+        x, y = valued(random)
+        return x, 200 * y + 1200 if sick else y
+
+    model = net(out=1)
+    return Parts(model, adam(model.parameters(), 5e-3), data=data, loss=F.mse_loss)
+
+
+targets_in_euros.code = "first_loss_high"
+
+
+def bad_batch(sick):
+    """A missing value that was written as a number, in one sample of one batch in twelve."""
+    at = iter(range(10 * STEPS))
+
+    def data(random):
+        x, y = valued(random)
+        if next(at) % 12 == 11 and sick:
+            y[3] = 32767.0
+        return x, y
+
+    model = net(out=1)
+    return Parts(model, adam(model.parameters(), 1e-2), data=data, loss=F.mse_loss)
 
 
 def input_scales(sick):
@@ -638,6 +715,12 @@ input_scales_that_break_at_once.code = "input_scales"
 
 
 CASES = [
+    rate_below_zero,
+    cosine_over_a_whole_half_wave,
+    weights_clamped,
+    targets_times_all_predictions,
+    targets_in_euros,
+    bad_batch,
     input_scales_that_break_at_once,
     policy_without_reward_beside_a_value,
     head_replaced_on_the_way,
@@ -705,6 +788,14 @@ def test_a_broken_loop_is_named_by_its_cause_alone_and_the_repaired_one_is_healt
     assert found[0].advice
     repaired = make(False).run()
     assert alarms(repaired) == [], str(repaired)
+
+
+def test_a_rate_that_ends_next_to_zero_or_one_step_below_it_is_no_alarm():
+    model = net()
+    optimizer = adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (STEPS - 2))
+    found = Parts(model, optimizer, after_step=schedule.step).run()
+    assert [(issue.code, issue.severity) for issue in found] == [("loss_grows", IssueSeverity.LOW)]
 
 
 def test_a_head_trained_on_a_body_that_is_not_frozen_is_a_remark():

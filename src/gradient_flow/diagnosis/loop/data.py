@@ -12,7 +12,7 @@ from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop, issue
 from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
-from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change, median_error
+from gradient_flow.diagnosis.robust import beside, fell_beyond_noise, loss_change, median_error
 from gradient_flow.diagnosis.words import plain
 
 _REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -28,6 +28,9 @@ _FAR, _STILL_FAR, _HALF = 100.0, 10.0, 0.5
 """Times the variance of the targets, at first and now; and what is left of the first loss."""
 _LARGE_TARGETS, _ABOVE, _LEFT = 1e4, 1.5, 0.9
 """A variance of targets that steps of ordinary size cannot reach, times it, and what is left of the first loss."""
+_NOT_STANDARD, _AWAY_AT_FIRST, _AWAY_STILL = 100.0, 5.0, 2.0
+"""A variance of targets that nobody standardised, and times it at first and after `LEAST_STUCK` steps. Rents in euros
+came to 5.6 and 2.3, and to 15 and 4.5; of 141 healthy programs that predict numbers none was above 3 and 1.2."""
 _PADDED: Final = 0.3
 _SPREAD: Final = 1e3
 """Largest column over the median one."""
@@ -53,6 +56,13 @@ _OFTEN_SKIPPED: Final = 0.01
 """Share of steps from which on skipped ones are more than a batch here and there."""
 _RISES: Final = 1.05
 """Learning rate over that of two thirds of the way, from which on it counts as rising."""
+_LOUDER: Final = 100.0
+"""Times the losses around it: that of a batch on another scale. Of programs with one such sample it was 50,000 times or
+more; healthy ones that do not learn yet have no such loss."""
+_AGAIN: Final = 2
+"""Steps in which it comes again: a sample of a data set does so with each epoch."""
+_LEARNED: Final = 0.7
+"""Of the first loss: below it a run gets on in spite of such batches."""
 _LARGE_INPUT: Final = 30.0
 """Root mean square of inputs that were not standardised, such as pixels from 0 to 255."""
 _LEAST_LABELS: Final = 8
@@ -190,7 +200,7 @@ def spread(loop: Loop) -> Iterator[Issue]:
 
 
 def crossed(loop: Loop) -> Iterator[Issue]:
-    """Weights of samples that multiply the losses of all samples."""
+    """Weights of samples that multiply the losses of all samples, or targets that multiply all predictions."""
     looks = loop.looks
     if looks and all(look.crossed for look in looks):
         made = looks[-1].crossed
@@ -198,9 +208,10 @@ def crossed(loop: Loop) -> Iterator[Issue]:
             "broadcast",
             IssueSeverity.HIGH,
             f"a product near the loss has shape {tuple(made)}, for its factors are ({made[0]}, 1) and ({made[0]},): "
-            "each sample's loss is multiplied by the weights of all samples, and no weight has an effect of its own.",
+            "each sample's loss or prediction is multiplied by the weights or targets of all samples, and none goes "
+            "with its own.",
             "broadcasting expands one along the other.",
-            ["Give both the same shape: `weights.squeeze(-1) * losses`."],
+            ["Give both the same shape: `weights.squeeze(-1) * losses`, `target * output.squeeze(-1)`."],
             step=1,
             shapes=[made],
         )
@@ -337,7 +348,9 @@ def _far_targets(loop: Loop) -> Iterator[Issue]:
     now = median(losses[-5:])
     far = losses[0] >= _FAR * known and now > _STILL_FAR * known and now > _HALF * losses[0]
     large = known > _LARGE_TARGETS and now > _ABOVE * known and loss_change(losses) > _LEFT
-    if far or large:
+    # It gets there, and has learned nothing else by now: it is still worse than always the mean.
+    away = known > _NOT_STANDARD and losses[0] > _AWAY_AT_FIRST * known and now > _AWAY_STILL * known
+    if far or large or (away and len(losses) >= LEAST_STUCK):
         yield issue(
             "first_loss_high",
             IssueSeverity.MEDIUM,
@@ -397,6 +410,50 @@ def input_scales(loop: Loop) -> Iterator[Issue]:
         step=1,
         spread=max(spread, inside),
     )
+
+
+def loud_batches(loop: Loop) -> Iterator[Issue]:
+    """Single batches whose loss is far above all others, and whose gradients undo what the others teach.
+
+    The loss of a step is taken before its update: where it is back with the next batch, the weights are not at fault.
+    Each such step pulls the model towards that one sample, so that the others' loss stays or grows.
+    """
+    series = loop.alone
+    if series is None or len(series.losses) != len(series.steps) or loop.largest_update > LARGE:
+        return  # steps that throw the weights about raise single losses too
+    losses = series.losses
+    loud = [at for at in range(len(losses)) if _is_far_louder(losses, at)]
+    others = [loss for at, loss in enumerate(losses) if at not in set(loud) and math.isfinite(loss)]
+    change = loss_change(others, _LEAST_FAR)
+    if len(loud) < _AGAIN or not change > _LEARNED:
+        return
+    steps = [series.steps[at] for at in loud]
+    times = min(losses[at] / max(beside(losses, at) or (1.0,)) for at in loud)
+    found = issue(
+        "bad_batch",
+        IssueSeverity.HIGH if change > _GROWN else IssueSeverity.MEDIUM,
+        f"{len(loud)} of {len(losses)} losses are {plain(times, 2)} times those around them or more (steps "
+        f"{_named(steps)}), and all others together go from {plain(median(others[:5]))} to "
+        f"{plain(median(others[-5:]))}.",
+        "batches with a sample on another scale, as a missing value that is written as a number: their gradients undo "
+        "what the others teach.",
+        [
+            f"Look at the batch of step {steps[0]:,}: its largest and smallest input and target.",
+            "Drop or correct such samples; a loss that bears them (`huber_loss`, `smooth_l1_loss`) or a clip of "
+            "gradients limits what one of them can do.",
+        ],
+        step=steps[0],
+        spikes_at=steps[:_MOST_STEPS],
+        times=times,
+        loss_change=change,
+    )
+    yield replace(found, issue_type=IssueType.UNSTABLE)
+
+
+def _is_far_louder(losses: Sequence[float], at: int) -> bool:
+    """Whether a loss is far above those of the steps next to it, and of a few on either side."""
+    sides = beside(losses, at)
+    return sides is not None and losses[at] > _LOUDER * max(*sides, losses[at - 1], losses[at + 1])
 
 
 def grows(loop: Loop) -> Iterator[Issue]:

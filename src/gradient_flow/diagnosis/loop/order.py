@@ -9,7 +9,7 @@ from typing import Final
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity
 from gradient_flow.diagnosis.loop import data
 from gradient_flow.diagnosis.loop.context import ENOUGH, Loop, issue, module_of, some
-from gradient_flow.diagnosis.robust import is_solved, loss_change
+from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import MODE, MOST_MODES, RESUMED
 
@@ -19,6 +19,10 @@ _MOST_STALE: Final = 0.9
 """Share of the gradients that are old from which on all are."""
 UNDONE: Final = 0.6
 """Share of a step that is taken back; a bound on weights takes back some of it."""
+_HELD_BACK, _STAYS = 0.3, 0.95
+"""Share of every step that a bound takes back, and of the first loss that is left, where it keeps a model from
+learning. Of healthy programs none had more than 0.1 of a step taken back; weights clamped at 0.01 came to 0.4 to 0.9.
+"""
 _MANY: Final = 5
 _FEWEST, _MOST = 8, 128
 """Samples of a batch that is probably not all the data there is: fewer are a toy, more may well be."""
@@ -29,6 +33,10 @@ _ENDED: Final = 0.9e-3
 is where three falls by ten lead."""
 _LONG: Final = 0.3
 _LEAST_STEPS: Final = 10
+_BELOW_ZERO: Final = 1e-3
+"""Of the largest rate: what is less below zero is rounding at the end of a schedule."""
+_WAY_BACK: Final = 0.05
+"""Of all rates above zero, those below: a schedule of 100 steps that ends one late has a ten-thousandth."""
 
 
 def no_gradients(loop: Loop) -> Iterator[Issue]:
@@ -177,15 +185,23 @@ def overwritten(loop: Loop) -> Iterator[Issue]:
     undone = [look.undone for look in loop.looks if look.undone is not None]
     taken_back = [share for share in undone if share > UNDONE - 0.2]
     # A target that is copied back every other step leaves the steps between as they are.
-    if len(taken_back) >= max(2, len(undone) / 3) and median(taken_back) > UNDONE:
+    reverts = len(taken_back) >= max(2, len(undone) / 3) and median(taken_back) > UNDONE
+    # A bound leaves all steps that lead away from it as they are, and takes back more as more weights come to it.
+    held = len(undone) >= ENOUGH and min(undone) > _HELD_BACK
+    stays = loss_change(loop.losses, _LEAST_STEPS) > _STAYS and not fell_beyond_noise(loop.losses)
+    if reverts or (held and stays):
+        taken_back = taken_back if reverts else undone
         yield issue(
             "weights_overwritten",
             IssueSeverity.HIGH,
             f"between one step and the next, {min(1.0, median(taken_back)):.0%} of the update is undone"
             + ("." if len(taken_back) == len(undone) else f", in {len(taken_back)} of {len(undone)} looks."),
             "something writes to the weights after the step: a checkpoint that is loaded again, an average that is "
-            "copied back.",
-            ["Load checkpoints before the loop; keep averages in a copy of the model."],
+            "copied back, a clamp.",
+            [
+                "Load checkpoints before the loop; keep averages in a copy of the model.",
+                "If weights are clamped, drop the clamp, or set its limit above the weights' usual size.",
+            ],
             step=loop.looks[0].step,
             undone=undone,
         )
@@ -217,12 +233,16 @@ def same_batch(loop: Loop) -> Iterator[Issue]:
 
 
 def rates(loop: Loop) -> Iterator[Issue]:
-    """A learning rate of zero, from the start or since a schedule ended."""
+    """A learning rate of zero, from the start or since a schedule ended, or below zero."""
     for series in loop.run.totals:
         known = [(s, rate) for s, rate in zip(series.steps, series.rates, strict=False) if rate == rate]
         if len(known) < _LEAST_STEPS:
             continue
         peak = max(rate for _, rate in known)
+        uphill = _uphill(known)
+        if uphill is not None:
+            yield uphill
+            return
         if peak == 0:
             yield issue(
                 "zero_rate",
@@ -254,6 +274,34 @@ def rates(loop: Loop) -> Iterator[Issue]:
                 steps=over,
             )
             return
+
+
+def _uphill(known: Sequence[tuple[int, float]]) -> Issue | None:
+    """Steps with a learning rate below zero raise the loss: a schedule that went on past its end, or a cosine over more
+    than half of its wave. A remark where they are next to none of the way."""
+    peak = max(abs(rate) for _, rate in known)
+    below = [(step, rate) for step, rate in known if rate < -_BELOW_ZERO * peak]
+    if not below:
+        return None
+    lowest = min(rate for _, rate in below)
+    back = -sum(rate for _, rate in below)
+    forth = sum(rate for _, rate in known if rate > 0)
+    return issue(
+        "loss_grows",
+        IssueSeverity.HIGH if back >= _WAY_BACK * forth else IssueSeverity.LOW,
+        f"the learning rate is below zero in {len(below)} of {len(known)} steps, since step {below[0][0]}, down to "
+        f"{plain(lowest, 2)}: such steps raise the loss.",
+        "a schedule that is not held at zero: it goes on after its last step, or its formula goes below zero.",
+        [
+            f"Keep the factor of the schedule at 0 or above (`max(0.0, factor)`), and give it {len(known)} steps or "
+            "more.",
+            "A cosine that ends at zero is 0.5 * (1 + cos(pi * step / steps)).",
+        ],
+        step=below[0][0],
+        lowest_rate=lowest,
+        peak=peak,
+        steps=len(below),
+    )
 
 
 def ranks(loop: Loop) -> Iterator[Issue]:

@@ -46,6 +46,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.evaluation_mode,
     data.not_finite,
     data.skipped,
+    data.loud_batches,
     games.outplayed,
     sizes.too_large,
     sizes.clipped_away,
@@ -88,6 +89,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "padding_labels": _QUIET | {_T.LOW_RANK},
     "input_scales": _BROKEN | _QUIET,
     "same_batch": _ATTENTION | {_T.LOW_RANK},
+    "bad_batch": _BROKEN | _QUIET | {_T.SHORT_MEMORY},
     "clip_sets_step": _QUIET,
     "rate_too_high": _BROKEN | _QUIET | _ATTENTION,
     "summed_loss": _BROKEN | _QUIET | _ATTENTION,
@@ -112,7 +114,7 @@ SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulatio
 """Causes that make steps too large."""
 _SHRINKS_OR_BREAKS: Final = frozenset({"decay_dominates", "second_moment_underflow", "momentum_too_long"})
 _FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
-"""What is no cause of its own where one is known."""
+"""What is no cause of its own where one is known, but for a learning rate below zero."""
 _STUCK: Final = frozenset({"loss_stuck"})
 _UNDER_DEAD: Final = _STUCK | {"only_decay", "never_moves"}
 """What a layer that lets no gradient through does to those before it."""
@@ -152,7 +154,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     if closer is not None:  # it names the layer that a step moves most
         others.remove(closer)
         found = [issue for issue in found if issue.code not in SIZES]
-        first = next((at for at, issue in enumerate(found) if issue.code in _FOLLOWS), len(found))
+        first = next((at for at, issue in enumerate(found) if _follows(issue)), len(found))
         found = [*found[:first], closer, *found[first:]]
     mains: list[Issue] = []
     for issue in found:
@@ -177,7 +179,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
             mains[cause] = _with(mains[cause], issue)
     causes = [issue for issue in left if issue.code and issue.severity > IssueSeverity.LOW]
     if causes:  # another issue names the cause: how the loss behaves follows from it
-        follows = [issue for issue in mains if issue.code in _FOLLOWS]
+        follows = [issue for issue in mains if _follows(issue)]
         mains = [issue for issue in mains if issue not in follows]
         left[left.index(causes[0])] = with_consequences(causes[0], follows)
     cut = next((issue for issue in left if _cuts_off(issue)), None)
@@ -410,6 +412,16 @@ def _because(shown: Issue, main: Issue) -> Issue:
     )
 
 
+def _follows(issue: Issue) -> bool:
+    """Whether this is how the loss behaves, for which there may be a cause."""
+    return issue.code in _FOLLOWS and not _goes_back(issue)
+
+
+def _goes_back(issue: Issue) -> bool:
+    """Whether steps with a learning rate below zero raise the loss: whatever broke since follows from it."""
+    return "lowest_rate" in issue.evidence and issue.severity > IssueSeverity.LOW
+
+
 def _is_consequence(issue: Issue, main: Issue) -> bool:
     if main.severity == IssueSeverity.LOW < issue.severity:
         return False
@@ -417,10 +429,16 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return True  # the same, seen from outside
     if (main.code, issue.code) == ("policy_entropy_collapse", "no_reward_variance"):
         return True  # who always answers the same always gets the same reward
+    if (main.code, issue.code) == ("bad_batch", "stale_second_moment"):
+        return True  # one batch is far larger than what is remembered of others
+    if issue.code == "bad_batch" and main.code != "stale_second_moment":
+        return issue.issue_type in EXPLAINS.get(main.code, frozenset())  # losses are thrown about by what is known
     if main.code in _SHRINKS_OR_BREAKS and issue.code in SIZES:
         return True  # it is the state, whatever the rate is
-    if issue.code in _FOLLOWS:
+    if _follows(issue):
         return main.code not in _LEAVES_OTHERS or issue.code == "loss_stuck"
+    if _goes_back(main):
+        return issue.code in SIZES  # of which the step is not known
     if issue.code in SIZES and issue.issue_type in EXPLAINS.get(main.code, frozenset()):
         return main.code not in SIZES  # steps are too large because of what comes into them
     if main.issue_type is not _T.LOOP or main.code == issue.code:
@@ -541,6 +559,8 @@ def _explains(main: Issue, other: Issue) -> bool:
         return other.layer in map(module_of, main.evidence.get("parameters", ())) or main.severity > IssueSeverity.LOW
     if main.severity == IssueSeverity.LOW < other.severity or other.origin:
         return False
+    if _goes_back(main):
+        return other.issue_type in _BROKEN and (other.step is None or other.step >= (main.step or 0))
     if main.code == "first_loss_high" and other.issue_type is _T.EXPLODING:
         return not other.code and "growth_of_values" in other.evidence  # the same, seen inside of the network
     if other.code in ("router_collapse", "embedding_row"):
@@ -554,7 +574,7 @@ def _explains(main: Issue, other: Issue) -> bool:
         return False  # it was there before
     if main.code in SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:
         return False  # steps that are somewhat large do not make a NaN out of nothing
-    if main.code in _FOLLOWS and other.code:
+    if _follows(main) and other.code:
         return False  # it has a cause of its own, and is rather that of the other
     return other.issue_type in EXPLAINS.get(main.code, frozenset())
 

@@ -19,10 +19,14 @@ ENOUGH: Final = 3
 EPS_RULES: Final = 0.8
 """Of the denominator of Adam: with this much eps, a step is five times smaller than it was meant to be."""
 EPS_SEEN: Final = 0.5
-USUAL_UPDATE: Final = 1e-3
-"""Of the size of a weight matrix, per step. Who sets a large eps with the rate that it needs is above."""
-CRAWLS: Final = 2 / 3
-"""A loss that has not fallen below this share of its first, in a run whose steps are small."""
+SMALL_UPDATE: Final = 2e-3
+"""Of the size of a weight matrix, per step: programs with an eps that is too large stay below. Those with a large eps
+and the rate that it needs came to 6.5e-3 or more."""
+CRAWLS: Final = 1 / 3
+"""A loss that has not fallen below this share of its first, in a run whose steps are small: with an eps that was too
+large, 0.37 or more was left after 90 steps."""
+LEAST_EPS: Final = 40
+"""Losses from which on a run that crawls can be told from one that has just begun."""
 STALE: Final = 2.5
 """Gradients over the root of their second moment, as a root mean square. Ordinary runs stay below 1.4; one in ten comes
 to 2 now and then, and harder data that follow easy ones, which raise the loss as well, to 2.3."""
@@ -79,11 +83,13 @@ def eps_rules(loop: Loop) -> Iterator[Issue]:
         if min(shares) < EPS_SEEN or median(shares) < EPS_RULES or not last.root_second or not last.eps:
             continue
         slower = 1 / max(1 - median(shares), 1e-9)
-        crawls = loop.typical_update < USUAL_UPDATE and loss_change(loop.losses, LEAST_LOSSES) > CRAWLS
+        small = loop.typical_update < SMALL_UPDATE and not is_solved(loop.losses)
+        crawls = small and loss_change(loop.losses, LEAST_EPS) > CRAWLS
+        begun = len(loop.losses) < LEAST_EPS
         better = _below(last.root_second)
         yield _issue(
             "eps_rules",
-            IssueSeverity.MEDIUM if crawls else _if_idle(loop),
+            IssueSeverity.MEDIUM if crawls else IssueSeverity.LOW if begun else _if_idle(loop),
             f"eps ({plain(last.eps)}) is {median(shares):.0%} of what {last.name} divides by, because gradients are "
             f"only about {plain(last.root_second or 0.0, 2)}: its steps are {plain(slower)} times smaller than the "
             "learning rate suggests.",
