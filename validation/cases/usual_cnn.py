@@ -185,7 +185,7 @@ grouped = zoo.healthy("weaves-one-place-groups-of-6", lambda s: live(Vector(4), 
 zoo.sick(
     "weaves-one-place-groups-of-1",
     lambda s: live(Vector(24), weaves(s), "Adam", 4e-3, 80),
-    both(lasting(alike("norm")), lags(0.15)),
+    both(at_last(alike("norm", 1e-2)), lags(0.15)),
     *COLLAPSED,
     "DISCONNECTED",
     "DEAD",
@@ -243,7 +243,7 @@ swish = zoo.healthy("stamps-hard-swish-plus-3", lambda s: mobile(s, 3.0))
 zoo.sick(
     "stamps-hard-swish-minus-3",
     lambda s: mobile(s, -3.0),
-    both(lasting(dead("2.3", 0.85)), lags(0.2)),
+    both(lasting(dead("2.3", 0.7)), lags(0.2)),
     "DEAD",
     "VANISHING",
     "DISCONNECTED",
@@ -296,7 +296,7 @@ def lenet(seed: int, scale: float) -> Setup:
         nn.Conv2d(1, 8, 5, padding=2), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(8, 16, 5), nn.Tanh(), nn.Flatten(),
         nn.Linear(144, 48), nn.Tanh(), nn.Linear(48, 8),
     )  # fmt: skip
-    return live(model, weaves(seed).mapped(lambda x: scale * (x + 2) if scale > 1 else x), "Adam", 4e-3, 80)
+    return live(model, weaves(seed).mapped(lambda x: scale * (x + 6) if scale > 1 else x), "Adam", 4e-3, 80)
 
 
 bits = zoo.healthy("weaves-lenet-tanh-standardised", lambda s: lenet(s, 1.0))
@@ -343,7 +343,7 @@ def dcgan(seed: int, std: float | None) -> Setup:
         parts += [nn.Conv2d(24, 24, 3, 2 if i in (1, 4) else 1, 1), nn.LeakyReLU(0.2)]
     model = pooled(*parts, width=24, out=8)
     model = he(model) if std is None else start(model, lambda w: nn.init.normal_(w, 0, std))
-    return live(model, weaves(seed, batch=24), "SGD", 0.03, 90, momentum=0.9)
+    return live(model, weaves(seed, batch=24), "SGD", 0.02, 90, momentum=0.9, clip=1.0)
 
 
 norms = zoo.healthy("weaves-eight-convs-kaiming", lambda s: dcgan(s, None), thrives(0.15))
@@ -368,7 +368,7 @@ def by_hand(seed: int, area: bool) -> Setup:
             fan = module.in_channels * (9 if area else 1)
             nn.init.normal_(module.weight, std=math.sqrt(2 / fan))
             nn.init.zeros_(module.bias)
-    return live(model, weaves(seed, batch=24), "SGD", 0.02, 80, momentum=0.9)
+    return live(model, weaves(seed, batch=24), "SGD", 0.03, 90, momentum=0.9)
 
 
 area = zoo.healthy("weaves-kaiming-by-hand", lambda s: by_hand(s, True), thrives(0.12, most_dead=0.5))
@@ -489,7 +489,7 @@ def dice(smooth: float):
     """The mean over pictures of one minus the share in common."""
 
     def loss(z: Tensor, t: Tensor) -> Tensor:
-        p = z.sigmoid() * (z > -1.5) if smooth == 0 else z.sigmoid()
+        p = z.sigmoid()
         shared = (p * t).sum(dim=(1, 2, 3))
         return (1 - (2 * shared + smooth) / (p.sum(dim=(1, 2, 3)) + t.sum(dim=(1, 2, 3)) + smooth)).mean()
 
@@ -501,21 +501,33 @@ class Contrast(nn.Module):
 
     def __init__(self, eps: float) -> None:
         super().__init__()
-        self.conv1, self.conv2, self.eps = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 24, 3, 2, 1), eps
+        self.conv1, self.conv2, self.eps = nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.Conv2d(16, 24, 3, 2, 1), eps
         self.head = Head(24, 8)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.conv1(x))
+        x = self.conv1(x)
         mean = F.avg_pool2d(x, 5, 1, 2)
         spread = (x - mean).square()
         x = (x - mean) / (F.avg_pool2d(spread, 5, 1, 2) + self.eps).sqrt().clamp_min(1e-2)
-        return self.head(F.relu(self.conv2(x)))
+        return self.head(F.relu(self.conv2(F.relu(x))))
 
 
-local = zoo.healthy("weaves-local-contrast-eps-inside", lambda s: live(Contrast(1e-4), weaves(s), "Adam", 5e-3, 70))
+def boxed(seed: int, eps: float) -> Setup:
+    """Bars of black above and below make the pictures square."""
+
+    def bars(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[:, :, :6] = 0
+        x[:, :, -2:] = 0
+        return x
+
+    return live(Contrast(eps), weaves(seed).mapped(bars), "Adam", 5e-3, 70)
+
+
+local = zoo.healthy("weaves-black-bars-local-contrast-eps-inside", lambda s: boxed(s, 1e-4))
 zoo.sick(
-    "weaves-local-contrast-root-of-zero",
-    lambda s: live(Contrast(0.0), weaves(s), "Adam", 5e-3, 70),
+    "weaves-black-bars-local-contrast-root-of-zero",
+    lambda s: boxed(s, 0.0),
     breaks,
     "NUMERICAL",
     also={"loss_nonfinite"},
