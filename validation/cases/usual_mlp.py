@@ -150,22 +150,6 @@ zoo.sick(
 # --- all alike
 
 
-class Sim(nn.Module):
-    """Two views and a predictor; the other side is held still, or by mistake not."""
-
-    def __init__(self, still: bool) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(24, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 32))
-        self.still, self.predictor = still, nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32))
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        za, zb = self.encoder(a), self.encoder(b)
-        pa, pb = self.predictor(za), self.predictor(zb)
-        if self.still:
-            za, zb = za.detach(), zb.detach()
-        return 1 - (F.cosine_similarity(pa, zb).mean() + F.cosine_similarity(pb, za).mean()) / 2
-
-
 class Pulled(nn.Module):
     """Two views are pulled together; what keeps the columns wide apart may be left out."""
 
@@ -251,7 +235,7 @@ zoo.sick(
     "DEAD",
     "DISCONNECTED",
     layer=("enc", "act"),
-    also={"VANISHING", "SLOW", "loss_stuck", "LOW_RANK", "BOTTLENECK", "never_moves"},
+    also={"VANISHING", "SLOW", "loss_stuck", "LOW_RANK", "BOTTLENECK", "never_moves", "first_loss_high"},
     control=lean,
 )
 
@@ -550,7 +534,6 @@ zoo.sick(
 
 # --- others that train well
 
-zoo.healthy("doubles-predicted-other-side-still", lambda s: live(Sim(True), doubles(s), "SGD", 0.1, 80, momentum=0.9))
 zoo.healthy("bikes-tables-batch-norm-dropout", lambda s: live(Bikes(), bikes(s), "AdamW", 1e-2, 80))
 zoo.healthy(
     "bikes-tables-cosine-warm-up-clipped",
