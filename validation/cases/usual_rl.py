@@ -404,13 +404,13 @@ class Taught(nn.Module):
         super().__init__()
         self.policy, self.critic, self.soft = tower([10, 48, 4], nn.ReLU), tower([14, 64, 64, 1], nn.SiLU), soft
 
-    def logits(self, state: Tensor) -> Tensor:
-        return 3 * torch.tanh(self.policy(state) / 3)
+    def told(self, state: Tensor, action: Tensor) -> Tensor:
+        return self.critic(torch.cat([state, F.one_hot(action, 4).float()], dim=1)).squeeze(1)
 
     def forward(self, state: Tensor, action: Tensor, reward: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.logits(state)
+        z = self.policy(state)
         chosen = F.gumbel_softmax(z, hard=True) if self.soft else F.one_hot(z.argmax(dim=1), 4).float()
-        told = self.critic(torch.cat([state, F.one_hot(action, 4).float()], dim=1)).squeeze(1)
+        told = self.told(state, action)
         self.critic.requires_grad_(False)
         liked = self.critic(torch.cat([state, chosen], dim=1)).mean()
         self.critic.requires_grad_(True)
@@ -425,13 +425,20 @@ def taught(seed: int, soft: bool) -> Setup:
     def judge(setup: Setup) -> float:
         state = queues(torch.Generator().manual_seed(5), 400)
         with torch.no_grad():
-            policy = setup.model.logits(state).softmax(dim=1)
+            policy = setup.model.policy(state).softmax(dim=1)
         reward = pays(state)
         return (reward.amax(dim=1) - (policy * reward).sum(dim=1)).mean().item()
 
     task = Task(seed, draw, lambda out, _: out[0])
     task.judge = judge
-    return live(Taught(soft), task, "Adam", 5e-3, 110)
+    model = Taught(soft)
+    optimizer = torch.optim.Adam(model.critic.parameters(), lr=5e-3)
+    for _ in range(60):  # the critic has a start
+        state, action, reward = task.input_fn()
+        optimizer.zero_grad()
+        F.mse_loss(model.told(state, action), reward).backward()
+        optimizer.step()
+    return live(model, task, "Adam", 5e-3, 90)
 
 
 gumbel = general("lights-critic-teaches-by-gumbel", lambda s: taught(s, True), thrives(0.3, 0.5, missed))
@@ -579,7 +586,6 @@ class Apart(nn.Module):
 zoo.healthy("lights-ppo-nets-apart", lambda s: lights(s, Apart(), clipped))
 zoo.healthy("glider-learned-deviation", glide)
 zoo.healthy("glider-ppo", lambda s: glide(s, loss=near))
-zoo.healthy("glider-ppo-sgd", lambda s: glide(s, loss=near, kind="SGD", lr=0.02, momentum=0.9))
 general("lights-q-values-huber-clipped", lambda s: valued(s, loss=td(F.smooth_l1_loss), clip=5.0))
 general("lights-q-values-layer-norm", lambda s: valued(s, tower([10, 64, 64, 4], nn.SiLU, norm=nn.LayerNorm)))
 general("lights-q-values-batches-of-8", lambda s: live(Q(), store(s, td(), batch=8), "Adam", 2e-3, 120))
