@@ -260,7 +260,6 @@ zoo.sick(
     "DEAD",
     *JUMPS,
     "DISCONNECTED",
-    "rate_too_high",
     also={*BLOWN, "NUMERICAL"},
     control=steady,
 )
@@ -389,7 +388,6 @@ zoo.sick(
     both(diverges(5), worse(3.0)),
     *JUMPS,
     "NUMERICAL",
-    "rate_too_high",
     also=BLOWN,
     control=own,
 )
@@ -410,8 +408,7 @@ zoo.sick(
     "EXPLODING",
     "UNSTABLE",
     "NUMERICAL",
-    "summed_loss",
-    also=BLOWN,
+    also={*BLOWN, "summed_loss"},
     control=mean,
 )
 

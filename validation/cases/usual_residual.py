@@ -335,7 +335,6 @@ zoo.sick(
     lambda s: warmed(s, False),
     both(diverges(3), worse(3.0)),
     *JUMPS,
-    "rate_too_high",
     "NUMERICAL",
     also=BLOWN,
     control=capped,
