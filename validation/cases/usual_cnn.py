@@ -266,18 +266,18 @@ zoo.sick(
 
 
 class Gates(nn.Module):
-    """Channels are weighed by what a small net says of their mean over the picture, or of their sum."""
+    """Channels are weighed by what a small net says of their mean over the picture."""
 
-    def __init__(self, summed: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.stem, self.more = conv(3, 24, 2), conv(24, 24)
-        self.summed, self.down, self.up, self.gate = summed, nn.Linear(24, 12), nn.Linear(12, 24), nn.Sigmoid()
+        self.down, self.up, self.gate = nn.Linear(24, 12), nn.Linear(12, 24), nn.Sigmoid()
         self.head = Head(24, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.more(self.stem(x))
-        told = x.sum(dim=(2, 3)) if self.summed else x.mean(dim=(2, 3))
-        return self.head(x * self.gate(self.up(F.relu(self.down(told))))[..., None, None])
+        told = self.up(F.relu(self.down(x.mean(dim=(2, 3)))))
+        return self.head(x * self.gate(told)[..., None, None])
 
 
 def lenet(seed: int, scale: float) -> Setup:
@@ -561,7 +561,7 @@ def small(out: int = 10, channels: int = 3, act: type[nn.Module] = nn.ReLU, norm
 
 healthy("stamps-small-adamw", lambda s: live(small(), stamps(s), "AdamW", 5e-3, 60))
 healthy("stamps-small-batches-of-4", lambda s: live(small(), stamps(s, batch=4), "SGD", 0.02, 110, momentum=0.9))
-healthy("stamps-gates-of-the-mean", lambda s: live(Gates(False), stamps(s), "Adam", 5e-3, 60))
+healthy("stamps-gates-of-the-mean", lambda s: live(Gates(), stamps(s), "Adam", 5e-3, 60))
 healthy("stamps-much-noise", lambda s: live(small(act=nn.SiLU), stamps(s, noise=1.2), "Adam", 5e-3, 80))
 healthy(
     "stamps-step-decay-rmsprop",

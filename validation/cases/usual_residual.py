@@ -251,14 +251,11 @@ zoo.sick(
 class Glu(nn.Module):
     """Gated branches beside a skip."""
 
-    def __init__(self, std: float | None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.stem, self.head = nn.Linear(8, 64), nn.Linear(64, 8)
         self.value = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
         self.gate = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.Sigmoid()) for _ in range(3))
-        if std:
-            for gate in self.gate:
-                nn.init.normal_(gate[0].weight, std=std)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -480,7 +477,7 @@ zoo.sick(
 # --- others that train well
 
 zoo.healthy("rhythms-three-blocks-explain-in-turn", lambda s: live(Beats(8), rhythms(s), "Adam", 2e-3, 80))
-zoo.healthy("motors-gated-branches", lambda s: live(Glu(None), motors(s), "Adam", 3e-3, 70))
+zoo.healthy("motors-gated-branches", lambda s: live(Glu(), motors(s), "Adam", 3e-3, 70))
 zoo.healthy("species-rows-pre-norm", lambda s: live(Rows((18, 48, 12)), species(s), "AdamW", 3e-3, 60))
 zoo.healthy("species-rows-8-blocks-gelu-clipped", lambda s: live(
     Rows((18, 48, 12), 8, act=nn.GELU), species(s), "AdamW", 3e-3, 60, clip=1.0, rate=lambda t: min(1.0, (t + 1) / 10)
