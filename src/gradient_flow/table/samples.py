@@ -171,7 +171,7 @@ def reach(gradient: torch.Tensor) -> float | None:
     """Of a gradient (samples, positions, units) that is largest at the end: the share of positions that get at least
     `HARDLY` of that; None where it is largest elsewhere, as under a loss at every position.
 
-    The end is the last of `_PARTS` parts: a convolution over time, or a gate, gives the last but one as much as the last.
+    The end is the last of `_PARTS` parts: a convolution over time gives the last but one as much as the last.
     """
     gradient = gradient.detach()
     last = gradient.shape[1] - 1
