@@ -241,8 +241,8 @@ def constant_targets(loop: Loop) -> Iterator[Issue]:
 def _flares_up(losses: Sequence[float]) -> bool:
     """Whether single losses of the later half come near the first again, far above those around them.
 
-    The loss of a constant sinks, to a fiftieth of the first and less in all of ours; where one sample in 250 is another,
-    the batches that hold one come back to half of it.
+    The loss of a constant sinks, to a fiftieth of the first and less; where one sample in 250 is another, the batches
+    that hold one come back to half of it.
     """
     late = losses[len(losses) // 2 :]
     return bool(late) and max(late) > max(_NEAR_FIRST * losses[0], _FLARE * median(late))
