@@ -122,6 +122,8 @@ def test_reach_is_the_share_of_positions_above_a_hundredth(decay):
     expected = sum(decay**k >= samples.HARDLY for k in range(40)) / 40
     assert samples.reach(gradient) == pytest.approx(expected)
     assert samples.reach(gradient.flip(1)) is None or decay == 1.0  # largest elsewhere than at the end
+    gradient[:, -1] *= 0.5  # a convolution over time gives the last but one more than the last
+    assert samples.reach(gradient) is not None
 
 
 class Rounds(nn.Module):

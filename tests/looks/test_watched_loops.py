@@ -385,3 +385,21 @@ def test_a_batch_whose_loss_jumps_and_is_back_is_the_cause_of_its_spike(factor, 
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     found = codes(model, optimizer, F.mse_loss, batch, steps=90)
     assert {code for code in found if code == "bad_batch"} == expected
+
+
+@pytest.mark.parametrize("rare", [True, False])
+def test_a_target_that_no_look_saw_is_told_by_the_losses_between(rare):
+    """Every seventh batch holds one sample of the other kind, and looks fall between: the loss flares up there."""
+    count = 0
+
+    def payments():
+        nonlocal count
+        count += 1
+        y = torch.zeros(32, 1)
+        y[0] = float(rare and count in (11, 22, 33, 37, 41, 43, 47))
+        return torch.randn(32, 12), y
+
+    model = net(12, 32, 1)
+    weighted = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(10.0))
+    seen = codes(model, torch.optim.Adam(model.parameters(), lr=5e-3), weighted, payments, steps=50)
+    assert ("constant_targets" in seen) is not rare

@@ -32,6 +32,8 @@ _MOST_IN_PATCH: Final = 256
 """Patches of which a rank is taken, and numbers in one of them."""
 _LEAST_FOR_RANK: Final = 8
 _FEW_POSITIONS: Final = 8
+_PARTS: Final = 8
+"""Of a sequence, the last of which is its end."""
 _COUNT, _SUM_SQ = INDEX["count"], INDEX["sum_sq"]
 _OF_NUMPY: Final = (torch.float16, torch.float32, torch.float64)
 HARDLY: Final = 0.01
@@ -166,18 +168,21 @@ def variation(rows: torch.Tensor) -> float:
 
 
 def reach(gradient: torch.Tensor) -> float | None:
-    """Of a gradient (samples, positions, units) that is largest at the last position: the share of positions that get
-    at least `HARDLY` of that; None where it is largest elsewhere, as under a loss at every position.
+    """Of a gradient (samples, positions, units) that is largest at the end: the share of positions that get at least
+    `HARDLY` of that; None where it is largest elsewhere, as under a loss at every position.
+
+    The end is the last of `_PARTS` parts: a convolution over time gives the last but one as much as the last.
     """
     gradient = gradient.detach()
     last = gradient.shape[1] - 1
+    end = max(1, gradient.shape[1] // _PARTS)
     # As a rule one of a few others is larger already, and the rest need not be read.
     few = _norms_by_position(gradient[:, last % _FEW_POSITIONS :: max(1, last // _FEW_POSITIONS)])
-    if few.max() > _norms_by_position(gradient[:, last:])[0]:
+    if few.max() > _norms_by_position(gradient[:, -end:]).max():
         return None
     norms = _norms_by_position(gradient)
     largest = float(norms.max())
-    if not 0 < largest < math.inf or norms[-1] < largest:
+    if not 0 < largest < math.inf or norms[-end:].max() < largest:
         return None
     return float((norms >= HARDLY * largest).mean())
 

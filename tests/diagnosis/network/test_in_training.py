@@ -65,3 +65,25 @@ def test_a_policy_that_never_tried_a_second_action_has_not_learnt_it(at_first, k
     )
     losses = [0.05, 0.03, *[0.001] * 30]
     assert bool(without_settled([issue], AnalysisRecord(steps=32, losses=losses))) is kept
+
+
+@pytest.mark.parametrize(
+    ("overall", "looked", "expected"),
+    [
+        (0.03, 1e-2, IssueSeverity.HIGH),
+        (0.6, 1e-2, IssueSeverity.LOW),
+        (0.03, 0.0, IssueSeverity.LOW),
+    ],  # one action; learnt; a bandit
+)
+def test_a_policy_that_no_longer_looks_at_its_states_has_not_learnt(overall, looked, expected):
+    issue = Issue(
+        issue_type=IssueType.ENTROPY_COLLAPSE,
+        severity=IssueSeverity.HIGH,
+        layer="policy",
+        message="certain",
+        evidence={"marginal_entropy": overall, "mutual_information_at_most": looked},
+        step=51,
+    )
+    assert severity_after(issue, [240.0 * 0.95**k for k in range(70)]) == expected
+    solved = AnalysisRecord(steps=32, losses=[0.05, 0.03, *[0.001] * 30])
+    assert bool(without_settled([issue], solved)) is (expected == IssueSeverity.HIGH)

@@ -322,3 +322,39 @@ def test_one_number_for_a_word_beside_numbers_of_the_data_is_narrow_where_nothin
     output.units, output.size, output.rank, output.gradient_rank = 1, 1, 1.0, 1.0
     narrow = [issue.layer for issue in bottlenecks(record)]
     assert narrow == (["0"] if found else [])
+
+
+@pytest.mark.parametrize("second_input", [True, False])
+def test_a_branch_inside_of_a_second_tower_is_no_head_of_the_first(second_input):
+    """Two towers meet in a matrix of similarities: behind the embedding of the first comes nothing that is wide."""
+
+    def place(order, name, units, rank, *, own=True):
+        return Place(
+            name=name,
+            role="output",
+            call=0,
+            kind="Linear",
+            layer=name,
+            order=order,
+            units=units,
+            size=units,
+            samples=32,
+            positions=1,
+            own_weights=own,
+            from_data=False,
+            gradient=[1.0],
+            rank=rank,
+            gradient_rank=rank,
+        )
+
+    places = [
+        place(0, "one.enter", 32, 9.0),
+        place(1, "one.head", 8, 3.0),
+        place(2, "two.enter", 32, 9.0),
+        place(3, "two.branch", 64, 9.0),
+        place(4, "two.head", 8, 3.0),
+        place(5, "", 32, 9.0, own=False),
+    ]
+    chains = [[0, 1, 5], [2, 4, 5]] if second_input else [[0, 1, 5]]
+    record = AnalysisRecord(steps=20, places=places, chains=chains, input_size=24, input_units=24)
+    assert kinds(bottlenecks(record)) == ([] if second_input else ["BOTTLENECK"])

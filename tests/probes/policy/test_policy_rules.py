@@ -402,3 +402,23 @@ def test_the_pace_of_looks_that_are_further_and_further_apart_is_no_evidence():
     falling = summarize_policy(discrete(*noisy(line(0.95, 0.4))))
     assert [issue.severity for issue in policy_issues(falling)] == [IssueSeverity.MEDIUM]
     assert [issue.severity for issue in policy_issues(falling, evenly=False)] == [IssueSeverity.LOW]
+
+
+@pytest.mark.parametrize(
+    ("short", "severity"),
+    [
+        ((0.0037, 0.0061, 0.0043, 0.0056), IssueSeverity.MEDIUM),  # a bonus of 5
+        ((0.0066, 0.0060, 0.0062, 0.0061), IssueSeverity.LOW),  # as it was drawn: nothing moves it
+        ((0.0017, 0.0061, 0.0043, 0.0096), IssueSeverity.LOW),  # on its way
+    ],
+)
+def test_a_policy_that_leaves_the_uniform_one_and_comes_back_is_held_there(short, severity):
+    stats = summarize_policy(discrete(*(1 - each for each in short)))
+    (issue,) = policy_issues(stats, evenly=False)
+    assert (issue.issue_type, issue.severity) == (IssueType.EXPLORATION, severity)
+
+
+def test_how_much_a_policy_ever_looked_at_its_states_is_kept():
+    stats = summarize_policy([*discrete(0.5, marginal=1.0), *discrete(0.0, 0.0, marginal=0.0)])
+    assert stats.mutual_information == 0
+    assert stats.mutual_information_at_most == pytest.approx(0.5 * math.log(4))

@@ -75,7 +75,7 @@ def bottlenecks(record: AnalysisRecord) -> Iterator[Issue]:
     others = [place for index, place in enumerate(record.places) if index not in known]
     for chain in record.chains:
         places = [record.places[index] for index in chain]
-        heads = heads_of(places, others)
+        heads = [] if _meets_a_tower(record, places) else heads_of(places, others)
         # The one that is asked for most stands for all.
         found = _judged(record, [*places, *sorted(heads, key=lambda head: head.gradient_rank or 0.0)[-1:]])
         if found:
@@ -193,6 +193,12 @@ def heads_of(chain: Sequence[Place], others: Iterable[Place]) -> list[Place]:
     # A second input enters: another tower, no head. A layer that ran before, on the chain or in a branch of it, runs
     # again: a loop that unrolls an answer, or a tower that shares its weights.
     return [] if any(place.from_data or place.name in ran for place in later) else later
+
+
+def _meets_a_tower(record: AnalysisRecord, places: Sequence[Place]) -> bool:
+    """Whether a second input enters behind its last layer: branches inside of that other tower are no heads of this."""
+    last = max((place.order for place in places if place.own_weights), default=-1)
+    return any(record.places[other[0]].order > last for other in record.chains if other)
 
 
 def _judged(record: AnalysisRecord, places: list[Place]) -> list[_Narrow]:

@@ -42,12 +42,20 @@ learnt has not learnt where to look. Queries and keys drawn as usual come to 28,
 _ONE_ACTION: Final = 1e-3
 """Entropy of a policy, as a share of ln(actions), at the first look and over all states: it never tried anything, and
 what falls is the loss of its critic."""
+_ONE_FOR_ALL: Final = 0.1
+"""Entropy over all states, as a share of ln(actions), below which a policy takes one action. Policies that learnt their
+task are at 0.45 or more, those that rewards without a baseline or a wrong sign drove there at 0.09 or less."""
+_LOOKED: Final = 1e-6
+"""Nats by which actions depend on states at some look, beyond rounding: a new policy has a hundredth."""
 _SAME: Final = 1e-4
 """Spread of tokens that differ by rounding alone."""
 _FLAT_FROM_THE_START: Final = 0.8
 """Share of the values of an activation in its flat part at the first look."""
 _DONE: Final = 0.1
 """The same, of a training that has done its work."""
+_SHRINKS: Final = 0.7
+"""Share of the first spectral radius that is left. A healthy recurrence keeps 0.82 of it or more, 0.94 where the task
+reaches back; a penalty on all of its weights leaves 0.5 to 0.6."""
 _THRIVES: Final = 0.35
 """The same, of a training that gradients which grow a little do no harm."""
 _LEAST_LOSSES: Final = 10
@@ -160,6 +168,8 @@ def _may_be_certain(issue: Issue) -> bool:
     """Whether it says that outputs are certain, of a policy, say: that is what training leads to."""
     if issue.evidence.get("flat_share_at_first", 0.0) > _FLAT_FROM_THE_START:
         return False  # no training led there
+    if _fell_blind(issue):
+        return False  # what falls is the loss of a critic, or a bonus of the wrong sign
     return issue.issue_type in (IssueType.SATURATION, IssueType.ENTROPY_COLLAPSE) and not _looks_sharply(issue)
 
 
@@ -175,8 +185,12 @@ def _has_enough_left(issue: Issue) -> bool:
 def _remembers(issue: Issue) -> bool:
     """Whether it says that a memory is too short for what the loss depends on: a loss that falls says otherwise.
 
-    A state that is cut from the graph is cut whatever is learnt meanwhile.
+    A state that is cut from the graph is cut whatever is learnt meanwhile. And a memory that gets shorter is not what a
+    training leads to that has to remember: another term of the loss falls, at its cost.
     """
+    radius, first = issue.evidence.get("spectral_radius"), issue.evidence.get("spectral_radius_at_first")
+    if radius is not None and first is not None and radius < _SHRINKS * first:
+        return False
     return "measured_lag" in issue.evidence and "cut_share" not in issue.evidence
 
 
@@ -212,7 +226,7 @@ def _never_worked(issue: Issue) -> bool:
     if issue.issue_type is IssueType.ENTROPY_COLLAPSE:
         logit, start = issue.evidence.get("max_logit_at_start", 0.0), issue.evidence.get("entropy_at_start", 1.0)
         frozen = bool(issue.evidence.get("far_beyond")) or (logit > _HOT and start < _ONE_KEY)
-        return issue.severity >= IssueSeverity.HIGH and (frozen or _never_tried(issue))
+        return issue.severity >= IssueSeverity.HIGH and (frozen or _never_tried(issue) or _fell_blind(issue))
     return issue.issue_type in _FROM_THE_START and issue.severity == IssueSeverity.CRITICAL and issue.step == 1
 
 
@@ -220,6 +234,17 @@ def _never_tried(issue: Issue) -> bool:
     """Whether a policy takes one action whatever the state, and did so at the first look: no training led there."""
     first, overall = issue.evidence.get("entropy_at_first", 1.0), issue.evidence.get("marginal_entropy", 1.0)
     return bool(max(first, overall) < _ONE_ACTION)
+
+
+def _fell_blind(issue: Issue) -> bool:
+    """Whether a policy that looked at its states came to take one action whatever they are.
+
+    Of a bandit, which has no states, one arm is all there is to learn.
+    """
+    if issue.issue_type is not IssueType.ENTROPY_COLLAPSE or _looks_sharply(issue):
+        return False
+    overall, looked = issue.evidence.get("marginal_entropy", 1.0), issue.evidence.get("mutual_information_at_most", 0.0)
+    return bool(overall < _ONE_FOR_ALL and looked > _LOOKED)
 
 
 def _has_solved_it(network: AnalysisRecord) -> bool:

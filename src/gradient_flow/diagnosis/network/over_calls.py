@@ -19,14 +19,19 @@ from gradient_flow.diagnosis.robust import fell_to, loss_change, median_slope
 from gradient_flow.diagnosis.words import percent, times
 
 LEAST_CALLS: Final = 8
-LOST: Final = 4.0
-"""Decades from the last call to the first."""
+LOST: Final = 3.0
+"""Decades from the last call to the first, where the loss is stuck. Healthy loops lose up to 2.7 while they learn."""
+GRAVE: Final = 3.0
+"""Decades of growth that are a fault whatever the loss does, and of the gradient alone where values are bounded.
+Healthy loops come to 1.8, Euler steps of 3 to 7."""
 RUNS_AWAY: Final = 2.0
 """Decades, of values and of gradients. A sum over steps grows no more than their number, at the same pace for none."""
 FAR_ENOUGH: Final = 0.35
 """Share of a sequence that a new GRU reaches back is about half of twenty steps."""
 _STEADY: Final = 0.8
-"""Share of neighbouring calls between which the gradient shrinks."""
+"""Share of neighbouring calls between which values, or gradients, grow."""
+_MOSTLY: Final = 0.6
+"""The same, of a gradient that fades where the loss is stuck: dropout in the state makes it uneven (0.67 to 0.8)."""
 _LEAST_PARTS: Final = 3
 _LEAST_LOSSES: Final = 20
 _LEAST_TO_LEARN: Final = 40
@@ -145,37 +150,51 @@ def cut_into_parts(record: AnalysisRecord) -> Iterator[Issue]:
 
 
 def growing_over_calls(record: AnalysisRecord) -> Iterator[Issue]:
-    """What a layer takes in grows from call to call by the same factor, and so does the gradient on its way back."""
+    """What a layer takes in grows from call to call by the same factor, and so does the gradient on its way back.
+
+    Where a tanh bounds what the layer is given, and the state beside it runs away, the gradient alone tells.
+    """
+    found = []
     for places in _calls(record, "input"):
         seen = [place for place in places if place.typical_gradient and place.typical_rms > 0]
         if len(seen) < LEAST_CALLS:
             continue
         forth = _rise([place.typical_rms for place in seen])
         back = _rise([place.typical_gradient or math.nan for place in reversed(seen)])
-        if min(forth, back) >= RUNS_AWAY:
-            yield _runaway(seen[0].name, len(seen), forth, back)
-            return
+        if min(forth, back) >= RUNS_AWAY or back >= GRAVE:
+            # A state begins as a constant, which gets no gradient; what is fed to the loop gets one at every call.
+            is_state = len(seen) < len(places) or places[0].call > 0
+            found.append((is_state, back, forth, seen))
+    if found:
+        _, back, forth, seen = max(found, key=lambda each: each[:2])
+        yield _runaway(seen[0].name, len(seen), forth, back)
 
 
 def _fading(places: list[Place]) -> float:
     """Decades by which the gradient shrinks from the last call to the first; 0 where it does not do so steadily."""
-    return _rise([place.typical_gradient or math.nan for place in places]) if len(places) >= LEAST_CALLS else 0.0
+    if len(places) < LEAST_CALLS:
+        return 0.0
+    return _rise([place.typical_gradient or math.nan for place in places], _MOSTLY)
 
 
-def _rise(values: list[float]) -> float:
+def _rise(values: list[float], steady: float = _STEADY) -> float:
     """Decades by which values rise from the first to the last; 0 where they do not do so steadily."""
     logs = [(float(k), math.log10(value)) for k, value in enumerate(values)]
     rises = sum(later > earlier for (_, earlier), (_, later) in pairwise(logs))
-    return median_slope(logs) * (len(logs) - 1) if rises >= _STEADY * (len(logs) - 1) else 0.0
+    return median_slope(logs) * (len(logs) - 1) if rises >= steady * (len(logs) - 1) else 0.0
 
 
 def _runaway(layer: str, calls: int, forth: float, back: float) -> Issue:
-    factor = 10 ** (forth / (calls - 1))
+    bounded = forth < RUNS_AWAY
+    factor = 10 ** ((back if bounded else forth) / (calls - 1))
     return Issue(
         issue_type=IssueType.SPECTRAL_RADIUS,
-        severity=IssueSeverity.HIGH if max(forth, back) >= LOST else IssueSeverity.MEDIUM,
+        severity=IssueSeverity.HIGH if max(forth, back) >= GRAVE else IssueSeverity.MEDIUM,
         layer=layer,
-        message=f"exploding states: its input grows {factor:.2g}-fold with each step, {times(10**forth, 2)} "
+        message=f"exploding states: the gradient grows {factor:.2g}-fold with each step back, {times(10**back, 2)} "
+        f"over its {calls:,} calls."
+        if bounded
+        else f"exploding states: its input grows {factor:.2g}-fold with each step, {times(10**forth, 2)} "
         f"over its {calls:,} calls, and the gradient {times(10**back, 2)} on its way back.",
         evidence={"growth": factor, "calls": calls, "decades": forth, "decades_back": back},
         cause="the recurrence amplifies the state at every step.",

@@ -45,6 +45,8 @@ class PolicyStats:
     """Share of states with an action of probability above 0.99."""
     mutual_information: float | None = None
     """I(S; A) in nats: how much the choice depends on the state."""
+    mutual_information_at_most: float | None = None
+    """The same at the step where it was largest: 0 where there is no state, as in a bandit."""
     marginal_entropy: float | None = None
     """Entropy of the actions over all states together: 0 when it is always the same one."""
     factor_entropies: tuple[float | None, ...] = ()
@@ -138,6 +140,9 @@ def summarize_policy(
         valid_actions=_level(closing, "valid_actions"),
         certain_share=_level(closing, "certain_share"),
         mutual_information=_level(closing, "mutual_information"),
+        mutual_information_at_most=max(
+            (step.mutual_information for step in steps if step.mutual_information is not None), default=None
+        ),
         marginal_entropy=_level(closing, "marginal_entropy"),
         factor_entropies=closing[-1].factor_entropies if closing else (),
         continuous_std_min=_level(closing, "std_min"),

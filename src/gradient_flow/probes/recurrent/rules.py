@@ -90,15 +90,19 @@ def recurrent_issues(
                 by_severity = sorted(found, key=lambda issue: issue.severity, reverse=not in_all)
                 issue = _spoken_for(by_severity)
                 unsaid = measured and "required_lag" in issue.evidence and "steps_per_call" not in issue.evidence
-                yield _as_measured(issue) if unsaid else issue
+                yield _as_measured(issue, dynamics) if unsaid else issue
 
 
-def _as_measured(issue: Issue) -> Issue:
-    lag = issue.evidence["required_lag"]
+def _as_measured(issue: Issue, dynamics: RecurrentDynamics) -> Issue:
+    lag, first = issue.evidence["required_lag"], dynamics.course[0][1] if dynamics.course else None
     return replace(
         issue,
         message=f"{issue.message} The loss depends on inputs {lag:g} steps back, not on the last ones.",
-        evidence={**issue.evidence, "measured_lag": lag},
+        evidence={
+            **issue.evidence,
+            "measured_lag": lag,
+            **({} if first is None else {"spectral_radius_at_first": first}),
+        },
     )
 
 
