@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -56,6 +57,8 @@ _OFTEN_SKIPPED: Final = 0.01
 """Share of steps from which on skipped ones are more than a batch here and there."""
 _RISES: Final = 1.05
 """Learning rate over that of two thirds of the way, from which on it counts as rising."""
+_LEAP: Final = 3.0
+"""Learning rate over that of the step before: no warm-up."""
 _LOUDER: Final = 100.0
 """Times the losses around it: that of a batch on another scale. Of programs with one such sample it was 50,000 times or
 more; healthy ones that do not learn yet have no such loss."""
@@ -435,6 +438,8 @@ def loud_batches(loop: Loop) -> Iterator[Issue]:
     series = loop.alone
     if series is None or len(series.losses) != len(series.steps) or loop.largest_update > LARGE:
         return  # steps that throw the weights about raise single losses too
+    if any(0 < _LEAP * before < after for before, after in pairwise(series.rates)):
+        return  # and so does a rate that was raised, also where no look has seen a step
     losses = series.losses
     loud = [at for at in range(len(losses)) if _is_far_louder(losses, at)]
     others = [loss for at, loss in enumerate(losses) if at not in set(loud) and math.isfinite(loss)]
