@@ -325,7 +325,7 @@ zoo.sick(
     lambda s: keys(s, Belief(24, 0.0), 16, 14, lr=3e-2, steps=100),
     both(through_time("enter", below=1e-6, first=1), at_last(through_time("enter", below=1e-2, first=1)), ends_worse()),
     *SHORT,
-    layer=("rnn", "rnn.weigh", "rnn.move"),
+    layer="rnn",
     also={"LOW_RANK", "BOTTLENECK", "SLOW"},
     control=sticky,
 )
@@ -472,7 +472,7 @@ zoo.sick(
     lambda s: changes(s, Exponential(16, 32, False), 32, lr=2e-3, clip=1.0),
     RUNS,
     *CHAOTIC,
-    layer=("rnn", "rnn.inp", "rnn.w"),
+    layer=("rnn", "rnn.inp"),
     also=WILD_TOO,
     control=skewed,
 )
@@ -500,7 +500,7 @@ zoo.sick(
     lambda s: independent(s, 0.0, 2.0),
     RUNS,
     *CHAOTIC,
-    layer=("rnn", "rnn.inp", "rnn.own"),
+    layer=("rnn", "rnn.inp"),
     also=WILD_TOO,
     control=bounded,
 )
@@ -534,7 +534,7 @@ zoo.sick(
     both(lasting(grows("rnn", 1e3)), ends_worse()),
     *CHAOTIC,
     "UNSTABLE",
-    layer=("enter", "rnn", "rnn.start"),
+    layer=("enter", "rnn"),
     also=WILD_TOO,
     control=near,
 )
