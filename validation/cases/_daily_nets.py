@@ -265,7 +265,7 @@ def buoys(seed: int, length: int = 32, ahead: int = 8, count: int = 3, batch: in
 # --- texts
 
 
-def trips(seed: int, stops: int = 12, lines: int = 3, length: int = 10, batch: int = 24, noise: float = 0.05) -> Task:
+def trips(seed: int, stops: int = 12, lines: int = 3, length: int = 8, batch: int = 24, noise: float = 0.05) -> Task:
     """The number of a line, then its stops, each of which says the next, by the line. Stops come first in the table."""
     follows = torch.stack([torch.randperm(stops, generator=drawn_once(seed, 7120 + i)) for i in range(lines)])
 
@@ -303,6 +303,20 @@ def menus(seed: int, words: int = 30, kinds: int = 6, length: int = 9, batch: in
         return torch.multinomial(lists[kind], length, replacement=True, generator=random), kind
 
     return Task(seed, draw, F.cross_entropy)
+
+
+def orders(seed: int, kinds: int = 3, dim: int = 8, length: int = 6, batch: int = 32) -> Task:
+    """Each thing on a shelf asks for the kinds of two others, by their tags: nine classes."""
+    fixed = drawn_once(seed, 7133)
+    codes, tags = torch.randn(kinds, dim, generator=fixed), 1.5 * torch.randn(length, dim, generator=fixed)
+
+    def draw(random: torch.Generator) -> tuple[Tensor, Tensor]:
+        kind = torch.randint(kinds, (batch, length), generator=random)
+        first, second = torch.rand(2, batch, length, length, generator=random).argmax(dim=3)
+        x = torch.cat([codes[kind], tags.expand(batch, -1, -1), tags[first], tags[second]], dim=2)
+        return x, kinds * kind.gather(1, first) + kind.gather(1, second)
+
+    return Task(seed, draw, token_loss)
 
 
 def shelves(seed: int, kinds: int = 6, dim: int = 10, length: int = 8, batch: int = 32) -> Task:
