@@ -6,7 +6,6 @@ Half: daily.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -15,26 +14,24 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from validation.case import Setup, Zoo, call
-from validation.cases._common_sequences import Attend, Feed, Net, Pre, alike, ends_worse
-from validation.cases._daily_nets import accents, buoys, leaves, menus, orders, shelves, trips
-from validation.cases._plain_nets import BLOWN
+from validation.cases._common_sequences import Attend, Feed, Net, Post, Pre, alike, ends_worse
+from validation.cases._daily_attention import Own, rides, stressed
+from validation.cases._daily_nets import buoys, menus, orders, shelves
+from validation.cases._everyday_sequences import more_than
 from validation.cases._usual_nets import falls_behind
 from validation.cases._usual_sequences import ahead, joined, parted
 from validation.evidence import (
     at_last,
     attends_sharply,
     both,
-    breaks,
-    diverges,
-    does_not_move,
     heads_agree,
     lags,
     lasting,
-    no_gradient,
     thrives,
 )
 from validation.labels import ALIKE, ONE, SHARP
-from validation.setups import frozen, live, pretrain
+from validation.setups import live
+from validation.tasks import token_loss
 
 zoo = Zoo("transformer", half="daily", analyzer="transformer", proof=thrives(0.15))
 ONE_HOT = ("ENTROPY_COLLAPSE", "SATURATION", "attention_logits")
@@ -48,35 +45,6 @@ ONE_TOO = {*ONE, "ENTROPY_COLLAPSE", "RANK_COLLAPSE"}
 def parts(depth: int, *names: str, module: str = "blocks.{}.attn") -> tuple[str, ...]:
     """Paths of the attentions of all blocks, and of what is in them."""
     return tuple(module.format(i) + part for i in range(depth) for part in ("", *(f".{n}" for n in names)))
-
-
-class Own(nn.Module):
-    """Attention by hand, whose scores a subclass computes; `bar` is added to them."""
-
-    def __init__(self, width: int = 32, heads: int = 4, causal: bool = False) -> None:
-        super().__init__()
-        self.heads, self.causal = heads, causal
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
-
-    def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        return q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (parted(part(x), self.heads) for part in (self.q, self.k, self.v))
-        scores = self.scores(q, k)
-        if self.causal:
-            scores = scores.masked_fill(ahead(x.shape[1]), -1e9)
-        return self.o(joined(scores.softmax(dim=-1) @ v))
-
-
-def rides(seed: int, blocks: Sequence[nn.Module], **more) -> Setup:
-    """The next stop, by the line that is named first."""
-    return live(Net(nn.Embedding(15, 32), blocks, 12), trips(seed), **{"lr": 5e-3, "steps": 80, **more})
-
-
-def stressed(seed: int, blocks: Sequence[nn.Module], **more) -> Setup:
-    """The accent of each letter."""
-    return live(Net(nn.Embedding(14, 32), blocks, 3), accents(seed), **{"lr": 5e-3, "steps": 80, **more})
 
 
 # --- attention that is one-hot
@@ -212,6 +180,31 @@ zoo.sick(
 )
 
 
+def stocked(seed: int, unit: float) -> Setup:
+    """Things have a number in the books, which is one more column: as it is, or over its largest."""
+    random = torch.Generator().manual_seed(seed + 52)
+
+    def numbered(x: Tensor) -> Tensor:
+        return torch.cat([x, unit * torch.randint(1, 100000, (*x.shape[:2], 1), generator=random)], dim=2)
+
+    model = Net(nn.Linear(31, 32), [Post(Attend()) for _ in range(2)], 6, length=0)
+    return live(model, shelves(seed).mapped(numbered), lr=3e-3, steps=90)
+
+
+books = zoo.healthy("shelves-numbers-over-the-largest", lambda s: stocked(s, 1e-5))
+zoo.sick(
+    "shelves-numbers-of-the-books-as-a-column",
+    lambda s: stocked(s, 1.0),
+    both(lasting(attends_sharply("blocks.0.attn")), ends_worse(1.5)),
+    *ONE_HOT,
+    "EXPLODING",
+    "input_scales",
+    layer=("enter", "blocks.0", *parts(1, "wq", "wk")),
+    also=SHARP_TOO,
+    control=books,
+)
+
+
 class Chosen(nn.Module):
     """A question reads the dishes of a menu by four heads; hands out how evenly it looks as well."""
 
@@ -232,7 +225,7 @@ class Chosen(nn.Module):
 def weighed(seed: int, even: float) -> Setup:
     """The loss counts how evenly the heads look."""
     task = menus(seed).with_loss(lambda out, t: F.cross_entropy(out[0], t) + even * out[1])
-    return live(Chosen(), task, "Adam", 1e-2, 120)
+    return live(Chosen(), task, "Adam", 2e-2, 120)
 
 
 @torch.no_grad()
@@ -440,251 +433,54 @@ zoo.sick(
 )
 
 
-class Windows(nn.Module):
-    """All heads share queries and keys, and each sees so many of the last tokens."""
+class Aware(Own):
+    """Attention that notes how unlike its heads look."""
 
-    def __init__(self, windows: Sequence[int], width: int = 32) -> None:
-        super().__init__()
-        self.q, self.k = nn.Linear(width, 8), nn.Linear(width, 8)
-        self.v, self.o, self.windows = nn.Linear(width, width), nn.Linear(width, width), torch.tensor(windows)
-        nn.init.xavier_uniform_(self.q.weight, 3.0)
+    unlike: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        t = torch.arange(x.shape[1])
-        back = t[:, None] - t
-        seen = (back >= 0) & (back < self.windows[:, None, None])
-        scores = (self.q(x) @ self.k(x).transpose(1, 2) / 8**0.5)[:, None].masked_fill(~seen, -1e9)
-        return self.o(joined(scores.softmax(dim=-1) @ parted(self.v(x), len(self.windows))))
-
-
-def windows(seed: int, *sizes: int) -> Setup:
-    return rides(seed, [Pre(Windows(sizes))])
-
-
-scales = zoo.healthy("trips-windows-of-2-4-8-16", lambda s: windows(s, 2, 4, 8, 16))
-zoo.sick(
-    "trips-window-of-the-first-head-for-all",
-    lambda s: windows(s, 2, 2, 2, 2),
-    both(lasting(heads_agree()), ends_worse(1.15)),
-    *SAME,
-    layer=parts(1, "q", "k", "v", "o"),
-    also=ONE_TOO,
-    control=scales,
-)
-
-# --- too narrow
-
-
-class Waves(nn.Module):
-    """Patches of buoys, a mean, a code, and the patches again from the code and their places."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__()
-        self.enter, self.place = nn.Linear(12, 32), nn.Parameter(0.3 * torch.randn(1, 8, 32))
-        self.encoder, self.code, self.open = Pre(Attend()), nn.Linear(256, code), nn.Linear(code, 256)
-        self.decoder, self.out = Pre(Attend()), nn.Linear(32, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.unflatten(2, (8, 4)).transpose(1, 2).flatten(2)
-        h = self.encoder(self.enter(x) + self.place)
-        h = self.open(self.code(h.flatten(1))).unflatten(1, (8, 32))
-        return self.out(self.decoder(h + self.place)).unflatten(2, (3, 4)).transpose(1, 2).flatten(2)
-
-
-def rebuilt(seed: int, code: int) -> Setup:
-    return live(Waves(code), buoys(seed).changed(lambda x, _: (x, x)), lr=5e-3, steps=80)
-
-
-wide = zoo.healthy("buoys-rebuilt-from-16-numbers", lambda s: rebuilt(s, 16))
-zoo.sick(
-    "buoys-rebuilt-from-1-number",
-    lambda s: rebuilt(s, 1),
-    lags(0.25),
-    "BOTTLENECK",
-    "LOW_RANK",
-    layer=("code", "open"),
-    also={"RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW", "loss_stuck"},
-    control=wide,
-)
-
-
-def plotted(seed: int, kept: int) -> Setup:
-    """The vectors are brought down to so many columns first, two of them for a plot."""
-    enter = nn.Sequential(nn.Linear(30, kept), nn.Linear(kept, 32))
-    model = Net(enter, [Pre(Attend()) for _ in range(2)], 6, length=0)
-    return live(model, shelves(seed), lr=5e-3, steps=120)
-
-
-columns = zoo.healthy("shelves-brought-down-to-24-columns", lambda s: plotted(s, 24))
-zoo.sick(
-    "shelves-brought-down-to-1-column",
-    lambda s: plotted(s, 1),
-    ends_worse(1.3),
-    "BOTTLENECK",
-    "LOW_RANK",
-    layer=("enter.0", "enter.1", "enter"),
-    also={"RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW", "loss_stuck"},
-    control=columns,
-)
-
-
-class Merged(nn.Module):
-    """Blocks on small patches, four of which are then merged into one of a given width, and blocks again."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.enter, self.place = nn.Conv2d(3, 24, 2, stride=2), nn.Parameter(0.3 * torch.randn(1, 36, 24))
-        self.first, self.merge, self.lift = Pre(Attend(24), 24), nn.Linear(96, width), nn.Linear(width, 32)
-        self.second, self.norm, self.head = Pre(Attend()), nn.LayerNorm(32), nn.Linear(32, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(self.enter(x).flatten(2).transpose(1, 2) + self.place)
-        h = h.unflatten(1, (3, 2, 3, 2)).transpose(2, 3).flatten(3).flatten(1, 2).unflatten(2, (2, -1)).flatten(2)
-        h = self.lift(self.merge(h.reshape(len(x), 9, 96)))
-        return self.head(self.norm(self.second(h)).mean(dim=1))
-
-
-def merged(seed: int, width: int) -> Setup:
-    return live(Merged(width), leaves(seed, size=12), lr=4e-3, steps=70)
-
-
-stages = zoo.healthy("leaves-patches-merged-to-32", lambda s: merged(s, 32))
-zoo.sick(
-    "leaves-patches-merged-to-1",
-    lambda s: merged(s, 1),
-    ends_worse(1.5),
-    "BOTTLENECK",
-    "LOW_RANK",
-    layer=("merge", "lift"),
-    also={"RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW", "loss_stuck"},
-    control=stages,
-)
-
-# --- the faults of any network
-
-
-class Left(Own):
-    """Causal, and the filling on the left is hidden with what is given."""
-
-    def __init__(self, low: float) -> None:
-        super().__init__()
-        self.low = low
-
-    def forward(self, x: Tensor, filled: Tensor) -> Tensor:
         q, k, v = (parted(part(x), self.heads) for part in (self.q, self.k, self.v))
-        scores = self.scores(q, k).masked_fill(ahead(x.shape[1]) | filled[:, None, None], self.low)
-        return self.o(joined(scores.softmax(dim=-1) @ v))
+        p = self.scores(q, k).softmax(dim=-1)
+        self.unlike = (p - p.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean()
+        return self.o(joined(p @ v))
 
 
-class Prompted(nn.Module):
-    """Texts filled on the left, one causal attention, the last token answers."""
+class Both(nn.Module):
+    """Answers, and how unlike the heads of the only block look."""
 
-    def __init__(self, low: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.words, self.attn, self.norm, self.out = nn.Embedding(31, 32), Left(low), nn.LayerNorm(32), nn.Linear(32, 6)
+        self.net = Net(nn.Linear(32, 32), [Pre(Aware())], 9, length=0)
 
-    def forward(self, words: Tensor) -> Tensor:
-        x = self.words(words)
-        return self.out(self.norm(x + self.attn(x, words == 30))[:, -1])
-
-
-def filled(seed: int, low: float) -> Setup:
-    random = torch.Generator().manual_seed(seed + 51)
-
-    def fill(x: Tensor) -> Tensor:
-        empty = torch.randint(0, 4, (len(x), 1), generator=random)
-        return x.masked_fill(torch.arange(x.shape[1]) < empty, 30)
-
-    return live(Prompted(low), menus(seed).mapped(fill), lr=5e-3, steps=70)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net(x), self.net.blocks[0].attn.unlike
 
 
-finite = zoo.healthy("menus-filled-left-hidden-by-minus-1e9", lambda s: filled(s, -1e9))
+def differ(seed: int, weight: float) -> Setup:
+    """The loss counts how unlike the heads look."""
+    task = orders(seed).with_loss(lambda out, t: token_loss(out[0], t) + weight * out[1])
+    return live(Both(), task, lr=1e-2, steps=120)
+
+
+@torch.no_grad()
+def answers_wrong(setup: Setup) -> float:
+    """The cross-entropy alone, of one batch."""
+    return token_loss(setup.model(setup.input_fn())[0], setup.loss_fn.__self__.target).item()
+
+
+def heads_close(setup: Setup) -> float:
+    """How near the heads are to one: 1 where all look at the same."""
+    with torch.no_grad():
+        return 1 - setup.model(setup.input_fn())[1].item()
+
+
+unlike = zoo.healthy("orders-unlike-heads-rewarded", lambda s: differ(s, -0.05))
 zoo.sick(
-    "menus-filled-left-hidden-by-minus-infinity",
-    lambda s: filled(s, -math.inf),
-    breaks,
-    "NUMERICAL",
-    "all_masked",
-    "loss_nonfinite",
-    layer=("attn", "attn.q", "attn.k", "attn.v", "attn.o"),
-    control=finite,
-)
-
-
-def noam(seed: int, base: float) -> Setup:
-    """The rate of 2017, root of the width and steps included, times the rate of Adam or times one."""
-    blocks = [Pre(Attend(causal=True), drop=0.05) for _ in range(2)]
-    return rides(seed, blocks, kind="Adam", lr=base, rate=lambda t: 32**-0.5 * min((t + 1) ** -0.5, (t + 1) * 20**-1.5))
-
-
-one = zoo.healthy("trips-warm-up-and-root-base-0.2", lambda s: noam(s, 0.2))
-zoo.sick(
-    "trips-warm-up-and-root-base-1e-6",
-    lambda s: noam(s, 1e-6),
-    both(does_not_move(1e-5), ends_worse(1.3)),
-    "SLOW",
-    "rate_too_low",
-    "never_moves",
-    also={"loss_stuck"},
-    control=one,
-)
-
-
-class Prompt(nn.Module):
-    """A trained, frozen encoder; some learned vectors before the text, as they are or copied into a new tensor."""
-
-    def __init__(self, body: Net, copied: bool) -> None:
-        super().__init__()
-        self.body, self.copied = body, copied
-        self.prompt, self.head = nn.Embedding(4, 32), nn.Linear(32, 6)
-
-    def forward(self, words: Tensor) -> Tensor:
-        prompt = self.prompt.weight
-        prompt = torch.tensor(prompt.tolist()) if self.copied else prompt
-        h = torch.cat([prompt.expand(len(words), -1, -1), self.body.enter(words)], dim=1)
-        for block in self.body.blocks:
-            h = block(h)
-        return self.head(self.body.norm(h).mean(dim=1))
-
-
-def prompted(seed: int, copied: bool) -> Setup:
-    body = Net(nn.Embedding(30, 32), [Pre(Attend())], 6, "mean", length=0)
-    pretrain(live(body, menus(seed)), 40)
-    model = frozen(Prompt(body, copied), "body")
-    return live(model, menus(seed).changed(lambda x, t: (x, (t + 2) % 6)), lr=2e-2, steps=60)
-
-
-tuned = zoo.healthy("menus-prompt-of-4-vectors", lambda s: prompted(s, False))
-zoo.sick(
-    "menus-prompt-copied-into-a-new-tensor",
-    lambda s: prompted(s, True),
-    lasting(no_gradient("prompt")),
-    "DISCONNECTED",
-    "DEAD",
-    layer="prompt",
-    also={"detached", "never_moves", "frozen"},
-    control=tuned,
-)
-
-
-def totals(seed: int, reduction: str) -> Setup:
-    def loss(z: Tensor, t: Tensor) -> Tensor:
-        return F.cross_entropy(z.flatten(0, 1), t.flatten(), reduction=reduction)
-
-    model = Net(nn.Embedding(14, 32), [Pre(Attend()) for _ in range(2)], 3)
-    return live(model, accents(seed).with_loss(loss), "SGD", 0.2, 80, momentum=0.9)
-
-
-mean = zoo.healthy("accents-mean-over-letters-sgd-0.2", lambda s: totals(s, "mean"))
-zoo.sick(
-    "accents-sum-over-letters-sgd-0.2",
-    lambda s: totals(s, "sum"),
-    both(diverges(2), ends_worse(1.5)),
-    "EXPLODING",
-    "UNSTABLE",
-    "NUMERICAL",
-    "summed_loss",
-    "rate_too_high",
-    also={*BLOWN, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW"},
-    control=mean,
+    "orders-unlike-heads-punished",
+    lambda s: differ(s, 100.0),
+    both(at_last(more_than(heads_close, 0.999, "heads agree by")), falls_behind(answers_wrong, 1.5, "cross-entropy")),
+    *SAME,
+    layer=("net.blocks.0.attn", *(f"net.blocks.0.attn.{part}" for part in "qkvo")),
+    also=ONE_TOO,
+    control=unlike,
 )
