@@ -1,12 +1,13 @@
-"""What the daily nets share: rows, lists, pictures, signals, texts, and a few proofs."""
+"""What the daily nets share: rows, lists, pictures, signals, texts, and residual rows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -331,3 +332,38 @@ def shelves(seed: int, kinds: int = 6, dim: int = 10, length: int = 8, batch: in
         return x + 0.1 * torch.randn(x.shape, generator=random), kind.gather(1, asks)
 
     return Task(seed, draw, token_loss)
+
+
+# --- nets
+
+
+class Block(nn.Module):
+    """Two layers beside a skip; a norm before them, and a factor for what they say, if told."""
+
+    def __init__(self, width: int, act=F.silu, norm: bool = True, scale: float | None = None) -> None:
+        super().__init__()
+        self.norm, self.act = nn.LayerNorm(width) if norm else nn.Identity(), act
+        self.a, self.b = nn.Linear(width, width), nn.Linear(width, width)
+        self.scale = None if scale is None else nn.Parameter(torch.full((width,), scale))
+
+    def branch(self, x: Tensor) -> Tensor:
+        said = self.b(self.act(self.a(self.norm(x))))
+        return said if self.scale is None else self.scale * said
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.branch(x)
+
+
+class Rows(nn.Module):
+    """A stem, blocks, a head."""
+
+    def __init__(self, sizes: Sequence[int], blocks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.stem, self.blocks = nn.Linear(sizes[0], sizes[1]), nn.ModuleList(blocks)
+        self.head = nn.Linear(sizes[1], sizes[2])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)

@@ -6,8 +6,6 @@ Half: daily.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +16,8 @@ from validation.cases._common_nets import Head, conv, worse
 from validation.cases._daily_nets import (
     SQUASHED,
     UNLEARNED,
+    Block,
+    Rows,
     alloys,
     bumps,
     buoys,
@@ -46,39 +46,6 @@ from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 
 zoo = Zoo("residual", half="daily", proof=thrives(0.2, most_dead=0.5))
-
-
-class Block(nn.Module):
-    """Two layers beside a skip; a norm before them, and a factor for what they say, if told."""
-
-    def __init__(self, width: int, act=F.silu, norm: bool = True, scale: float | None = None) -> None:
-        super().__init__()
-        self.norm, self.act = nn.LayerNorm(width) if norm else nn.Identity(), act
-        self.a, self.b = nn.Linear(width, width), nn.Linear(width, width)
-        self.scale = None if scale is None else nn.Parameter(torch.full((width,), scale))
-
-    def branch(self, x: Tensor) -> Tensor:
-        said = self.b(self.act(self.a(self.norm(x))))
-        return said if self.scale is None else self.scale * said
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.branch(x)
-
-
-class Rows(nn.Module):
-    """A stem, blocks, a head."""
-
-    def __init__(self, sizes: Sequence[int], blocks: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.stem, self.blocks = nn.Linear(sizes[0], sizes[1]), nn.ModuleList(blocks)
-        self.head = nn.Linear(sizes[1], sizes[2])
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
 
 # --- too narrow
 
