@@ -307,8 +307,9 @@ zoo.sick(
     lambda s: streams(s, True),
     lasting(no_gradient("right")),
     *CUT_OFF,
+    "detached",
     layer=("right", "right.0", "right.2", "right.1", "right.3"),
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=two,
 )
 
@@ -337,8 +338,9 @@ zoo.sick(
     lambda s: dots(s, True),
     lasting(no_gradient("look")),
     *CUT_OFF,
+    "detached",
     layer="look",
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=soft,
 )
 

@@ -272,7 +272,9 @@ zoo.sick(
     lambda s: powers(s, False),
     both(diverges(3), worse(3.0)),
     *RUNS_AWAY,
-    also={*BLOWN, "input_scales", "SLOW"},
+    "input_scales",
+    "rate_too_high",
+    also={*BLOWN, "SLOW"},
     layer=("0", "2"),
     control=scaled,
 )
@@ -302,7 +304,8 @@ zoo.sick(
     lambda s: rolled(s, 1.0),
     both(diverges(1.5), worse(5.0)),
     *RUNS_AWAY,
-    also={*BLOWN, "SPECTRAL_RADIUS", "SLOW"},
+    "SPECTRAL_RADIUS",
+    also={*BLOWN, "SLOW"},
     control=small,
 )
 
@@ -412,6 +415,7 @@ zoo.sick(
     both(diverges(3), worse(3.0)),
     *JUMPS,
     "NUMERICAL",
+    "rate_too_high",
     also={*BLOWN, "SLOW"},
     control=steady,
 )
@@ -516,8 +520,9 @@ zoo.sick(
     lambda s: sourced(s, True),
     both(lasting(no_gradient("encoders.0", "encoders.1", "encoders.2")), lags(0.1)),
     *CUT_OFF,
+    "detached",
     layer=tuple(f"encoders.{i}{part}" for i in range(3) for part in ("", ".0", ".1")),
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=joined,
 )
 
@@ -546,8 +551,9 @@ zoo.sick(
     lambda s: masked(s, False),
     lasting(no_gradient("score")),
     *CUT_OFF,
+    "detached",
     layer="score",
-    also={"detached", "never_moves"},
+    also={"never_moves"},
     control=straight,
 )
 

@@ -134,12 +134,12 @@ def angles(seed: int, size: int) -> Setup:
 
 embedded = zoo.healthy("galaxies-cosines-in-16-directions", lambda s: angles(s, 16))
 zoo.sick(
-    "galaxies-cosines-in-1-direction",
-    lambda s: angles(s, 1),
-    both(lags(0.2), lasting(rank_at_most("net.head", 1.01))),
+    "galaxies-cosines-in-2-directions",
+    lambda s: angles(s, 2),
+    both(lags(0.2), lasting(rank_at_most("net.head", 2.01))),
     *NARROW,
     layer=("net.head", "kinds"),
-    also={*SQUASHED, "DISCONNECTED", "SLOW", "never_moves"},
+    also=SQUASHED,
     control=embedded,
 )
 
@@ -346,8 +346,9 @@ zoo.sick(
     lambda s: recomputed(s, True),
     lasting(no_gradient("first")),
     *CUT_OFF,
+    "detached",
     layer=("first", "first.0", "first.2", "first.1"),
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=new,
 )
 

@@ -221,8 +221,9 @@ zoo.sick(
     lasting(no_gradient("prompt")),
     "DISCONNECTED",
     "DEAD",
+    "detached",
     layer="prompt",
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=tuned,
 )
 

@@ -139,7 +139,7 @@ class Encoder(nn.Module):
 
 
 zoo.healthy("menus-token-that-answers", lambda s: live(Encoder(), menus(s), lr=3e-3, steps=60))
-zoo.healthy("menus-token-that-answers-adafactor-like", lambda s: live(
+zoo.healthy("menus-token-that-answers-rmsprop-clipped", lambda s: live(
     Encoder(), menus(s), "RMSprop", lr=1e-3, steps=70, alpha=0.95, clip=1.0
 ))  # fmt: skip
 
@@ -149,7 +149,7 @@ class Mates(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = Encoder(out=24)
+        self.encoder = Encoder(120, 24)
 
     def forward(self, ids: Tensor) -> Tensor:
         return info_nce(self.encoder(ids[:, ::2]), self.encoder(ids[:, 1::2]), 0.2)
