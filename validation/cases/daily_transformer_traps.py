@@ -156,7 +156,7 @@ class Mates(nn.Module):
 
 
 zoo.healthy("menus-halves-contrasted", lambda s: live(
-    Mates(), menus(s, words=120, kinds=40).with_loss(lambda out, _: out), lr=3e-3, steps=70
+    Mates(), menus(s, words=120, kinds=60, length=14).with_loss(lambda out, _: out), lr=5e-3, steps=100
 ))  # fmt: skip
 
 
