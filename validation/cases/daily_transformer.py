@@ -484,3 +484,36 @@ zoo.sick(
     also=ONE_TOO,
     control=unlike,
 )
+
+
+class Tables(nn.Module):
+    """Matrices of queries and keys in a book of pages, each for two heads, or one page for all.
+
+    The number of the page is that of the head over how many heads share it, rounded down.
+    """
+
+    def __init__(self, share: int) -> None:
+        super().__init__()
+        self.pages = nn.Parameter(torch.randn(2, 8 // share, 32, 8) / 4)
+        self.v, self.o, self.share = nn.Linear(32, 64), nn.Linear(64, 32), share
+
+    def forward(self, x: Tensor) -> Tensor:
+        page = torch.arange(8) // self.share
+        q, k = (torch.einsum("bld,hde->bhle", x, each[page]) for each in self.pages)
+        return self.o(joined((q @ k.transpose(2, 3) / 8**0.5).softmax(dim=-1) @ parted(self.v(x), 8)))
+
+
+def paged(seed: int, share: int) -> Setup:
+    return live(Net(nn.Linear(32, 32), [Pre(Tables(share))], 9, length=0), orders(seed), lr=5e-3, steps=110)
+
+
+pages = zoo.healthy("orders-two-heads-share-a-page", lambda s: paged(s, 2))
+zoo.sick(
+    "orders-eight-heads-share-a-page",
+    lambda s: paged(s, 8),
+    both(lasting(heads_agree()), ends_worse(1.5)),
+    *SAME,
+    layer=parts(1, "v", "o"),
+    also=ONE_TOO,
+    control=pages,
+)

@@ -99,8 +99,8 @@ class Merged(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(self.enter(x).flatten(2).transpose(1, 2) + self.place)
-        h = h.unflatten(1, (3, 2, 3, 2)).transpose(2, 3).flatten(3).flatten(1, 2).unflatten(2, (2, -1)).flatten(2)
-        h = self.lift(self.merge(h.reshape(len(x), 9, 96)))
+        h = h.unflatten(1, (3, 2, 3, 2)).transpose(2, 3).flatten(3).flatten(1, 2)
+        h = self.lift(self.merge(h))
         return self.head(self.norm(self.second(h)).mean(dim=1))
 
 

@@ -16,7 +16,6 @@ from validation.case import Setup, Zoo
 from validation.cases._common_sequences import Attend, Feed, Net, Post, Pre
 from validation.cases._daily_attention import Own, rides, stressed
 from validation.cases._daily_nets import accents, bearings, buoys, leaves, menus, orders, shelves, trips
-from validation.cases._usual_nets import info_nce
 from validation.cases._usual_sequences import ahead, joined, parted
 from validation.evidence import thrives
 from validation.setups import frozen, live, pretrain
@@ -141,22 +140,6 @@ class Encoder(nn.Module):
 zoo.healthy("menus-token-that-answers", lambda s: live(Encoder(), menus(s), lr=3e-3, steps=60))
 zoo.healthy("menus-token-that-answers-rmsprop-clipped", lambda s: live(
     Encoder(), menus(s), "RMSprop", lr=1e-3, steps=70, alpha=0.95, clip=1.0
-))  # fmt: skip
-
-
-class Mates(nn.Module):
-    """Two halves of a menu are to find each other among those of the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Encoder(120, 24)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return info_nce(self.encoder(ids[:, ::2]), self.encoder(ids[:, 1::2]), 0.2)
-
-
-zoo.healthy("menus-halves-contrasted", lambda s: live(
-    Mates(), menus(s, words=120, kinds=60, length=14).with_loss(lambda out, _: out), lr=5e-3, steps=100
 ))  # fmt: skip
 
 
