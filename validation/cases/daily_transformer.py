@@ -98,7 +98,7 @@ zoo.sick(
     lambda s: near(s, 300.0),
     both(lasting(attends_sharply()), ends_worse(1.2)),
     *ONE_HOT,
-    layer=parts(2, "q", "k"),
+    layer=parts(2, "q"),
     also=SHARP_TOO,
     control=spread,
 )
@@ -340,7 +340,7 @@ zoo.sick(
     lambda s: smoothed(s, 0.999),
     both(lasting(alike("blocks.0", 0.1)), ends_worse(1.2)),
     *MERGED,
-    layer=("blocks.0", "blocks.0.block", "blocks.0.block.attn", "blocks.1", "blocks.1.block", "blocks.1.block.attn"),
+    layer=("enter", "blocks.0", *parts(2, "wq", "wk", "wv", "wo", module="blocks.{}.block.attn")),
     also=ALIKE_TOO,
     control=little,
 )
