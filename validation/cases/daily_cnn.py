@@ -153,9 +153,7 @@ zoo.sick(
     "EXPLODING",
     "UNSTABLE",
     "NUMERICAL",
-    "first_loss_high",
-    "rate_too_high",
-    also={*BLOWN, "SLOW"},
+    also={"first_loss_high", "rate_too_high", *BLOWN, "SLOW"},
     control=average,
 )
 
@@ -176,8 +174,7 @@ zoo.sick(
     both(diverges(2), worse(3.0)),
     *JUMPS,
     "NUMERICAL",
-    "rate_too_high",
-    also={*BLOWN, "SLOW"},
+    also={"rate_too_high", *BLOWN, "SLOW"},
     control=cycle,
 )
 
@@ -201,9 +198,8 @@ zoo.sick(
     "DEAD",
     "DISCONNECTED",
     *COLLAPSED,
-    "input_scales",
     layer=("0", "1", "2", "3", "4"),
-    also={"VANISHING", "SYMMETRY", *UNLEARNED},
+    also={"input_scales", "VANISHING", "SYMMETRY", *UNLEARNED},
     control=norm_first,
 )
 
@@ -226,9 +222,8 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     "DEAD",
-    "input_scales",
     layer=("0", "1", "2", "3"),
-    also={"LOW_RANK", "BOTTLENECK", "DISCONNECTED", *UNLEARNED},
+    also={"input_scales", "LOW_RANK", "BOTTLENECK", "DISCONNECTED", *UNLEARNED},
     control=centred,
 )
 
@@ -248,10 +243,9 @@ zoo.sick(
     lambda s: shifted(s, 255.0),
     both(lasting(alike("0", 0.03)), lags(0.3)),
     *COLLAPSED,
-    "input_scales",
     "VANISHING",
     layer=("0", "1", "2"),
-    also={"SYMMETRY", "DEAD", *UNLEARNED},
+    also={"input_scales", "SYMMETRY", "DEAD", *UNLEARNED},
     control=fitting,
 )
 
@@ -273,9 +267,7 @@ zoo.sick(
     lambda s: lambda_rate(s, False),
     both(does_not_move(1e-5), lags(0.2)),
     "SLOW",
-    "rate_too_low",
-    "never_moves",
-    also={"loss_stuck"},
+    also={"rate_too_low", "never_moves", "loss_stuck"},
     control=by_factor,
 )
 
@@ -307,9 +299,8 @@ zoo.sick(
     lambda s: streams(s, True),
     lasting(no_gradient("right")),
     *CUT_OFF,
-    "detached",
     layer=("right", "right.0", "right.2", "right.1", "right.3"),
-    also={"never_moves", "frozen"},
+    also={"detached", "never_moves", "frozen"},
     control=two,
 )
 
@@ -338,9 +329,8 @@ zoo.sick(
     lambda s: dots(s, True),
     lasting(no_gradient("look")),
     *CUT_OFF,
-    "detached",
     layer="look",
-    also={"never_moves", "frozen"},
+    also={"detached", "never_moves", "frozen"},
     control=soft,
 )
 
@@ -361,7 +351,7 @@ zoo.sick(
     lambda s: corrected(s, 0.0),
     breaks,
     "NUMERICAL",
-    "loss_nonfinite",
+    also={"loss_nonfinite"},
     control=lifted,
 )
 
@@ -389,6 +379,6 @@ zoo.sick(
     lambda s: spread(s, 0.0),
     breaks,
     "NUMERICAL",
-    "loss_nonfinite",
+    also={"loss_nonfinite"},
     control=kept,
 )

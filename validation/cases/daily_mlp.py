@@ -272,9 +272,7 @@ zoo.sick(
     lambda s: powers(s, False),
     both(diverges(3), worse(3.0)),
     *RUNS_AWAY,
-    "input_scales",
-    "rate_too_high",
-    also={*BLOWN, "SLOW"},
+    also={"input_scales", "rate_too_high", *BLOWN, "SLOW"},
     layer=("0", "2"),
     control=scaled,
 )
@@ -393,9 +391,8 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     "SLOW",
-    "never_moves",
     layer=("gate.0", "gate.1", "soft", "value.0", "value.1"),
-    also={"DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", *UNLEARNED},
+    also={"never_moves", "DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", *UNLEARNED},
     control=ajar,
 )
 
@@ -415,8 +412,7 @@ zoo.sick(
     both(diverges(3), worse(3.0)),
     *JUMPS,
     "NUMERICAL",
-    "rate_too_high",
-    also={*BLOWN, "SLOW"},
+    also={"rate_too_high", *BLOWN, "SLOW"},
     control=steady,
 )
 
@@ -431,9 +427,7 @@ zoo.sick(
     lambda s: delta(s, 1e-5),
     both(does_not_move(1e-5), lags(0.2)),
     "SLOW",
-    "rate_too_low",
-    "never_moves",
-    also={"loss_stuck"},
+    also={"rate_too_low", "never_moves", "loss_stuck"},
     control=unit,
 )
 
@@ -457,7 +451,7 @@ zoo.sick(
     lambda s: soft(s, False),
     breaks,
     "NUMERICAL",
-    "loss_nonfinite",
+    also={"loss_nonfinite"},
     control=safe,
 )
 
@@ -487,8 +481,7 @@ zoo.sick(
     lambda s: raised(s, True),
     breaks,
     "NUMERICAL",
-    "loss_nonfinite",
-    also={"input_scales"},
+    also={"loss_nonfinite", "input_scales"},
     control=around,
 )
 
@@ -520,9 +513,8 @@ zoo.sick(
     lambda s: sourced(s, True),
     both(lasting(no_gradient("encoders.0", "encoders.1", "encoders.2")), lags(0.1)),
     *CUT_OFF,
-    "detached",
     layer=tuple(f"encoders.{i}{part}" for i in range(3) for part in ("", ".0", ".1")),
-    also={"never_moves", "frozen"},
+    also={"detached", "never_moves", "frozen"},
     control=joined,
 )
 
@@ -551,9 +543,8 @@ zoo.sick(
     lambda s: masked(s, False),
     lasting(no_gradient("score")),
     *CUT_OFF,
-    "detached",
     layer="score",
-    also={"never_moves"},
+    also={"detached", "never_moves"},
     control=straight,
 )
 

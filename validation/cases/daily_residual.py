@@ -216,9 +216,8 @@ zoo.sick(
     lags(0.12),
     "VANISHING",
     "SLOW",
-    "never_moves",
     layer=tuple(f"blocks.{i}{part}" for i in range(4) for part in ("", ".a", ".b", ".norm")),
-    also={"DISCONNECTED", "DEAD", "loss_stuck", "rate_too_low"},
+    also={"never_moves", "DISCONNECTED", "DEAD", "loss_stuck", "rate_too_low"},
     control=tenth,
 )
 
@@ -286,9 +285,8 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     "SLOW",
-    "never_moves",
     layer=tuple(f"{i}{part}" for i in (1, 2) for part in ("", ".up", ".down", ".gate", ".conv", ".conv.0")),
-    also={"DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", "loss_stuck"},
+    also={"never_moves", "DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", "loss_stuck"},
     control=ajar,
 )
 
@@ -307,8 +305,7 @@ zoo.sick(
     both(diverges(20), worse(5.0)),
     *JUMPS,
     "NUMERICAL",
-    "rate_too_high",
-    also={*BLOWN, "SLOW"},
+    also={"rate_too_high", *BLOWN, "SLOW"},
     control=small,
 )
 
@@ -343,9 +340,8 @@ zoo.sick(
     lambda s: recomputed(s, True),
     lasting(no_gradient("first")),
     *CUT_OFF,
-    "detached",
     layer=("first", "first.0", "first.2", "first.1"),
-    also={"never_moves", "frozen"},
+    also={"detached", "never_moves", "frozen"},
     control=new,
 )
 
@@ -405,8 +401,6 @@ zoo.sick(
     lambda s: missing(s, 0.0),
     breaks,
     "NUMERICAL",
-    "loss_nonfinite",
-    "all_masked",
-    also={"bad_batch"},
+    also={"loss_nonfinite", "all_masked", "bad_batch"},
     control=some,
 )

@@ -34,8 +34,18 @@ from validation.setups import live
 from validation.tasks import token_loss
 
 zoo = Zoo("transformer", half="daily", analyzer="transformer", proof=thrives(0.15))
-ONE_HOT = ("ENTROPY_COLLAPSE", "SATURATION", "attention_logits")
-SHARP_TOO = {*SHARP, "VANISHING", "HEAD_DIVERSITY", "RANK_COLLAPSE", "LOW_RANK", "BOTTLENECK", "NUMERICAL", "SLOW"}
+ONE_HOT = ("ENTROPY_COLLAPSE", "SATURATION")
+SHARP_TOO = {
+    *SHARP,
+    "VANISHING",
+    "HEAD_DIVERSITY",
+    "RANK_COLLAPSE",
+    "LOW_RANK",
+    "BOTTLENECK",
+    "NUMERICAL",
+    "SLOW",
+    "attention_logits",
+}
 MERGED = ("RANK_COLLAPSE", "LOW_RANK", "BOTTLENECK")
 ALIKE_TOO = {*ALIKE, "HEAD_DIVERSITY", "UNSTABLE", "SLOW", "DEAD", "DISCONNECTED", "SYMMETRY", "loss_stuck"}
 SAME = ("HEAD_DIVERSITY", "SYMMETRY")
@@ -198,9 +208,8 @@ zoo.sick(
     both(lasting(attends_sharply("blocks.0.attn")), ends_worse(1.5)),
     *ONE_HOT,
     "EXPLODING",
-    "input_scales",
     layer=("enter", "blocks.0", *parts(1, "wq", "wk")),
-    also=SHARP_TOO,
+    also={*SHARP_TOO, "input_scales"},
     control=books,
 )
 

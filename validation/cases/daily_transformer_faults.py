@@ -164,9 +164,8 @@ zoo.sick(
     lambda s: filled(s, -math.inf),
     breaks,
     "NUMERICAL",
-    "all_masked",
-    "loss_nonfinite",
     layer=("attn", "attn.q", "attn.k", "attn.v", "attn.o"),
+    also={"all_masked", "loss_nonfinite"},
     control=finite,
 )
 
@@ -183,9 +182,7 @@ zoo.sick(
     lambda s: noam(s, 1e-6),
     both(does_not_move(1e-5), ends_worse(1.3)),
     "SLOW",
-    "rate_too_low",
-    "never_moves",
-    also={"loss_stuck"},
+    also={"rate_too_low", "never_moves", "loss_stuck"},
     control=one,
 )
 
@@ -221,9 +218,8 @@ zoo.sick(
     lasting(no_gradient("prompt")),
     "DISCONNECTED",
     "DEAD",
-    "detached",
     layer="prompt",
-    also={"never_moves", "frozen"},
+    also={"detached", "never_moves", "frozen"},
     control=tuned,
 )
 
@@ -244,8 +240,6 @@ zoo.sick(
     "EXPLODING",
     "UNSTABLE",
     "NUMERICAL",
-    "summed_loss",
-    "rate_too_high",
-    also={*BLOWN, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW"},
+    also={"summed_loss", "rate_too_high", *BLOWN, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW"},
     control=mean,
 )
