@@ -82,7 +82,7 @@ INTENT = 26
 
 
 def intents(seed: int, longest: int = 14, batch: int = 32) -> Task:
-    """Requests of unlike length, padded with 0: one word of eight says which of four is meant. Inputs: words, lengths."""
+    """Requests of unlike length, padded with 0: one word of eight says which of four is meant."""
 
     def draw(random: torch.Generator) -> tuple[tuple[Tensor, Tensor], Tensor]:
         lengths = torch.randint(4, longest + 1, (batch,), generator=random)

@@ -292,7 +292,7 @@ far = zoo.healthy("doses-dilated-cell-seven-steps-back", lambda s: amounts(s, Di
 zoo.sick(
     "doses-dilated-cell-dilation-left-at-1",
     lambda s: amounts(s, Dilated(20, 48, 1), 48, lr=3e-3),
-    FORGETS,
+    both(lasting(through_time("enter", below=1e-3)), ends_worse()),
     *SHORT,
     layer=("rnn.inp", "rnn.past"),
     control=far,
@@ -378,10 +378,12 @@ class Unblended(Cell):
         return z * state + ((1 - z) * new if self.blended else new)
 
 
-blended = zoo.healthy("doses-rectified-gru-blended", lambda s: amounts(s, Unblended(20, 32, True), 32, lr=3e-3, clip=1.0))
+blended = zoo.healthy(
+    "doses-rectified-gru-blended", lambda s: amounts(s, Unblended(20, 32, True), 32, 32, lr=3e-3, clip=1.0)
+)
 zoo.sick(
     "doses-rectified-gru-new-added-whole",
-    lambda s: amounts(s, Unblended(20, 32, False), 32, lr=3e-3, clip=1.0),
+    lambda s: amounts(s, Unblended(20, 32, False), 32, 32, lr=3e-3, clip=1.0),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",
@@ -391,30 +393,71 @@ zoo.sick(
 )
 
 
-class Latent(Cell):
-    """A linear model of a latent state, which the input drives: a step near the identity, or any matrix."""
+class Looped(Cell):
+    """A residual block of two dense layers, applied at every step; its second matrix begins small, or as any other."""
 
-    def __init__(self, dim: int, width: int, near: bool) -> None:
+    def __init__(self, dim: int, width: int, gain: float) -> None:
         super().__init__()
-        self.hidden_size, self.near = width, near
-        self.b, self.a = nn.Linear(dim, width), nn.Linear(width, width, bias=False)
-        nn.init.kaiming_normal_(self.a.weight)
+        self.hidden_size = width
+        self.up, self.down = nn.Linear(dim + width, 2 * width), nn.Linear(2 * width, width)
+        nn.init.xavier_uniform_(self.up.weight, 2**0.5)
+        nn.init.xavier_uniform_(self.down.weight, gain)
 
     def step(self, x: Tensor, state: Tensor) -> Tensor:
-        moved = self.a(state)
-        return (state + 0.02 * moved if self.near else moved) + self.b(x)
+        return state + self.down(F.leaky_relu(self.up(torch.cat([x, state], dim=-1)), 0.2))
 
 
-slowly = zoo.healthy("doses-latent-linear-near-the-identity", lambda s: amounts(s, Latent(20, 32, True), 32, 30, lr=3e-3, clip=1.0))
+begun_small = zoo.healthy(
+    "doses-looped-residual-block-begins-small", lambda s: amounts(s, Looped(20, 32, 0.05), 32, lr=2e-3, clip=1.0)
+)
 zoo.sick(
-    "doses-latent-linear-kaiming",
-    lambda s: amounts(s, Latent(20, 32, False), 32, 30, lr=3e-3, clip=1.0),
+    "doses-looped-residual-block-drawn-as-any-layer",
+    lambda s: amounts(s, Looped(20, 32, 2**0.5), 32, lr=2e-3, clip=1.0),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",
-    layer=("rnn.a", "rnn.b"),
+    layer=("rnn.up", "rnn.down"),
     also=WILD_TOO,
-    control=slowly,
+    control=begun_small,
+)
+
+
+class FastWeights(nn.Module):
+    """A cell with a fast matrix that is written by its own states; a layer norm keeps them in bounds, or is missing."""
+
+    def __init__(self, dim: int, width: int, normed: bool) -> None:
+        super().__init__()
+        self.inp, self.back = nn.Linear(dim, width), nn.Linear(width, width, bias=False)
+        self.norm = nn.LayerNorm(width) if normed else nn.Identity()
+        nn.init.eye_(self.back.weight)
+        self.back.weight.data *= 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, fast, out = torch.zeros(len(x), self.back.in_features), 0.0, []
+        for now in self.inp(x).unbind(1):
+            slow = now + self.back(h)
+            h = F.leaky_relu(slow, 0.5)
+            fast = 0.95 * fast + 0.5 * h[:, :, None] * h[:, None]
+            h = F.leaky_relu(self.norm(slow + (fast @ h[..., None])[..., 0]), 0.5)
+            out.append(h)
+        return torch.stack(out, dim=1)
+
+
+def fast(seed: int, normed: bool) -> Setup:
+    return amounts(seed, FastWeights(20, 24, normed), 24, 7, lr=3e-3, clip=1.0)
+
+
+normed = zoo.healthy("doses-fast-weights-layer-norm", lambda s: fast(s, True))
+zoo.sick(
+    "doses-fast-weights-without-norm",
+    lambda s: fast(s, False),
+    RUNS,
+    *CHAOTIC,
+    "UNSTABLE",
+    "NUMERICAL",
+    layer=("rnn.inp", "rnn.back", "enter"),
+    also=WILD_TOO,
+    control=normed,
 )
 
 
@@ -468,11 +511,11 @@ class Multiplied(Cell):
 
 
 small = zoo.healthy(
-    "parcels-product-of-drives-by-0.1", lambda s: towns(s, Multiplied(20, 40, 0.1), 40, 14, lr=2e-3, clip=1.0)
+    "parcels-product-of-drives-by-0.1", lambda s: towns(s, Multiplied(20, 40, 0.1), 40, 14, lr=5e-4, clip=1.0)
 )
 zoo.sick(
     "parcels-product-of-drives-by-5",
-    lambda s: towns(s, Multiplied(20, 40, 5.0), 40, 14, lr=2e-3, clip=1.0),
+    lambda s: towns(s, Multiplied(20, 40, 5.0), 40, 14, lr=5e-4, clip=1.0),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",
