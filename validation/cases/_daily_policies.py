@@ -134,29 +134,26 @@ def upright(state: Tensor) -> Tensor:
     return -state[:, 0].square() - 0.1 * state[:, 1].square()
 
 
-def pole(
-    seed: int, model: nn.Module | None = None, loss=None, *, units: tuple[float, float] = (1.0, 1.0), **more
-) -> Setup:
-    """Twelve steps of sixteen poles; `units` multiply what the policy is shown of angle and speed."""
+def pole(seed: int, model: nn.Module | None = None, loss=None, **more) -> Setup:
+    """Twelve steps of sixteen poles."""
     model = model or Policy(3, 3)
-    shown = torch.tensor([*units, 1.0])
 
     def roll(policy: nn.Module, random: torch.Generator, count: int) -> list[tuple[Tensor, ...]]:
         state, steps = 0.7 * torch.randn(count, 3, generator=random), []
         for _ in range(12):
             with torch.no_grad():
-                logits = policy(shown * state)[0]
+                logits = policy(state)[0]
             action = drawn(logits, random)
             after = swing(state, action[:, 0])
             chance = logits.log_softmax(dim=-1).gather(1, action)[:, 0]
-            steps.append((shown * state, action[:, 0], upright(after), chance))
+            steps.append((state, action[:, 0], upright(after), chance))
             state = after
         return steps
 
     def draw(random: torch.Generator) -> tuple[Tensor, Target]:
         steps, ahead, returns = roll(model, random, 16), torch.zeros(16), []
         for step in reversed(steps):
-            ahead = step[2] + 0.8 * ahead
+            ahead = 0.3 * step[2] + 0.8 * ahead
             returns.insert(0, ahead)
         states, actions, _, chances = (torch.cat(each) for each in zip(*steps, strict=True))
         return states, (actions, torch.cat(returns), chances)
@@ -165,9 +162,9 @@ def pole(
         steps = roll(setup.model, torch.Generator().manual_seed(12), 200)
         return -torch.stack([step[2] for step in steps]).mean().item()
 
-    task = Task(seed, draw, loss or a2c())
+    task = Task(seed, draw, loss or ppo())
     task.judge = judge
-    return live(model, task, kwargs={"action_extractor": of_logits}, **{"lr": 5e-3, "steps": 70, **more})
+    return live(model, task, kwargs={"action_extractor": of_logits}, **{"lr": 1e-2, "steps": 70, **more})
 
 
 # --- boiler: two valves between -1 and 1

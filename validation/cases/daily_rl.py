@@ -25,7 +25,6 @@ from validation.cases._daily_policies import (
     couriers,
     earns_less,
     missed,
-    pole,
     reinforce,
     swing,
     upright,
@@ -210,17 +209,30 @@ zoo.sick(
 
 # --- the faults of any network
 
-radians = zoo.healthy("pole-a2c-angle-in-radians", lambda s: pole(s))
+
+class Stamped(Policy):
+    """Beside the state there is the time of day, the same for a whole rollout."""
+
+    def __init__(self, time: float) -> None:
+        super().__init__(9)
+        self.time = time
+
+    def forward(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(torch.cat([state, torch.full_like(state[:, :1], self.time)], dim=1))
+
+
+hours = zoo.healthy("couriers-time-as-a-share-of-the-day", lambda s: couriers(s, Stamped(0.6)))
 zoo.sick(
-    "pole-a2c-angle-in-degrees-speed-per-minute",
-    lambda s: pole(s, units=(573.0, 3438.0)),
+    "couriers-time-in-seconds-of-the-day",
+    lambda s: couriers(s, Stamped(51840.0)),
     both(lasting(saturated("body.0.1", "tanh", 0.9)), earns_less),
     "SATURATION",
     "VANISHING",
+    "DEAD",
     "input_scales",
     layer=("body.0.0", "body.0.1", "body.0"),
-    also={"DEAD", "LOW_RANK", "BOTTLENECK", "EXPLODING", "UNSTABLE", *STUCK},
-    control=radians,
+    also={"LOW_RANK", "BOTTLENECK", "EXPLODING", "UNSTABLE", *STUCK, "DISCONNECTED"},
+    control=hours,
 )
 calm = zoo.healthy("couriers-a2c-sgd-0.1", lambda s: couriers(s, kind="SGD", lr=0.1, momentum=0.9))
 zoo.sick(
@@ -268,7 +280,7 @@ class Values(nn.Module):
 
     def __init__(self, net: nn.Module | None = None) -> None:
         super().__init__()
-        self.net = net or tower([3, 48, 48, 3], nn.ReLU)
+        self.net = net or tower([3, 48, 48, 3], nn.ELU)
         self.slow = deepcopy(self.net).requires_grad_(False)
 
     def forward(self, state: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
@@ -302,7 +314,7 @@ def values(seed: int, net: nn.Module | None = None, loss=None, **more) -> Setup:
 free = general("pole-q-values-linear-end", lambda s: values(s))
 zoo.sick(
     "pole-q-values-relu-at-the-end",
-    lambda s: values(s, tower([3, 48, 48, 3], nn.ReLU).append(nn.ReLU())),
+    lambda s: values(s, tower([3, 48, 48, 3], nn.ELU).append(nn.ReLU())),
     both(at_last(dead("net.5", 0.99)), lags(0.2)),
     "DEAD",
     "DISCONNECTED",

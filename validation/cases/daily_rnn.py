@@ -362,34 +362,25 @@ zoo.sick(
 # --- states that run away
 
 
-class Unblended(Cell):
-    """A GRU with rectified candidates by hand: the new is blended in by 1 - z, or added whole."""
-
-    def __init__(self, dim: int, width: int, blended: bool) -> None:
-        super().__init__()
-        self.hidden_size, self.blended = width, blended
-        self.gate, self.x, self.h = nn.Linear(dim + width, width), nn.Linear(dim, width), nn.Linear(width, width, False)
-        nn.init.orthogonal_(self.h.weight, nn.init.calculate_gain("relu"))
-        nn.init.constant_(self.gate.bias, 2.0)
-
-    def step(self, x: Tensor, state: Tensor) -> Tensor:
-        z = torch.sigmoid(self.gate(torch.cat([x, state], dim=-1)))
-        new = F.relu(self.x(x) + self.h(state))
-        return z * state + ((1 - z) * new if self.blended else new)
+def two_floors(seed: int, start) -> Setup:
+    """Two rectified Elman layers; all their matrices are drawn in one loop over the parameters."""
+    rnn = elman(20, 40, num_layers=2, nonlinearity="relu")
+    for weight in rnn.parameters():
+        if weight.dim() == 2:
+            start(weight)
+    return amounts(seed, rnn, 40, 14, lr=1e-3, steps=100, clip=1.0)
 
 
-blended = zoo.healthy(
-    "doses-rectified-gru-blended", lambda s: amounts(s, Unblended(20, 32, True), 32, 32, lr=3e-3, clip=1.0)
-)
+glorot = zoo.healthy("doses-two-relu-elmans-orthogonal", lambda s: two_floors(s, nn.init.orthogonal_))
 zoo.sick(
-    "doses-rectified-gru-new-added-whole",
-    lambda s: amounts(s, Unblended(20, 32, False), 32, 32, lr=3e-3, clip=1.0),
+    "doses-two-relu-elmans-normal-of-0.5",
+    lambda s: two_floors(s, lambda weight: nn.init.normal_(weight, std=0.5)),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",
-    layer=("rnn.x", "rnn.h", "rnn.gate"),
+    layer="rnn",
     also=WILD_TOO,
-    control=blended,
+    control=glorot,
 )
 
 
@@ -413,7 +404,7 @@ begun_small = zoo.healthy(
 zoo.sick(
     "doses-looped-residual-block-drawn-as-any-layer",
     lambda s: amounts(s, Looped(20, 32, 2**0.5), 32, lr=2e-3, clip=1.0),
-    RUNS,
+    both(grows("rnn", 1e3), at_last(grows("rnn", 30)), ends_worse(3.0)),
     *CHAOTIC,
     "UNSTABLE",
     layer=("rnn.up", "rnn.down"),
@@ -437,7 +428,7 @@ class FastWeights(nn.Module):
         for now in self.inp(x).unbind(1):
             slow = now + self.back(h)
             h = F.leaky_relu(slow, 0.5)
-            fast = 0.95 * fast + 0.5 * h[:, :, None] * h[:, None]
+            fast = 0.95 * fast + 0.2 * h[:, :, None] * h[:, None]
             h = F.leaky_relu(self.norm(slow + (fast @ h[..., None])[..., 0]), 0.5)
             out.append(h)
         return torch.stack(out, dim=1)
@@ -451,7 +442,7 @@ normed = zoo.healthy("doses-fast-weights-layer-norm", lambda s: fast(s, True))
 zoo.sick(
     "doses-fast-weights-without-norm",
     lambda s: fast(s, False),
-    RUNS,
+    both(grows("rnn", 1e3), at_last(grows("rnn", 3)), ends_worse(5.0)),
     *CHAOTIC,
     "UNSTABLE",
     "NUMERICAL",
@@ -528,14 +519,15 @@ zoo.sick(
 class Householder(Cell):
     """A recurrence of reflections I - 2vvᵀ / |v|²; the division may be forgotten."""
 
-    def __init__(self, dim: int, width: int, divided: bool, count: int = 4) -> None:
+    def __init__(self, dim: int, width: int, divided: bool, count: int = 2) -> None:
         super().__init__()
         self.hidden_size, self.divided, self.inp = width, divided, nn.Linear(dim, width)
-        self.mirrors, self.bias = nn.Parameter(torch.randn(count, width)), nn.Parameter(torch.zeros(width))
+        self.mirrors = nn.Parameter(3 * torch.randn(count, width) / width**0.5)
+        self.bias = nn.Parameter(torch.zeros(width))
 
     def step(self, x: Tensor, state: Tensor) -> Tensor:
         for v in self.mirrors:
-            share = 2 / v.dot(v) if self.divided else 2 / self.hidden_size**0.5
+            share = 2 / v.dot(v) if self.divided else 2.0
             state = state - share * (state @ v)[:, None] * v
         return F.leaky_relu(self.inp(x) + state + self.bias, 0.8)
 
