@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a forward is explained by its class, a short function by its name
+
 """What the policies of the half `daily` share: couriers, a pole and a boiler, with the usual losses."""
 
 from __future__ import annotations
