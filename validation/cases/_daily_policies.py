@@ -1,4 +1,3 @@
-
 """What the policies of the half `daily` share: couriers, a pole and a boiler, with the usual losses."""
 
 from __future__ import annotations

@@ -44,12 +44,12 @@ from validation.evidence import (
     saturated,
     thrives,
 )
-from validation.labels import RUNS_AWAY, STUCK, SURE
+from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live
 from validation.tasks import Task
 
 zoo = Zoo("rl", half="daily", analyzer="policy", proof=thrives(0.3, measure=missed))
-EVEN_TOO = {"SLOW", "VANISHING", "loss_stuck"}
+EVEN_TOO = {"SLOW", "VANISHING", "loss_stuck", "no_reward_variance"}
 
 
 def general(name: str, build, proof=None) -> Case:
@@ -127,7 +127,8 @@ zoo.sick(
     lambda s: boiler(s, Annealed(0.4)),
     both(at_last(explores(0, 0.005)), earns_less),
     *STUCK,
-    *("UNSTABLE", "EXPLODING"),
+    *JUMPS,
+    "policy_entropy_collapse",
     also={*SURE, "NUMERICAL", "SLOW", "loss_stuck"},
     control=slowly,
 )
@@ -181,6 +182,7 @@ zoo.sick(
     both(at_last(explores(0, 0.2)), earns_less),
     "ENTROPY_COLLAPSE",
     "EXPLORATION",
+    "policy_entropy_collapse",
     also={*SURE, "UNSTABLE", "LOW_RANK", "BOTTLENECK", "loss_grows"},
     control=around,
 )
@@ -203,6 +205,7 @@ zoo.sick(
     both(at_last(explores(0, 0.2)), earns_less),
     "ENTROPY_COLLAPSE",
     "EXPLORATION",
+    "policy_entropy_collapse",
     also={*SURE, "UNSTABLE", "LOW_RANK", "BOTTLENECK"},
     control=hardly,
 )
@@ -320,7 +323,7 @@ zoo.sick(
     "DISCONNECTED",
     "VANISHING",
     layer=("net.4", "net.5"),
-    also={"SLOW", "loss_stuck", "never_moves"},
+    also={"SLOW", "loss_stuck", "loss_grows", "never_moves"},
     control=free,
     analyzer="general",
 )

@@ -47,8 +47,10 @@ zoo.sick(
     both(at_last(through_time("enter", below=1e-4)), ends_worse()),
     *SHORT,
     "SLOW",
+    "weights_overwritten",
+    "never_moves",
     layer=("rnn", "enter", "head"),
-    also={*WEAK_TOO, "never_moves", "weights_overwritten"},
+    also=WEAK_TOO,
     control=loosely,
 )
 
@@ -67,7 +69,7 @@ zoo.sick(
     both(at_last(through_time("enter", below=1e-4)), falls_behind(rebuilt, 1.5, "error")),
     *SHORT,
     layer="rnn",
-    also={*WEAK_TOO, "first_loss_high"},
+    also={*WEAK_TOO, "first_loss_high", "decay_dominates", "only_decay"},
     control=lightly,
 )
 
@@ -186,10 +188,12 @@ class Antisymmetric(Cell):
         return state + 0.1 * torch.tanh(self.inp(x) + state @ turn.T)
 
 
-thin = zoo.healthy("doses-antisymmetric-diffusion-0.1", lambda s: amounts(s, Antisymmetric(20, 40, 0.1), 40, lr=8e-3))
+thin = zoo.healthy(
+    "doses-antisymmetric-diffusion-0.1", lambda s: amounts(s, Antisymmetric(20, 40, 0.1), 40, lr=8e-3, steps=110)
+)
 zoo.sick(
     "doses-antisymmetric-diffusion-9",
-    lambda s: amounts(s, Antisymmetric(20, 40, 9.0), 40, lr=8e-3),
+    lambda s: amounts(s, Antisymmetric(20, 40, 9.0), 40, lr=8e-3, steps=110),
     FORGETS,
     *SHORT,
     layer=("rnn", "rnn.inp"),
@@ -368,13 +372,13 @@ def two_floors(seed: int, start) -> Setup:
     for weight in rnn.parameters():
         if weight.dim() == 2:
             start(weight)
-    return amounts(seed, rnn, 40, 14, lr=1e-3, steps=100, clip=1.0)
+    return amounts(seed, rnn, 40, 14, lr=2e-3, steps=120, clip=1.0)
 
 
 glorot = zoo.healthy("doses-two-relu-elmans-orthogonal", lambda s: two_floors(s, nn.init.orthogonal_))
 zoo.sick(
-    "doses-two-relu-elmans-normal-of-0.5",
-    lambda s: two_floors(s, lambda weight: nn.init.normal_(weight, std=0.5)),
+    "doses-two-relu-elmans-normal-of-0.6",
+    lambda s: two_floors(s, lambda weight: nn.init.normal_(weight, std=0.6)),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",
@@ -428,7 +432,7 @@ class FastWeights(nn.Module):
         for now in self.inp(x).unbind(1):
             slow = now + self.back(h)
             h = F.leaky_relu(slow, 0.5)
-            fast = 0.95 * fast + 0.2 * h[:, :, None] * h[:, None]
+            fast = 0.95 * fast + 0.13 * h[:, :, None] * h[:, None]
             h = F.leaky_relu(self.norm(slow + (fast @ h[..., None])[..., 0]), 0.5)
             out.append(h)
         return torch.stack(out, dim=1)
@@ -471,7 +475,7 @@ class Stations(Cell):
 
 
 def stations(seed: int, summed: bool) -> Setup:
-    return amounts(seed, Stations(20, summed), 72, 14, clip=1.0)
+    return amounts(seed, Stations(20, summed), 72, 12, steps=100, clip=1.0)
 
 
 averaged = zoo.healthy("doses-stations-mean-of-neighbours", lambda s: stations(s, False))
@@ -522,7 +526,7 @@ class Householder(Cell):
     def __init__(self, dim: int, width: int, divided: bool, count: int = 2) -> None:
         super().__init__()
         self.hidden_size, self.divided, self.inp = width, divided, nn.Linear(dim, width)
-        self.mirrors = nn.Parameter(3 * torch.randn(count, width) / width**0.5)
+        self.mirrors = nn.Parameter(2.2 * torch.randn(count, width) / width**0.5)
         self.bias = nn.Parameter(torch.zeros(width))
 
     def step(self, x: Tensor, state: Tensor) -> Tensor:
@@ -533,11 +537,11 @@ class Householder(Cell):
 
 
 mirrored = zoo.healthy(
-    "doses-householder-divided", lambda s: amounts(s, Householder(20, 32, True), 32, 14, lr=5e-3, clip=1.0)
+    "doses-householder-divided", lambda s: amounts(s, Householder(20, 32, True), 32, 10, lr=5e-3, steps=120, clip=1.0)
 )
 zoo.sick(
     "doses-householder-not-divided",
-    lambda s: amounts(s, Householder(20, 32, False), 32, 14, lr=5e-3, clip=1.0),
+    lambda s: amounts(s, Householder(20, 32, False), 32, 10, lr=5e-3, steps=120, clip=1.0),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",
@@ -561,11 +565,11 @@ class Normed(Cell):
 
 
 one = zoo.healthy(
-    "doses-weight-norm-gain-1", lambda s: amounts(s, Normed(20, 48, 1.0), 48, 12, lr=5e-3, steps=100, clip=1.0)
+    "doses-weight-norm-gain-1", lambda s: amounts(s, Normed(20, 48, 1.0), 48, 10, lr=5e-3, steps=120, clip=1.0)
 )
 zoo.sick(
     "doses-weight-norm-gain-8",
-    lambda s: amounts(s, Normed(20, 48, 8.0), 48, 12, lr=5e-3, steps=100, clip=1.0),
+    lambda s: amounts(s, Normed(20, 48, 8.0), 48, 10, lr=5e-3, steps=120, clip=1.0),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",

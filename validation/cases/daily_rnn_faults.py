@@ -32,8 +32,8 @@ from validation.cases._everyday_nets import CUT_OFF, NARROW
 from validation.cases._everyday_sequences import more_than
 from validation.cases._plain_nets import BLOWN
 from validation.cases._usual_nets import falls_behind
-from validation.evidence import both, breaks, dead, lasting, no_gradient, states_rank, thrives
-from validation.labels import RUNS_AWAY
+from validation.evidence import both, breaks, dead, gradient_norms_spread, lasting, no_gradient, states_rank, thrives
+from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every, token_loss
 
@@ -84,7 +84,7 @@ class Picks(nn.Module):
 
     def forward(self, words: Tensor, _lengths: Tensor) -> Tensor:
         x = self.words(words)
-        score = self.score(x.detach() if not self.weighed else x)[..., 0].masked_fill(words == 0, -1e4)
+        score = self.score(x)[..., 0].masked_fill(words == 0, -1e4)
         top, place = score.topk(3, dim=1)
         picked = x.gather(1, place[..., None].expand(-1, -1, x.shape[-1]))
         if self.weighed:
@@ -198,7 +198,7 @@ def deep_head(seed: int, act: type[nn.Module]) -> Setup:
     model = Last(nn.Linear(3, 20), gru(20, 32), 32, 32)
     layers = [part for _ in range(6) for part in (nn.Linear(32, 32), act())]
     model.head = nn.Sequential(*layers, nn.Linear(32, 5))
-    return live(model, activities(seed), lr=3e-3, steps=90)
+    return live(model, activities(seed), lr=6e-3, steps=110)
 
 
 gelu = zoo.healthy("wrist-gru-six-silu-layers-behind", lambda s: deep_head(s, nn.SiLU))
@@ -207,12 +207,45 @@ zoo.sick(
     lambda s: deep_head(s, nn.Sigmoid),
     both(lasting(small_gradients(["rnn", "enter"], "head.12", 1e-3)), ends_worse()),
     "VANISHING",
-    "SATURATION",
-    "LOW_RANK",
-    "BOTTLENECK",
     layer=("rnn", "enter", "head", *(f"head.{i}" for i in range(12))),
-    also={"SLOW", "DEAD", "DISCONNECTED", "SHORT_MEMORY"},
+    also={*LOST_TOO, "DEAD", "DISCONNECTED", "SATURATION"},
     control=gelu,
+)
+
+
+class Front(nn.Module):
+    """Six convolutions over time, each with a tanh; their weights may be drawn as those of a large language model."""
+
+    def __init__(self, std: float | None) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv1d(24 if i else 3, 24, 3, padding=1) for i in range(6))
+        for conv in self.convs:
+            if std is None:
+                nn.init.xavier_uniform_(conv.weight, 5 / 3)
+            else:
+                nn.init.normal_(conv.weight, std=std)
+            nn.init.zeros_(conv.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.transpose(1, 2)
+        for conv in self.convs:
+            x = torch.tanh(conv(x))
+        return x.transpose(1, 2)
+
+
+def fronted(seed: int, std: float | None) -> Setup:
+    return live(Last(Front(std), gru(24, 32), 32, 5), activities(seed), lr=3e-3, steps=80)
+
+
+glorot = zoo.healthy("wrist-six-convolutions-glorot", lambda s: fronted(s, None))
+zoo.sick(
+    "wrist-six-convolutions-normal-0.01",
+    lambda s: fronted(s, 0.01),
+    both(small_gradients(["enter.convs.0", "enter.convs.1"], "head", 1e-4), ends_worse()),
+    "VANISHING",
+    layer=("enter", *(f"enter.convs.{i}" for i in range(6))),
+    also={*LOST_TOO, "DEAD", "DISCONNECTED"},
+    control=glorot,
 )
 
 # --- too narrow
@@ -344,6 +377,32 @@ zoo.sick(
     *RUNS_AWAY,
     also={*BLOWN, *SHORT_TOO},
     control=logs,
+)
+
+
+def missing(seed: int, code: float) -> Setup:
+    """Now and then a panel has no reading, which the file marks by a number."""
+    now = every(12, 7)
+
+    def marked(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        if now():
+            x, t = x.clone(), t.clone()
+            x[2, 5:9, 1], t[2, 4:8, 1] = code, code
+        return x, t
+
+    model = Each(nn.Linear(3, 20), gru(20, 40), 40, 3)
+    return live(model, solar(seed).changed(marked), lr=1e-2, steps=90)
+
+
+zeros = zoo.healthy("panels-missing-readings-as-0", lambda s: missing(s, 0.0))
+zoo.sick(
+    "panels-missing-readings-as-minus-999",
+    lambda s: missing(s, -999.0),
+    gradient_norms_spread(30),
+    *JUMPS,
+    "bad_batch",
+    also={*BLOWN, *SHORT_TOO, "NUMERICAL", "input_scales"},
+    control=zeros,
 )
 
 
