@@ -526,7 +526,7 @@ class Householder(Cell):
     def __init__(self, dim: int, width: int, divided: bool, count: int = 2) -> None:
         super().__init__()
         self.hidden_size, self.divided, self.inp = width, divided, nn.Linear(dim, width)
-        self.mirrors = nn.Parameter(2.2 * torch.randn(count, width) / width**0.5)
+        self.mirrors = nn.Parameter(2.8 * torch.randn(count, width) / width**0.5)
         self.bias = nn.Parameter(torch.zeros(width))
 
     def step(self, x: Tensor, state: Tensor) -> Tensor:
@@ -568,8 +568,8 @@ one = zoo.healthy(
     "doses-weight-norm-gain-1", lambda s: amounts(s, Normed(20, 48, 1.0), 48, 10, lr=5e-3, steps=120, clip=1.0)
 )
 zoo.sick(
-    "doses-weight-norm-gain-8",
-    lambda s: amounts(s, Normed(20, 48, 8.0), 48, 10, lr=5e-3, steps=120, clip=1.0),
+    "doses-weight-norm-gain-12",
+    lambda s: amounts(s, Normed(20, 48, 12.0), 48, 10, lr=5e-3, steps=120, clip=1.0),
     RUNS,
     *CHAOTIC,
     "UNSTABLE",

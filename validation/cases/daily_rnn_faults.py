@@ -198,18 +198,18 @@ def deep_head(seed: int, act: type[nn.Module]) -> Setup:
     model = Last(nn.Linear(3, 20), gru(20, 32), 32, 32)
     layers = [part for _ in range(6) for part in (nn.Linear(32, 32), act())]
     model.head = nn.Sequential(*layers, nn.Linear(32, 5))
-    return live(model, activities(seed), lr=6e-3, steps=110)
+    return live(model, activities(seed), lr=3e-3, steps=110)
 
 
-gelu = zoo.healthy("wrist-gru-six-silu-layers-behind", lambda s: deep_head(s, nn.SiLU))
+elu = zoo.healthy("wrist-gru-six-elu-layers-behind", lambda s: deep_head(s, nn.ELU))
 zoo.sick(
     "wrist-gru-six-sigmoid-layers-behind",
     lambda s: deep_head(s, nn.Sigmoid),
-    both(lasting(small_gradients(["rnn", "enter"], "head.12", 1e-3)), ends_worse()),
+    both(lasting(small_gradients(["rnn", "enter"], "head.12", 1e-2)), ends_worse()),
     "VANISHING",
     layer=("rnn", "enter", "head", *(f"head.{i}" for i in range(12))),
     also={*LOST_TOO, "DEAD", "DISCONNECTED", "SATURATION"},
-    control=gelu,
+    control=elu,
 )
 
 
@@ -239,9 +239,9 @@ def fronted(seed: int, std: float | None) -> Setup:
 
 glorot = zoo.healthy("wrist-six-convolutions-glorot", lambda s: fronted(s, None))
 zoo.sick(
-    "wrist-six-convolutions-normal-0.01",
-    lambda s: fronted(s, 0.01),
-    both(small_gradients(["enter.convs.0", "enter.convs.1"], "head", 1e-4), ends_worse()),
+    "wrist-six-convolutions-normal-0.003",
+    lambda s: fronted(s, 0.003),
+    both(small_gradients(["enter.convs.0", "enter.convs.1"], "head", 1e-4), ends_worse(1.5)),
     "VANISHING",
     layer=("enter", *(f"enter.convs.{i}" for i in range(6))),
     also={*LOST_TOO, "DEAD", "DISCONNECTED"},
