@@ -25,6 +25,7 @@ from validation.cases._daily_policies import (
     couriers,
     earns_less,
     missed,
+    ppo,
     reinforce,
     swing,
     upright,
@@ -38,6 +39,7 @@ from validation.evidence import (
     dead,
     diverges,
     explores,
+    gradient_norms_spread,
     lags,
     lasting,
     no_gradient,
@@ -246,6 +248,18 @@ zoo.sick(
     "rate_too_high",
     also={*BLOWN, *STUCK},
     control=calm,
+)
+
+gentle_steps = zoo.healthy("couriers-ppo-nadam-0.005", lambda s: couriers(s, Policy(act=nn.SiLU), ppo(), kind="NAdam"))
+zoo.sick(
+    "couriers-ppo-nadam-1",
+    lambda s: couriers(s, Policy(act=nn.SiLU), ppo(), kind="NAdam", lr=1.0),
+    both(gradient_norms_spread(10), earns_less),
+    *JUMPS,
+    "NUMERICAL",
+    "rate_too_high",
+    also={*BLOWN, *STUCK, "policy_entropy_collapse"},
+    control=gentle_steps,
 )
 
 

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 
 from validation.case import Setup, Zoo
 from validation.cases._common_sequences import Last, ends_worse, grows, through_time, told
-from validation.cases._daily_recurrent import PARCEL, amounts, doses, elman, parcels, strips, towns
+from validation.cases._daily_recurrent import INTENT, PARCEL, amounts, doses, elman, intents, parcels, strips, towns
 from validation.cases._usual_nets import falls_behind, rebuilt
 from validation.evidence import at_last, both, lasting, thrives
 from validation.labels import CHAOTIC, GROWS, SHORT
@@ -361,6 +361,38 @@ zoo.sick(
     layer=("rnn.cell", "enter"),
     also={"detached"},
     control=straight,
+)
+
+
+class TwoWays(nn.Module):
+    """An LSTM both ways over a request; the head gets the end of each way, or by mistake its beginning."""
+
+    def __init__(self, ends: bool) -> None:
+        super().__init__()
+        self.enter, self.rnn = nn.Embedding(INTENT, 20), nn.LSTM(20, 32, batch_first=True, bidirectional=True)
+        self.head, self.ends = nn.Linear(64, 4), ends
+
+    def forward(self, words: Tensor) -> Tensor:
+        ahead, back = self.rnn(self.enter(words))[0].chunk(2, dim=-1)
+        last, first = (-1, 0) if self.ends else (0, -1)
+        return self.head(torch.cat([ahead[:, last], back[:, first]], dim=-1))
+
+
+def two_ways(seed: int, ends: bool) -> Setup:
+    return told(TwoWays(ends), intents(seed, 9).mapped(lambda x: x[0]), 8, lr=1e-2, steps=90)
+
+
+both_ends = zoo.healthy("requests-bilstm-ends-of-both-ways", lambda s: two_ways(s, True))
+zoo.sick(
+    "requests-bilstm-beginnings-of-both-ways",
+    lambda s: two_ways(s, False),
+    both(lasting(through_time("enter", below=1e-12, first=4)), ends_worse(1.5)),
+    *SHORT,
+    "DISCONNECTED",
+    "DEAD",
+    layer=("rnn", "enter", "head"),
+    also={*WEAK_TOO, "never_moves"},
+    control=both_ends,
 )
 
 # --- states that run away
