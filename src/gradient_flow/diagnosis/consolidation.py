@@ -158,7 +158,7 @@ def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:
 
 def _stops_all(flat: Issue) -> bool:
     """Whether next to all values of an activation, or of the gates of a cell, are flat."""
-    return max(flat.evidence.get("flat_share", 0.0), flat.evidence.get("flat_gates", 0.0)) > _ALL_FLAT
+    return bool(max(flat.evidence.get("flat_share", 0.0), flat.evidence.get("flat_gates", 0.0)) > _ALL_FLAT)
 
 
 def _is_stopped_by(flat: Issue, dead: Issue, record: AnalysisRecord) -> bool:

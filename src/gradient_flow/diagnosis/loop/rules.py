@@ -589,8 +589,9 @@ def _explains(main: Issue, other: Issue) -> bool:
     if main.code in ("never_moves", "only_decay") and other.issue_type in (_T.DEAD, _T.DISCONNECTED):
         # Units that never fire, or whatever lets no gradient through, are a cause of their own.
         return "dead_share" not in other.evidence and other.severity < IssueSeverity.CRITICAL
-    if main.code == "eps_rules" and other.issue_type is _T.VANISHING and other.severity is IssueSeverity.CRITICAL:
-        return False  # gradients are so small because one layer lets hardly any through
+    if main.code == "eps_rules" and other.issue_type is _T.VANISHING:
+        # Gradients are so small because one layer, or a gate that begins shut, lets hardly any through.
+        return other.severity < IssueSeverity.CRITICAL and "largest_gradient" not in other.evidence
     if main.code == "stale_second_moment" and (other.step or 0) < (main.step or 0):
         return False  # it was there before
     if main.code in SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:

@@ -68,7 +68,8 @@ def fading_over_positions(record: AnalysisRecord) -> Iterator[Issue]:
         steps = max(1, round(place.reach * place.positions))
         reached = "only the last one" if steps == 1 else f"only the last {steps:,}"
         told = ", and the loss does not fall" if stuck else ""
-        cause, advice = _FADES, _KEEP_WITHOUT_GATES if cell.kind == "RNN" else _KEEP
+        cause = _FADES
+        advice: Sequence[str] = _KEEP_WITHOUT_GATES if cell.kind == "RNN" else _KEEP
         if gate is not None:
             cause = (
                 f"the gates of `{gate.layer}` are at one end of their range for every input: their bias set them so."
