@@ -284,8 +284,8 @@ def pulled_together(record: AnalysisRecord) -> Iterator[Issue]:
     """The loss asks for the difference of two views alone, and falls because all samples come together.
 
     Gradients of the two are opposite then, and of one size. What keeps samples apart, as a term for their spread, other
-    samples in the loss or one view that is held still, makes them differ. Without it samples of two programs came to lie
-    0.12 to 0.14 times as far apart as at first within 50 steps.
+    samples in the loss or one view that is held still, makes them differ. Without it samples of two programs came to
+    lie 0.12 to 0.14 times as far apart as at first within 50 steps.
     """
     ends: dict[str, list[Place]] = {}
     for index in {chain[-1] for chain in record.chains if chain}:
