@@ -241,6 +241,17 @@ def classes(nodes: Iterable[Any], shapes: Mapping[Any, tuple[int, ...]]) -> int 
     return None
 
 
+def alternatives(nodes: Iterable[Any], shapes: Mapping[Any, tuple[int, ...]]) -> int | None:
+    """Among how many the same softmax chooses, also where no module gives what it takes: pairs of a batch, say."""
+    for node in nodes:
+        if node.name() in _SOFTMAX:
+            shape, dim = node._saved_result.shape, _dimension(node)
+            return int(shape[dim]) if -len(shape) <= dim < len(shape) else None
+        if node in shapes:
+            return None
+    return None
+
+
 def _dimension(node: Any) -> int:
     dim: int = node._saved_dim
     return dim - _FIRST_DIMENSION if dim >= _FIRST_DIMENSION // 2 else dim

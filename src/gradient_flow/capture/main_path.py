@@ -12,6 +12,7 @@ from torch import nn
 
 from gradient_flow.capture.autograd_graph import (
     Graph,
+    alternatives,
     averaging,
     classes,
     is_bounded,
@@ -55,6 +56,7 @@ class MainPath:
     reached: set[str] = field(default_factory=set)
     """Modules whose output is part of the graph."""
     classes: int | None = None
+    alternatives: int | None = None
     bends: list[Bend] = field(default_factory=list)
 
 
@@ -83,6 +85,7 @@ def main_path(
     shapes = {passage.node: passage.shape for passage in by_node.values()}
     found.classes = classes(graph.dominators(entries[0].node)[::-1], shapes)
     if read_saved:
+        found.alternatives = alternatives(graph.dominators(entries[0].node)[::-1], shapes)
         found.bends = list(_bends(graph, main, by_node, weighted))
     return found
 
@@ -107,7 +110,9 @@ def _bends(
         if feeding is None or isinstance(feeding.module, (nn.RNNBase, nn.RNNCellBase)):
             continue  # gates inside a cell open and close as they should
         kind = kind_of(node)
-        after = (by_node[each] for each in graph.dominators(node)[1:] if each in by_node)
+        after = [by_node[each] for each in graph.dominators(node)[1:] if each in by_node]
+        if after and after[0].role == "output" and isinstance(after[0].module, (nn.RNNBase, nn.RNNCellBase)):
+            continue  # the same, of a cell whose steps are part of the graph
         is_last = not any(passage.module in weighted for passage in after)
         # A softmax inside the net gives weights to choose by, and may be certain of its choice.
         if kind == "Softmax" and not is_last:

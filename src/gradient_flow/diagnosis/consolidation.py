@@ -31,6 +31,8 @@ EXPLAINS: Final[dict[IssueType, frozenset[IssueType]]] = {
 _THROWN: Final = frozenset({_T.DEAD, _T.SATURATION, _T.UNSTABLE, *_DEPTH})
 """What steps that are far too large leave behind."""
 _FEW_UNITS: Final = 4
+_ALL_FLAT: Final = 0.9
+"""Share of values."""
 _ORDER: Final = {kind: order for order, kind in enumerate(EXPLAINS)}
 
 
@@ -48,6 +50,11 @@ def consolidate(issues: Iterable[Issue], record: AnalysisRecord) -> list[Issue]:
         chance = [issue for issue in left if _dies_of(narrow, issue, record)]
         left = [issue for issue in left if issue not in chance]
         left[left.index(narrow)] = with_consequences(narrow, chance)
+    flat = next((issue for issue in left if issue.issue_type is _T.SATURATION and _stops_all(issue)), None)
+    if flat is not None:
+        stopped = [issue for issue in left if _is_stopped_by(flat, issue, record)]
+        left = [issue for issue in left if issue not in stopped]
+        left[left.index(flat)] = with_consequences(flat, stopped)
     mains: list[Issue] = []
     for issue in sorted(left, key=lambda issue: _directness(issue, record)):
         cause = next((i for i, main in enumerate(mains) if _explains(main, issue, record)), None)
@@ -147,6 +154,23 @@ def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:
         return False
     behind = record.position(dead.layer) > record.position(narrow.layer)
     return dead.evidence.get("units", math.inf) <= _FEW_UNITS or (behind and dead.evidence.get("dead_share", 1) < 0.9)
+
+
+def _stops_all(flat: Issue) -> bool:
+    """Whether next to all values of an activation, or of the gates of a cell, are flat."""
+    return bool(max(flat.evidence.get("flat_share", 0.0), flat.evidence.get("flat_gates", 0.0)) > _ALL_FLAT)
+
+
+def _is_stopped_by(flat: Issue, dead: Issue, record: AnalysisRecord) -> bool:
+    """Whether no gradient comes to a layer, or samples have one state, because what it feeds is flat for all of them.
+
+    Its units are at their bounds: they fire, and are not dead.
+    """
+    if dead.issue_type is not _T.DEAD or dead.evidence.keys().isdisjoint(("gradient_here", "sample_rank")):
+        return False
+    here, there = record.position(dead.layer), record.position(flat.layer)
+    between = [layer for layer in record.layers if layer.order is not None and here < layer.order < there]
+    return _module(dead.layer) == _module(flat.layer) or (here < there and not between)
 
 
 def _directness(issue: Issue, record: AnalysisRecord) -> tuple[int, int, int]:

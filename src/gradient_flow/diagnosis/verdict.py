@@ -228,6 +228,8 @@ def _with_origin(issues: Sequence[Issue], events: Sequence[Event]) -> list[Issue
         return list(issues)
     origin, step = min(found, key=lambda pair: pair[0].get("read_from") == READ_FROM_GRAPH)
     bad = next((issue for issue in issues if issue.issue_type is IssueType.NUMERICAL), None)
+    if bad is not None and bad.code == "all_masked":
+        return list(issues)  # a mean over no label is NaN, whichever operation takes it
     if origin.get("read_from") == READ_FROM_GRAPH and (bad is None or bad.cause == DIVERGED or bad.code in SIZES):
         return list(issues)  # a cause is known, and where numbers ended matters less
     if bad is None:  # it was kept from the record: a manager skipped the step, or replaced what was bad

@@ -60,6 +60,7 @@ def layer_records(
             in_optimizer=None if trained is None else any(id(p) in trained for p in own.values()),
             equal_units=matrix in equal_units,
             rank_one=matrix in rank_one,
+            takes=vars(module).get("in_features"),
             is_embedding="Embedding" in kinds[path],
             update_ratio=update_ratios.get(matrix or "", []),
             idle_units=_of_largest(own, idle_units or {}),

@@ -248,6 +248,7 @@ class Observer:
             self._places.rank(by_key, self._chains, self._record, self._pictures)
             self._pictures = None  # what they tell is told once
             self._places.note_lines(by_key, self._chains, self._input_rows)
+            self._places.note_alike(by_key, self._chains, first=first)
 
     def _forget_second(self) -> None:
         """The first look tells how it began; of the others the last ones count."""
@@ -405,6 +406,7 @@ class Observer:
         if not self._chains:
             self._chains = [[passage.key for passage in chain] for chain in found.chains]
             self._record.averaging, self._record.classes = found.averaging, found.classes
+            self._record.alternatives = found.alternatives
         self._places.note_bends(found.bends, calls.passages, self._weighted)
 
     def _note_idle(self, table: GradientTable, gradients: Mapping[str, torch.Tensor | None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ _WIDE: Final = 8
 _SPREAD: Final = 2.0
 """Units and effective rank that a layer must be given before it can lose them."""
 _LEAST_VECTORS: Final = 32
+_LEAST_POSITIONS: Final = 4
 _MOST_SILENT: Final = 8
 """Looks of which it is remembered which units were silent, where not all are."""
 QUIET: Final = 0.3
@@ -64,12 +65,16 @@ class PlaceRecords:
         self._ranks: dict[Key, tuple[list[float], list[float], list[float]]] = {}
         self._bends: dict[tuple[str, str], list[Activation]] = {}
         """By layer and, of those beside the main path, kind."""
+        self._even: set[Key] = set()
+        """Places with the same values at all positions in every look so far, of which the first tells."""
+        self._ends: set[Key] = set()
+        """Places that a layer gives which ends several chains: views that the loss compares."""
         self._open: set[Key] = set()
         """Places of which it is not known yet whether values lie on a line, and those before them."""
 
     def wants_values(self, key: Key) -> bool:
         """Whether rows of its values are of use at the end of a close look; of a new place all may be."""
-        return key not in self._places or key in self._ranks or key in self._open
+        return key not in self._places or any(key in each for each in (self._ranks, self._open, self._even, self._ends))
 
     def wants_gradients(self, key: Key) -> bool:
         """The same of rows of its gradient."""
@@ -212,6 +217,37 @@ class PlaceRecords:
                         self._open |= {last, passage.key}
                 before, last = rows, passage.key
 
+    def note_alike(self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]], *, first: bool) -> None:
+        """Places at which all positions of a sample are alike, and how far apart samples are where views end."""
+        if first:
+            self._even = {key for chain in chains for key in self._even_from(passages, chain)}
+            ends = [chain[-1] for chain in chains if chain]
+            twice = {path for path, _, call in ends if any(p == path and c != call for p, _, c in ends)}
+            self._ends = {key for key in ends if key[0] in twice}
+        for key in self._even & passages.keys():
+            rows = passages[key].forward.rows
+            place = self._places[key]
+            place.looks_at_one_value += 1
+            if rows is None or not samples.positions_are_one(rows):
+                place.looks_at_one_value = 0
+        self._even = {key for key in self._even if self._places[key].looks_at_one_value}
+        for key in self._ends & passages.keys():
+            rows = passages[key].forward.rows
+            if rows is not None and len(rows) > 1:
+                self._places[key].spread.append(samples.spread(rows))
+
+    def _even_from(self, passages: Mapping[Key, Passage], chain: Sequence[Key]) -> Iterator[Key]:
+        """Places of a chain with many positions that are all alike, behind one at which they are not."""
+        differ = False
+        for key in chain:
+            rows = passages[key].forward.rows if key in passages else None
+            if rows is None or rows.shape[1] < _LEAST_POSITIONS:
+                continue
+            if not samples.positions_are_one(rows):
+                differ = True
+            elif differ:
+                yield key
+
     def forget(self, index: int) -> None:
         """One of the looks so far."""
         for place in self._places.values():
@@ -222,6 +258,8 @@ class PlaceRecords:
         for ranks in self._ranks.values():
             for values in ranks:
                 del values[:-_MOST_SILENT]
+        for key in self._ends:
+            del self._places[key].spread[1:-_MOST_SILENT]
         for found in self._bends.values():
             del found[1:-1]
 

@@ -40,7 +40,10 @@ HARDLY: Final = 0.01
 """Share of the gradient at the last position of a sequence that counts as none."""
 FLAT: Final = 0.05
 """A slope below this share of the largest is flat."""
-_UNITS_SECOND: Final = ("Conv", "BatchNorm", "GroupNorm", "InstanceNorm", "Pool2d", "Pool1d", "Pool3d", "Dropout2d")
+_UNITS_SECOND: Final = (
+    *("Conv", "BatchNorm", "GroupNorm", "InstanceNorm"),
+    *("Pool2d", "Pool1d", "Pool3d", "Dropout2d", "Upsample"),
+)
 
 
 def units_come_second(module: nn.Module, shape: tuple[int, ...]) -> bool:
@@ -356,6 +359,27 @@ def are_one(rows: torch.Tensor) -> bool:
     flat = rows.flatten(1).double()
     rounding = _ROUNDING * torch.finfo(rows.dtype if rows.is_floating_point() else torch.float32).eps
     return len(flat) >= _LEAST_FOR_RANK and float((flat - flat[0]).norm()) < rounding * float(flat.norm())
+
+
+def positions_are_one(rows: torch.Tensor) -> bool:
+    """Whether each sample has the same values at all of its positions, but for rounding, and samples differ.
+
+    >>> same = torch.randn(8, 1, 4).expand(8, 6, 4)
+    >>> positions_are_one(same), positions_are_one(torch.randn(8, 6, 4)), positions_are_one(same[:1].expand(8, 6, 4))
+    (True, False, False)
+    """
+    rounding = _ROUNDING * torch.finfo(rows.dtype if rows.is_floating_point() else torch.float32).eps
+    first = rows[:, :1]
+    size = float(first.norm())
+    if rows.shape[1] < 2 or float((rows[:, -1:] - first).norm()) > rounding * size:  # as a rule two positions tell
+        return False
+    apart, between = float((rows - first).norm()), float((first - first[:1]).norm())
+    return apart <= rounding * math.sqrt(rows.shape[1]) * size and between > rounding * size
+
+
+def spread(rows: torch.Tensor) -> float:
+    """Root mean square of how far samples lie from their mean, position by position."""
+    return float((rows - rows.mean(dim=0)).square().mean().sqrt())
 
 
 def quick_norm(tensors: list[torch.Tensor]) -> float:

@@ -74,19 +74,24 @@ _NEAR_FIRST, _FLARE = 0.2, 3.0
 
 
 def masked(loop: Loop) -> Iterator[Issue]:
-    """Batches of which no label is left."""
+    """Batches of which no label is left: now and then, where the loss is not finite, or always.
+
+    A sum over the labels of a batch that has none is 0, and so is its gradient: such a batch does no harm.
+    """
     looks = loop.looks
-    empty = [look.step for look in looks if any(c.ignored == 1 for c in look.calls)]
+    without = [look for look in looks if any(c.ignored == 1 for c in look.calls)]
+    broken = [look.step for look in without if look.loss is None or not math.isfinite(look.loss)]
+    empty = [look.step for look in without] if len(without) == len(looks) else broken
     none = [look for look in looks if look.zero_factor == "labels"]
     lost = [look.step for look in none if look.loss != 0]  # a mean over nothing
     if not empty and not lost and not (looks and len(none) == len(looks)):
         return
     steps = empty or lost or [look.step for look in none]
-    yield issue(
+    found = issue(
         "all_masked",
         IssueSeverity.HIGH,
         f"every label is masked in {len(steps)} of {len(looks)} steps looked at: the loss is "
-        f"{'NaN' if empty or lost else '0'}, and nothing is learned from the batch.",
+        f"{'NaN' if broken or lost else '0'}, and nothing is learned from the batch.",
         "prompts that fill the whole sequence, an inverted mask, or labels that are all `ignore_index`.",
         [
             "Count the labels left in each batch, and drop samples without any.",
@@ -95,6 +100,7 @@ def masked(loop: Loop) -> Iterator[Issue]:
         step=steps[0],
         steps=steps,
     )
+    yield replace(found, issue_type=IssueType.NUMERICAL) if broken or lost else found
 
 
 def not_finite(loop: Loop) -> Iterator[Issue]:

@@ -182,9 +182,15 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         follows = [issue for issue in mains if _follows(issue)]
         mains = [issue for issue in mains if issue not in follows]
         left[left.index(causes[0])] = with_consequences(causes[0], follows)
+    faded = next((issue for issue in left if issue.issue_type is _T.VANISHING and _fades_by_depth(issue)), None)
+    if faded is not None:
+        rest = [issue for issue in mains if issue.code == "never_moves" and issue.evidence.get("gets_gradients")]
+        mains = [issue for issue in mains if issue not in rest]
+        left[left.index(faded)] = with_consequences(faded, rest)
     cut = next((issue for issue in left if _cuts_off(issue)), None)
     if cut is not None:
-        below = _UNDER_DEAD if cut.issue_type in (_T.DEAD, _T.DISCONNECTED) else _UNDER_FADING
+        ends = cut.issue_type in (_T.DEAD, _T.DISCONNECTED) or _stops_all(cut)
+        below = _UNDER_DEAD if ends else _UNDER_FADING
         if loop.looks and all(look.nothing for look in loop.looks):
             # What is multiplied by 0 next to the loss has no gradient, whatever the layer itself lets through.
             left, mains = _weighs_nothing(cut, left, mains)
@@ -294,7 +300,20 @@ def _thrown(issue: Issue, loop: Loop) -> Issue:
 def _cuts_off(issue: Issue) -> bool:
     if issue.issue_type is _T.SHORT_MEMORY:
         return issue.severity >= IssueSeverity.HIGH
+    if issue.issue_type is _T.SATURATION:
+        return _stops_all(issue)
     return issue.issue_type in _CUTS_OFF and issue.severity is IssueSeverity.CRITICAL
+
+
+def _stops_all(issue: Issue) -> bool:
+    """Whether flat activations let no gradient through at all."""
+    stopped = any(each.issue_type is _T.DEAD for each in issue.consequences)
+    return issue.issue_type is _T.SATURATION and issue.severity >= IssueSeverity.HIGH and stopped
+
+
+def _fades_by_depth(issue: Issue) -> bool:
+    """Whether the gradient fades on its way back through the layers, and not by a level alone."""
+    return "gain_over_depth" in issue.evidence and issue.severity > IssueSeverity.LOW
 
 
 def _weighs_nothing(cut: Issue, left: list[Issue], mains: list[Issue]) -> tuple[list[Issue], list[Issue]]:
@@ -441,7 +460,7 @@ def _is_consequence(issue: Issue, main: Issue) -> bool:
         return issue.code in SIZES  # of which the step is not known
     if issue.code in SIZES and issue.issue_type in EXPLAINS.get(main.code, frozenset()):
         return main.code not in SIZES  # steps are too large because of what comes into them
-    if main.issue_type is not _T.LOOP or main.code == issue.code:
+    if (main.issue_type is not _T.LOOP and main.code != "all_masked") or main.code == issue.code:
         return main.code == issue.code
     # A cause that stops all training leaves nothing to be said of what is trained.
     return EXPLAINS.get(main.code, frozenset()) >= _IDLE and issue.code not in _LEAVES_OTHERS
@@ -565,11 +584,14 @@ def _explains(main: Issue, other: Issue) -> bool:
         return not other.code and "growth_of_values" in other.evidence  # the same, seen inside of the network
     if other.code in ("router_collapse", "embedding_row"):
         return False  # it has a cause of its own
+    if main.code == "never_moves" and other.issue_type is _T.VANISHING and _fades_by_depth(other):
+        return False  # steps are lost to rounding because of it
     if main.code in ("never_moves", "only_decay") and other.issue_type in (_T.DEAD, _T.DISCONNECTED):
         # Units that never fire, or whatever lets no gradient through, are a cause of their own.
         return "dead_share" not in other.evidence and other.severity < IssueSeverity.CRITICAL
-    if main.code == "eps_rules" and other.issue_type is _T.VANISHING and other.severity is IssueSeverity.CRITICAL:
-        return False  # gradients are so small because one layer lets hardly any through
+    if main.code == "eps_rules" and other.issue_type is _T.VANISHING:
+        # Gradients are so small because one layer, or a gate that begins shut, lets hardly any through.
+        return other.severity < IssueSeverity.CRITICAL and "largest_gradient" not in other.evidence
     if main.code == "stale_second_moment" and (other.step or 0) < (main.step or 0):
         return False  # it was there before
     if main.code in SIZES and main.severity < IssueSeverity.HIGH and other.issue_type is _T.NUMERICAL:

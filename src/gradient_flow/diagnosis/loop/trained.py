@@ -260,6 +260,7 @@ def unmoved(loop: Loop) -> Iterator[Issue]:
                 "Check the learning rate of their group.",
             ],
             parameters=facts.still,
+            gets_gradients=True,
             layer=module_of(facts.still[0]),
             step=1,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -35,6 +36,7 @@ BLOCKED: Final = 0.1
 _COMES_ALONG, _FALLS, _STUCK = 0.35, 0.6, 0.9
 """Shares of the first loss."""
 _LEAST_LOSSES: Final = 20
+_LEAST_TO_LEARN: Final = 40
 TINY: Final = 2
 """Units of a code that can hold next to nothing, where the last layer makes one and nothing weighs it any more."""
 _MUCH_WIDER: Final = 8
@@ -51,7 +53,12 @@ all of its data leaves less than half of it."""
 _PAIR, _SUMS = 2, 0.01
 """Towers, and what their gradients differ by where they are added."""
 _ALL_THERE_IS: Final = "it is all that layers behind it get to know of a sample"
+_ALL_IN_BRANCH: Final = "what the second gives lies on a line, and little is learnt"
+_TO_COMPARE: Final = "it is all that samples are told apart by"
 _RECURRENT: Final = frozenset({"RNN", "LSTM", "GRU"})
+_GUESSES: Final = 0.5
+"""Share of the loss of a guess among all alternatives that is left: with a code of two numbers 0.7 to 0.8 for 64 pairs
+of a batch, with one of 24 numbers 0.1."""
 _MUCH_WIDER_WORDS: Final = 16
 """Times the width of an embedding of one number."""
 _SHARE, _BETA = 0.5, 0.25
@@ -83,7 +90,56 @@ def bottlenecks(record: AnalysisRecord) -> Iterator[Issue]:
             if not (_is_passed_by(record, chain, worst.place) and loss_change(record.losses) < _FALLS):
                 yield _issue(worst, learns=_learns(record))
                 return
+    compared = _compared_by_few(record)
+    if compared is not None:
+        yield _issue(compared, learns=False, what=_TO_COMPARE)
+        return
+    squeezed = _one_in_a_branch(record)
+    if squeezed is not None:
+        yield _issue(squeezed, learns=False, what=_ALL_IN_BRANCH)
+        return
     yield from _single_numbers(record)
+
+
+def _one_in_a_branch(record: AnalysisRecord) -> _Narrow | None:
+    """One number between two wide layers of a branch, with nothing else between them, where little is learnt: keys and
+    values that are made of a latent of each token, say.
+
+    A wide layer that takes one number gives a line. An adapter of rank 1 beside a frozen layer does so on purpose.
+    """
+    change = loss_change(record.losses, _LEAST_TO_LEARN)
+    if not _LITTLE < change < math.inf or any(not layer.trainable for layer in record.layers):
+        return None
+    known = {index for chain in record.chains for index in chain}
+    made = [(index, place) for index, place in enumerate(record.places) if place.own_weights]
+    for (index, down), (_, up) in pairwise(made):
+        before, behind = record.layer(down.name), record.layer(up.name)
+        if before is None or behind is None or index in known or up.order != down.order + 1:
+            continue
+        one = down.units == 1 == behind.takes and down.positions == up.positions
+        if one and min(before.takes or 0, up.units) >= _MUCH_WIDER_WORDS:
+            around = min(before.takes or 0, up.units)
+            return _Narrow(down, around, 1 / around, 0.0, 1.0, 1.0)
+    return None
+
+
+def _compared_by_few(record: AnalysisRecord) -> _Narrow | None:
+    """A code of one or two numbers at the end of a chain, by which samples are told from many others of their batch.
+
+    What the loss makes of it is no layer's: similarities, of which a softmax picks one.
+    """
+    among = record.alternatives or 0
+    losses = [loss for loss in record.losses if math.isfinite(loss)]
+    if record.classes or len(losses) < _LEAST_LOSSES:
+        return None
+    guesses = median(losses[-(len(losses) // 5) :]) > _GUESSES * math.log(max(2, among))
+    for chain in record.chains if guesses else ():
+        places = [record.places[index] for index in chain]
+        code, before = places[-1], max((p.units for p in places[:-1] if p.own_weights), default=0)
+        tiny = code.own_weights and code.positions == 1 and code.units <= TINY
+        if tiny and min(among, code.samples, before) >= _MUCH_WIDER * code.units:
+            return _Narrow(code, before, code.units / min(among, before), 0.0, 1.0, 1.0)
+    return None
 
 
 def _single_numbers(record: AnalysisRecord) -> Iterator[Issue]:
@@ -350,7 +406,7 @@ def _issue(narrow: _Narrow, *, learns: bool, what: str = "") -> Issue:
         parts.append(
             f"{place.size:,} numbers have to hold data with {plain(place.size / narrow.score, 2)} directions or more"
         )
-    elif narrow.score < (LOW_OF_ONE if place.units == 1 else LOW_SCORE):
+    elif not what and narrow.score < (LOW_OF_ONE if place.units == 1 else LOW_SCORE):
         parts.append(f"{percent(1 - narrow.score)} of the directions that the loss asks for are lost")
     if narrow.blocked > BLOCKED:
         parts.append(f"{percent(narrow.blocked)} of the samples get no gradient")

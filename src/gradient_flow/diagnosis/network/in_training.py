@@ -219,8 +219,11 @@ def _found_where_to_look(issue: Issue, change: float) -> bool:
 def _never_worked(issue: Issue) -> bool:
     """Whether nothing of a layer passes a gradient, and that from the first look on; or its softmax none, by far.
 
-    Tokens that are the same from the start on are one token, and nothing will tell them apart.
+    Tokens that are the same from the start on are one token, and nothing will tell them apart. And where samples come
+    together the loss is next to nothing because of that.
     """
+    if issue.issue_type is IssueType.LOW_RANK:
+        return "spread_at_first" in issue.evidence
     if issue.issue_type is IssueType.RANK_COLLAPSE:
         return issue.severity >= IssueSeverity.HIGH and issue.evidence.get("token_spread_at_start", 1.0) < _SAME
     if issue.issue_type is IssueType.ENTROPY_COLLAPSE:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.record import AnalysisRecord, Place
+from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
 from gradient_flow.diagnosis.robust import fell_to, loss_change, median_slope
 from gradient_flow.diagnosis.words import percent, times
 
@@ -28,10 +28,19 @@ RUNS_AWAY: Final = 2.0
 """Decades, of values and of gradients. A sum over steps grows no more than their number, at the same pace for none."""
 FAR_ENOUGH: Final = 0.35
 """Share of a sequence that a new GRU reaches back is about half of twenty steps."""
+_BEYOND: Final = 6.0
+"""Decades that nothing learnt has: a loss that falls meanwhile falls without what the state was to tell."""
 _STEADY: Final = 0.8
 """Share of neighbouring calls between which values, or gradients, grow."""
 _MOSTLY: Final = 0.6
 """The same, of a gradient that fades where the loss is stuck: dropout in the state makes it uneven (0.67 to 0.8)."""
+_BOTH_ENDS: Final = 0.02
+"""Share of a gate's values at either end."""
+_MOST: Final = 0.65
+"""Share of a sequence: 1 - `FAR_ENOUGH`."""
+_LEARNS: Final = 0.5
+"""Share of the first loss."""
+_CELLS: Final = frozenset({"RNN", "GRU", "LSTM"})
 _LEAST_PARTS: Final = 3
 _LEAST_LOSSES: Final = 20
 _LEAST_TO_LEARN: Final = 40
@@ -41,26 +50,71 @@ _STUCK: Final = 0.9
 
 
 def fading_over_positions(record: AnalysisRecord) -> Iterator[Issue]:
-    """The gradient reaches only the last part of the sequence that the model takes in, and the loss does not fall."""
-    if not _is_stuck(record) or len(record.losses) < _LEAST_TO_LEARN:
+    """The gradient reaches only the last part of the sequence that the model takes in, and the loss does not fall.
+
+    Where it is known what cuts the rest off, a loss that falls by half would say otherwise, and by a tenth does not.
+    """
+    if not record.trained or len(record.losses) < _LEAST_TO_LEARN or not all(map(math.isfinite, record.losses)):
         return
+    stuck, falls = not fell_to(record.losses, _STUCK), fell_to(record.losses, _LEARNS)
     for place in record.places:
         if place.reach is None or place.reach > FAR_ENOUGH or not place.own_weights:
             continue
-        chain = next(
-            ([record.places[i] for i in each] for each in record.chains if record.places[each[0]] is place), []
-        )
-        cell = next((p for p in chain if p.kind in ("RNN", "GRU", "LSTM")), place)
+        gate = _gate_by_bias(record, place)
+        held = _held_still(record, place)
+        if falls or not (stuck or gate or held):
+            continue
+        cell = _cell_behind(record, place)
         steps = max(1, round(place.reach * place.positions))
         reached = "only the last one" if steps == 1 else f"only the last {steps:,}"
+        told = ", and the loss does not fall" if stuck else ""
+        cause = _FADES
+        advice: Sequence[str] = _KEEP_WITHOUT_GATES if cell.kind == "RNN" else _KEEP
+        if gate is not None:
+            cause = (
+                f"the gates of `{gate.layer}` are at one end of their range for every input: their bias set them so."
+            )
+            advice = (f"Start the bias of `{gate.layer}` on the other side of 0, where its gate keeps.",)
+        elif held is not None:
+            cause = f"the first {held.positions:,} steps run under `no_grad`."
+            advice = ("Let gradients flow through most of the sequence: warm a state up on a few steps only.",)
         yield _short(
-            cell.name,
+            cell.name if gate is None else gate.layer,
             f"short effective memory: {reached} of its {place.positions:,} steps {'gets' if steps == 1 else 'get'} a "
-            "gradient of at least 1% of the largest, and the loss does not fall.",
+            f"gradient of at least 1% of the largest{told}.",
             {"reach": place.reach, "steps": place.positions, "loss_change": loss_change(record.losses)},
-            advice=_KEEP_WITHOUT_GATES if cell.kind == "RNN" else _KEEP,
+            cause,
+            advice,
         )
         return
+
+
+def _cell_behind(record: AnalysisRecord, place: Place) -> Place:
+    """The recurrent layer behind a place, or the first layer behind it that is given all of its positions."""
+    chain = next(([record.places[i] for i in each] for each in record.chains if record.places[each[0]] is place), [])
+    later = sorted((p for p in record.places if p.order > place.order), key=lambda p: p.order)
+    inside = (p for p in later if p.own_weights and p.positions == place.positions)
+    return next((p for p in chain if p.kind in _CELLS), next(inside, place))
+
+
+def _gate_by_bias(record: AnalysisRecord, place: Place) -> Activation | None:
+    """A gate behind a place that is open for all inputs, or shut for all: it keeps nothing, whatever comes."""
+    for activation in record.activations:
+        at_one_end = activation.in_branch and not _BOTH_ENDS < activation.above < 1 - _BOTH_ENDS
+        if at_one_end and "igmoid" in activation.kind and record.position(activation.layer) > place.order:
+            return activation
+    return None
+
+
+def _held_still(record: AnalysisRecord, place: Place) -> Place | None:
+    """Most of a sequence in a call of a recurrent layer that gets no gradient, before one that gets some.
+
+    A state is warmed up so on a few steps of a replay; with 15 of 20 steps the training lags far behind.
+    """
+    cells = [p for p in record.places if p.kind in _CELLS and p.role == "output" and p.order > place.order]
+    trained = {p.name for p in cells if p.typical_gradient}
+    still = (p for p in cells if p.name in trained and p.typical_gradient is None)
+    return next((p for p in still if p.positions >= _MOST * place.positions), None)
 
 
 def _is_stuck(record: AnalysisRecord) -> bool:
@@ -132,7 +186,7 @@ def cut_into_parts(record: AnalysisRecord) -> Iterator[Issue]:
         return
     parts: dict[str, list[Place]] = {}
     for place in record.places:
-        if place.role == "input" and place.kind in ("RNN", "GRU", "LSTM") and place.positions > 1:
+        if place.role == "input" and place.kind in _CELLS and place.positions > 1:
             parts.setdefault(place.name, []).append(place)
     for name, places in parts.items():
         places = sorted(places, key=lambda place: place.call)
@@ -189,7 +243,7 @@ def _runaway(layer: str, calls: int, forth: float, back: float) -> Issue:
     factor = 10 ** ((back if bounded else forth) / (calls - 1))
     return Issue(
         issue_type=IssueType.SPECTRAL_RADIUS,
-        severity=IssueSeverity.HIGH if max(forth, back) >= GRAVE else IssueSeverity.MEDIUM,
+        severity=_how_wild(max(forth, back)),
         layer=layer,
         message=f"exploding states: the gradient grows {factor:.2g}-fold with each step back, {times(10**back, 2)} "
         f"over its {calls:,} calls."
@@ -204,6 +258,12 @@ def _runaway(layer: str, calls: int, forth: float, back: float) -> Issue:
         ],
         step=1,
     )
+
+
+def _how_wild(decades: float) -> IssueSeverity:
+    if decades >= _BEYOND:
+        return IssueSeverity.CRITICAL
+    return IssueSeverity.HIGH if decades >= GRAVE else IssueSeverity.MEDIUM
 
 
 def _issue(places: list[Place], decades: float, record: AnalysisRecord) -> Issue:

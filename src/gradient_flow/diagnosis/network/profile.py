@@ -124,7 +124,10 @@ def _parts(places: Sequence[Place], credits: Sequence[float], steps: int | None)
             parts = []  # blocked or cut here: what comes before it is another rule's matter
             continue
         growth = _decades(later.typical_rms, earlier.typical_rms)
-        parts.append(Part(_maker(earlier, later), median(ratios) + credit, growth, earlier, later))
+        gain = median(ratios) + credit
+        if "Norm" in later.kind and earlier.typical_rms == 0:
+            gain = min(gain, 0.0)  # of a state that begins at zero, a norm divides by the root of its eps: 316 times
+        parts.append(Part(_maker(earlier, later), gain, growth, earlier, later))
     return _relative_at_entry(parts)
 
 

@@ -70,6 +70,10 @@ class Place:
     """Of an embedding: how many different vectors it gave at most in one look, of those that were seen."""
     on_a_line: bool | None = None
     """Whether the values of all samples lie on one line, although those of the layer before it do not."""
+    looks_at_one_value: int = 0
+    """Looks up to the last at which each sample had the same values at all positions, although it does not before."""
+    spread: list[float] = field(default_factory=list)
+    """How far samples lie apart, look by look, where a model ends more than once in this layer: views of a sample."""
     looks_as_one: int = 0
     """Looks up to the last at which all samples had the same values, although those of the layer before it differ."""
 
@@ -142,6 +146,8 @@ class Layer:
     """Whether weights and gradients of all units are the same."""
     rank_one: bool = False
     """Whether the rows of its matrix are multiples of one another."""
+    takes: int | None = None
+    """Numbers that it takes at each position, of a dense layer."""
     zero_weights: bool = False
     bad_weights: int = 0
     """Non-finite weights before the first step."""
@@ -186,6 +192,8 @@ class AnalysisRecord:
     """In the order of the forward pass, those that never ran last."""
     classes: int | None = None
     """Classes of the softmax in the loss; None if it has none."""
+    alternatives: int | None = None
+    """Among how many that softmax chooses, also where no module gives what it takes: the pairs of a batch, say."""
     loss_needs_grad: bool = True
     input_rms: float = math.nan
     input_spread: float = math.nan

@@ -24,6 +24,8 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     structure_rules.copies,
     structure_rules.one_direction,
     structure_rules.one_for_all,
+    structure_rules.one_for_positions,
+    structure_rules.pulled_together,
     dead_rules.dead_units,
     dead_rules.dead_head,
     dead_rules.idle_units,

@@ -10,6 +10,7 @@ from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.profile import activation_gain
 from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord
+from gradient_flow.diagnosis.robust import fell_to
 from gradient_flow.diagnosis.treatment import Advice, Treatment
 from gradient_flow.diagnosis.words import percent, plain
 
@@ -21,9 +22,13 @@ _LOSES: Final = -0.2
 """Decades that a saturated activation takes from the gradient; a healthy tanh takes 0.1."""
 _FLAT_BESIDE: Final = 0.8
 """The same share beside the main path, where the gradient has another way."""
+_HALF: Final = 0.5
+"""Share of the first loss that is left where logits at their bounds keep a classifier from being sure. Of one that was
+capped at ±0.5 it is 0.9; logits that a cap of 30 bounds are not flat."""
 _BOTH_ENDS: Final = 0.02
 """Share of a gate's values at either end. One that is shut for all, or open for all, was set so by its bias."""
 
+_LEAST_LOSSES: Final = 20
 _AROUND_ZERO: Final = frozenset({"Tanh", "Hardtanh", "Softsign", "Atan"})
 """Activations whose range has zero in its middle: no gates."""
 
@@ -99,6 +104,9 @@ def _is_flat(record: AnalysisRecord, activation: Activation) -> bool:
     # A classifier that has learnt its task sits in the flat part too, with a loss as small as its gradient.
     if activation.kind == "Softmax" and record.classes is None:
         return False  # alone it says nothing; a second softmax in the loss makes it a fault
+    if record.classes is not None and activation.kind != "Softmax":
+        # What a softmax takes tells classes apart by its size, and grows until it is at its bounds.
+        return not fell_to(record.losses, _HALF, _LEAST_LOSSES)
     place = next((p for p in reversed(record.places) if p.layer == activation.layer and p.own_weights), None)
     losses = [abs(loss) for loss in record.losses if math.isfinite(loss)]
     if place is None or place.typical_gradient is None or not losses:

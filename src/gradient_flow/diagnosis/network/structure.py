@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.depth import vanishing_over_depth
-from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer
-from gradient_flow.diagnosis.robust import fell_to
+from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
+from gradient_flow.diagnosis.robust import fell_to, loss_change
 from gradient_flow.diagnosis.words import count
 
 TWO: Final = 2
@@ -23,6 +23,11 @@ MANY_IDS: Final = 8
 """Vectors of a larger embedding that a batch with so many ids comes down to: two lie on a line."""
 _LITTLE, _LEAST_LOSSES = 0.9, 10
 """Share of the first loss that is left where next to nothing was learnt, and losses to know it."""
+_ENOUGH_LOSSES, _LEVEL, _POSITIONS = 20, 0.75, 4
+"""Losses, the share of the loss after a fifth of them that is left of one that stays, and positions to tell apart."""
+_TOGETHER, _FAR_DOWN = 0.5, 0.2
+"""Shares of the first distance between samples, and of the first loss."""
+_RECURRENT: Final = frozenset({"RNN", "GRU", "LSTM"})
 LEAST_STEPS: Final = 40
 """Steps without a block that is left out by chance, as in stochastic depth, and comes back."""
 
@@ -232,6 +237,85 @@ def one_for_all(record: AnalysisRecord) -> Iterator[Issue]:
         f"Print the shape before and after each mean, sum and softmax on the way to `{layer.name}`: the first "
         "dimension is that of the samples, and no operation should run over it.",
     )
+
+
+def one_for_positions(record: AnalysisRecord) -> Iterator[Issue]:
+    """One vector stands for all positions of a sample where the model has to say something of each, and it stops to
+    learn once it knows what they have in common.
+
+    A code that a recurrent layer unrolls is repeated for all steps too, and goes on to differ.
+    """
+    if not record.trained or not _is_level(record):
+        return
+    for chain in record.chains:
+        places = [record.places[index] for index in chain]
+        at = next((k for k, place in enumerate(places) if place.looks_at_one_value >= _LOOKS), None)
+        if at is None or places[-1].positions < _POSITIONS or any(p.kind in _RECURRENT for p in places[at:]):
+            continue
+        same, before = places[at], max(place.positions for place in places[:at])
+        yield Issue(
+            issue_type=IssueType.BOTTLENECK,
+            severity=IssueSeverity.HIGH,
+            layer=same.layer,
+            message=f"behind it each sample has the same {count(same.units, 'number')} at all of its "
+            f"{same.positions:,} positions, although the model has to tell {places[-1].positions:,} apart, and the "
+            "loss stays where it is.",
+            evidence={"units": same.units, "positions": same.positions, "positions_before": before},
+            cause="a mean, a pooling or one chosen position is spread over all of them, and what each was is lost.",
+            advice=[
+                f"Add what each position was to what they have in common: a skip connection around `{same.layer}`.",
+                "Or pool less: keep several positions, and a vector for each.",
+            ],
+            step=1,
+        )
+        return
+
+
+def _is_level(record: AnalysisRecord) -> bool:
+    """Whether the loss stays where it is after the first fifth of the steps, in which a model learns what is common.
+
+    Of one program it stayed at 0.9 of what it was then where positions are alike, and fell to 0.3 where they are not.
+    """
+    losses = [loss for loss in record.losses if math.isfinite(loss)]
+    return len(losses) >= _ENOUGH_LOSSES and loss_change(losses[len(losses) // 5 :]) > _LEVEL
+
+
+def pulled_together(record: AnalysisRecord) -> Iterator[Issue]:
+    """The loss asks for the difference of two views alone, and falls because all samples come together.
+
+    Gradients of the two are opposite then, and of one size. What keeps samples apart, as a term for their spread, other
+    samples in the loss or one view that is held still, makes them differ. Without it samples of two programs came to
+    lie 0.12 to 0.14 times as far apart as at first within 50 steps.
+    """
+    ends: dict[str, list[Place]] = {}
+    for index in {chain[-1] for chain in record.chains if chain}:
+        ends.setdefault(record.places[index].name, []).append(record.places[index])
+    for name, views in ends.items():
+        layer, (place, *others) = record.layer(name), views
+        opposite = bool(others) and all(_are_one_size(place.gradient, other.gradient) for other in others)
+        if layer is None or not opposite or place.units < MANY_IDS or len(place.spread) < _LOOKS:
+            continue
+        left = place.spread[-1] / place.spread[0] if place.spread[0] > 0 else math.inf
+        if left < _TOGETHER and loss_change(record.losses, _LEAST_LOSSES) < _FAR_DOWN:
+            yield replace(
+                _low_rank(
+                    layer,
+                    f"samples come together: they lie {left:.2g} times as far apart as at first, and the loss falls "
+                    "because of that.",
+                    "the loss asks for views of a sample to be the same, and nothing keeps samples apart: one value "
+                    "for all is the best answer.",
+                    "Add a term for the spread of each feature over the batch (VICReg), contrast samples with each "
+                    "other, or hold one view still behind a predictor (SimSiam).",
+                ),
+                evidence={"spread": place.spread[-1], "spread_at_first": place.spread[0]},
+                step=None,
+            )
+            return
+
+
+def _are_one_size(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    pairs = list(zip(one, other, strict=False))
+    return len(pairs) >= _LOOKS and all(a and b and math.isclose(a, b, rel_tol=_ROUNDING) for a, b in pairs)
 
 
 def _low_rank(layer: Layer, message: str, cause: str, advice: str) -> Issue:
