@@ -22,6 +22,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.no_gradients,
     trained.lora,
     trained.unheld,
+    trained.made_anew,
     trained.hidden,
     trained.frozen,
     data.masked,
