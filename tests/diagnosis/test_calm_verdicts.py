@@ -165,6 +165,23 @@ def test_a_lone_spike_that_the_loss_does_not_show_is_a_remark(height, loss, fall
     assert issue.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("height", "loss", "fall", "severity"),
+    [
+        (14.0, 2.4, 0.97, LOW),
+        (14.0, 4.0, 0.97, MEDIUM),  # another kind of sample
+        (14.0, 2.4, 1.0, MEDIUM),  # nothing is learnt
+        (40.0, 2.4, 0.97, MEDIUM),
+    ],
+)
+def test_one_batch_that_is_louder_than_others_is_a_remark_in_a_run_that_learns(height, loss, fall, severity):
+    norms, losses = wobbling(1.0, 80), [fall**k for k in range(80)]
+    norms[40], losses[40] = height, loss * losses[40]
+    series = Series(name="model", steps=list(range(1, 81)), norms=norms, losses=losses)
+    (issue,) = unstable_norm(RunRecord(totals=[series]))
+    assert issue.severity == severity
+
+
 @pytest.mark.parametrize(("tall", "after", "severity"), [(40.0, 1.0, LOW), (40.0, 2.0, HIGH), (400.0, 1.0, HIGH)])
 def test_steep_places_of_which_a_falling_loss_knows_nothing_are_a_remark(tall, after, severity):
     norms, losses = wobbling(1.0, 80), [0.98**k for k in range(80)]

@@ -121,6 +121,19 @@ def test_recurrent_and_convolutional_draws_are_known_and_embeddings_tell_nothing
     assert as_drawn(model, {"words.weight"}) == []
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_convolutions_without_biases_are_known_by_their_tails_too(trained):
+    """As torchvision draws a residual network."""
+    layer = nn.Conv2d(16, 32, 3, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    if trained:  # of the same size, with longer tails
+        with torch.no_grad():
+            size = layer.weight.norm()
+            layer.weight.mul_(torch.rand_like(layer.weight) * 2)
+            layer.weight.mul_(size / layer.weight.norm())
+    assert as_drawn(nn.Sequential(layer), {"0.weight"}) == ([] if trained else ["0.weight"])
+
+
 @pytest.mark.parametrize(("rate", "sick"), [(1e-12, True), (1e-3, False)])
 def test_a_group_whose_rate_is_next_to_nothing_is_told_though_it_has_most_matrices(rate, sick):
     model = net(12, 32, 32, 5)

@@ -39,6 +39,8 @@ STRETCH: Final = 256
 """Steps in which spikes are counted: however long a run goes on afterwards, they were as frequent as they were."""
 TALL: Final = 10.0
 """A single spike counts when it is also this many times the norms around it."""
+_MILD: Final = 3.0
+"""Times the losses around it: that of a batch which is louder than others, and no more."""
 _MOSTLY: Final = 0.7
 """Share of spikes that have to be those of loud batches."""
 _ABOVE_LATER: Final = 3.0
@@ -191,7 +193,12 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     unfelt = tall < FAR_OUT and goes_unfelt(losses, there)
     # Batches that are louder than others and leave no trace; steep places, as recurrent nets have, of which a loss that
     # falls knows nothing.
-    calm = late or (loud and tall < TALL) or unfelt
+    # A single one may be tall in a run that learns: where gates open, a batch was 12 times as steep, with 2.3 times the
+    # loss. That of a sample which does not belong to the data is louder.
+    sides = beside(losses, there[0])
+    mild = sides is not None and losses[there[0]] < _MILD * max(sides)
+    once = len(at) == 1 and tall < 2 * TALL and mild and fell_to(losses, LEARNS)
+    calm = late or (loud and (tall < TALL or once)) or unfelt
     yield Issue(
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.LOW if calm else IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,

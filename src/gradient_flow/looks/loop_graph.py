@@ -12,6 +12,8 @@ from gradient_flow.looks.loop_data import SHAPING
 
 _NEAREST: Final = 48
 """Operations next to the loss that are looked at."""
+_MOST_NODES: Final = 2000
+"""Operations of a graph that are searched for parameters."""
 _LEAST_ROWS: Final = 4
 _MOST_STEPS: Final = 4
 """Operations that are followed in a row."""
@@ -64,6 +66,22 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
                     nodes.append(child)
     if read_saved and look.loss is not None:
         look.zero_factor = _zero_factor(nodes, alone=look.loss == 0 or look.loss != look.loss)
+    return _parameters(nodes)
+
+
+def parameters_under(root: Any) -> list[torch.Tensor]:
+    """The parameters that a loss depends on, in the nearer part of a large graph."""
+    nodes: list[Any] = [root]
+    known = {root}
+    for node in nodes:
+        for child, _ in node.next_functions:
+            if child is not None and child not in known and len(nodes) < _MOST_NODES:
+                known.add(child)
+                nodes.append(child)
+    return _parameters(nodes)
+
+
+def _parameters(nodes: list[Any]) -> list[torch.Tensor]:
     leaves = [node.variable for node in nodes if node.name() == "torch::autograd::AccumulateGrad"]
     return [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
 

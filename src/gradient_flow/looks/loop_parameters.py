@@ -118,7 +118,16 @@ def _is_drawn(module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None
     even = abs(3 * square / bound**2 - 1) < _ERRORS * 0.9 / count**0.5
     if even and bound * (1 - _ERRORS * 2 / count) < largest <= bound * (1 + 1e-5):
         return True
-    if bias is None or bool(local_part(bias.detach()).any()):
+    if bias is not None and bool(local_part(bias.detach()).any()):
         return False
+    if bias is None and not _is_smooth(few, square):
+        return False  # convolutions before norms have none
     usual = (2 / inputs, 2 / outputs, 2 / (inputs + outputs), 1 / inputs, 0.02**2)
     return any(abs(square / each - 1) < _ERRORS * (2 / count) ** 0.5 for each in usual)
+
+
+def _is_smooth(values: torch.Tensor, square: float) -> bool:
+    """Whether values are as a normal or an even distribution gives them, by their fourth moment: tails are trained."""
+    kurtosis = float(values.square().square().mean()) / max(square**2, 1e-300)
+    error = _ERRORS * (24 / values.numel()) ** 0.5
+    return any(abs(kurtosis - usual) < error for usual in (3.0, 1.8))

@@ -26,7 +26,7 @@ from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.diagnosis.loop.context import ENOUGH
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook, LossCall
 from gradient_flow.looks.loop_data import column_spread, fingerprint, is_slice, loss_call, made_by, padding
-from gradient_flow.looks.loop_graph import note_graph
+from gradient_flow.looks.loop_graph import note_graph, parameters_under
 from gradient_flow.looks.loop_parameters import adapted, adapters, as_drawn, hidden_weights
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.table import GradientTable
@@ -110,6 +110,12 @@ class LoopWatch:
         """Optimizer → its parameters, where all of them are frozen while it steps."""
         self._drawn: tuple[frozenset[str], list[str]] = (frozenset(), [])
         """Frozen tensors of optimizers, and those of them that nobody has trained."""
+        self._layers_before: tuple[list[str], list[weakref.ref[torch.Tensor]]] = ([], [])
+        """Shapes of parameters in the graph of the look before that are not the model's, and these while they live."""
+        self._anew = 0
+        """Looks in which these were others than in the look before."""
+        self._untrained: tuple[frozenset[str], list[str]] = (frozenset(), [])
+        """Tensors that are frozen or in no optimizer, and those of them that nobody has trained."""
         self._idle_adapters: list[tuple[str, str]] = []
         """Pairs of factors that are both frozen, where no pair is trained."""
         self._batch: list[weakref.ref[torch.Tensor]] = []
@@ -256,7 +262,24 @@ class LoopWatch:
                     look.loss = None if value is None else float(value)
                     if loss is not None and loss.grad_fn is not None:
                         self._near = note_graph(look, loss.grad_fn, self._outputs, read_saved=self._may_read_saved())
+                        if self.facts.taken < ENOUGH:
+                            self._note_anew(parameters_under(loss.grad_fn))
         return self._backward_ended
+
+    def _note_anew(self, used: Sequence[torch.Tensor]) -> None:
+        """Layers in the graph that the model does not have, and whose like was there before, as other tensors.
+
+        A copy of a model, as inner loops of meta-learning make it, is used without the model's own parameters.
+        """
+        ours = {id(p) for p in self._model.parameters()}
+        others = [p for p in used if id(p) not in ours]
+        if not _is_layer(others) or len(others) == len(used):
+            others = []
+        shapes = [str(tuple(p.shape)) for p in others]
+        same_like = bool(shapes) and shapes == self._layers_before[0]
+        if same_like and not any(each() is p for each in self._layers_before[1] for p in others):
+            self._anew += 1
+        self._layers_before = shapes, [weakref.ref(p) for p in others]
 
     def _is_ours(self, parameter: torch.Tensor) -> bool:
         return any(parameter is ours for ours in self._model.parameters())
@@ -405,11 +428,17 @@ class LoopWatch:
         few = strays if len(strays) <= _MOST_STRAYS else []
         facts.strays = [str(tuple(p.shape)) for p in few if self._rests(p)]
         facts.stray_layer = _is_layer(few)
+        facts.anew = self._layers_before[0][:MOST_NAMES] if self._anew >= ENOUGH - 1 else []
         facts.adapters = list(adapters(parameters))[:MOST_NAMES]
         frozen = frozenset(name for name, p in parameters if not p.requires_grad)
+        elements = sum(p.numel() for _, p in parameters)
+        facts.frozen_share = sum(p.numel() for name, p in parameters if name in frozen) / max(elements, 1)
         given = frozenset(name for name, p in parameters if id(p) in held) & frozen
         if given != self._drawn[0]:
             self._drawn = given, as_drawn(model, given)
+        rests = frozen | self._unheld
+        if rests != self._untrained[0]:
+            self._untrained = rests, as_drawn(model, rests)
         both = [pair for pair in facts.adapters if frozen.issuperset(pair)]
         learns = any(frozen.isdisjoint(pair) for pair in facts.adapters)
         self._idle_adapters = [] if learns else both
@@ -448,6 +477,7 @@ class LoopWatch:
         facts.unchanged = [name for name in facts.still if name not in self._moved]
         facts.fresh = [name for name in self._drawn[1] if name not in self._moved]
         moving = [pair for pair in facts.adapters if self._moved.issuperset(pair)]
+        facts.untrained = [] if moving else [name for name in self._untrained[1] if name not in self._moved]
         facts.adapted = list(adapted(self._named, facts.fresh, moving))
         idle = self._elsewhere - self._moved - self._asked.keys()
         facts.unstepped = _names(name for name, _ in self._named if name in idle)

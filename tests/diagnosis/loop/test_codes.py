@@ -562,6 +562,52 @@ def layer_beside_the_model(sick):
 layer_beside_the_model.code = "hidden_layers"
 
 
+class InForward(nn.Module):
+    """A layer whose width is read from the data, made in every call or once."""
+
+    def __init__(self, anew):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.between, self.head = nn.Linear(12, 24), None if anew else nn.Linear(24, 24), nn.Linear(24, 5)
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        between = self.between or nn.Linear(x.shape[1], 24)
+        return self.head(between(x).relu())
+
+
+def layer_made_in_forward(sick):
+    model = InForward(sick)
+    return Parts(model, adam(model.parameters(), 1e-2))
+
+
+layer_made_in_forward.code = "hidden_layers"
+
+
+def deep_body():
+    """Of a body of five layers as they were drawn next to nothing can be learned."""
+    torch.manual_seed(0)
+    body = [part for _ in range(4) for part in (nn.Linear(16, 16), nn.ReLU())]
+    return nn.Sequential(nn.Sequential(nn.Linear(12, 16), nn.ReLU(), *body), nn.Linear(16, 5))
+
+
+def frozen_before_it_learned(sick):
+    model = deep_body()
+    model[0].requires_grad_(not sick)
+    return Parts(model, adam([p for p in model.parameters() if p.requires_grad], 1e-2))
+
+
+frozen_before_it_learned.code = "frozen"
+
+
+def head_alone_on_a_body_as_drawn(sick):
+    model = deep_body()
+    return Parts(model, adam((model[1] if sick else model).parameters(), 1e-2))
+
+
+head_alone_on_a_body_as_drawn.code = "not_in_optimizer"
+
+
 def factor_not_in_optimizer(sick):
     parts = lora_frozen(False)
     held = [p for name, p in parts.model.named_parameters() if p.requires_grad and not (sick and ".up." in name)]
@@ -726,6 +772,9 @@ CASES = [
     head_replaced_on_the_way,
     layer_in_an_object,
     layer_beside_the_model,
+    layer_made_in_forward,
+    frozen_before_it_learned,
+    head_alone_on_a_body_as_drawn,
     factor_not_in_optimizer,
     closure_without_zero_grad,
     uncleared_until_it_breaks,
@@ -790,6 +839,39 @@ def test_a_broken_loop_is_named_by_its_cause_alone_and_the_repaired_one_is_healt
     assert alarms(repaired) == [], str(repaired)
 
 
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_head_on_a_body_that_was_trained_is_no_alarm(freeze):
+    model = deep_body()
+    random = torch.Generator().manual_seed(4)
+    optimizer = adam(model.parameters(), 1e-2)
+    for _ in range(60):
+        x, y = classified(random)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model[0].requires_grad_(not freeze)
+    model[1] = nn.Linear(16, 5)
+    found = Parts(model, adam(model[1].parameters(), 1e-2)).run()
+    assert alarms(found) == [], str(found)
+
+
+def test_copies_that_an_inner_loop_makes_are_no_layers_made_in_forward():
+    """As in meta-learning of first order: gradients of a new copy are given to the model."""
+    model = net()
+    optimizer = adam(model.parameters())
+    random = torch.Generator().manual_seed(1)
+    with gf.watch(model, optimizer, describe=False) as flow:
+        for _ in range(STEPS):
+            x, y = classified(random)
+            inner = copy.deepcopy(model)
+            inner.zero_grad()
+            F.cross_entropy(inner(x), y).backward()
+            for mine, its in zip(model.parameters(), inner.parameters(), strict=True):
+                mine.grad = its.grad
+            optimizer.step()
+    assert "hidden_layers" not in [issue.code for issue in flow.diagnose()]
+
+
 def test_a_rate_that_ends_next_to_zero_or_one_step_below_it_is_no_alarm():
     model = net()
     optimizer = adam(model.parameters())
@@ -800,7 +882,7 @@ def test_a_rate_that_ends_next_to_zero_or_one_step_below_it_is_no_alarm():
 
 def test_a_head_trained_on_a_body_that_is_not_frozen_is_a_remark():
     model = net()
-    optimizer = torch.optim.Adam(model[4].parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model[4].parameters(), lr=0.1)
     found = Parts(model, optimizer, before=lambda _step: model.zero_grad()).run()
     assert [(issue.code, issue.severity) for issue in found] == [("not_in_optimizer", IssueSeverity.LOW)]
 

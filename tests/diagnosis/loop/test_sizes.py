@@ -70,6 +70,42 @@ def test_a_limit_far_below_the_norms_is_the_cause_where_steps_depend_on_it_and_l
     assert [issue.code for issue in clipped_away(loop)] == found
 
 
+@pytest.mark.parametrize(("end", "severity"), [(1.95, "HIGH"), (1.8, "MEDIUM")])
+def test_a_limit_that_slows_a_run_down_is_less_grave_than_one_that_stops_it(end, severity):
+    (issue,) = clipped_away(limited("momentum", 5e-4, end))
+    assert issue.severity.name == severity
+    assert ("does not fall" in issue.message) == (severity == "HIGH")
+
+
+def random_policy(updates, rewards=None):
+    """A policy of which four looks saw an entropy of 0.99, in a run of 60 steps."""
+    losses = [0.1 * (-1) ** at for at in range(60)]
+    loop = Loop(run_of(losses, updates), LoopFacts())
+    if rewards is not None:
+        loop.run.signals["reward"] = (list(range(60)), rewards)
+    issue = Issue(
+        issue_type=IssueType.EXPLORATION,
+        severity=IssueSeverity.LOW,
+        layer="policy",
+        message="Too random.",
+        evidence={"entropy_at_least": 0.99, "steps": 4},
+    )
+    return with_loop([issue], [], loop)[0].severity.name
+
+
+@pytest.mark.parametrize(
+    ("updates", "rewards", "severity"),
+    [
+        ([0.02], None, "MEDIUM"),
+        ([0.001], None, "LOW"),  # weights have hardly moved: it is at its start
+        ([0.02], [at / 60 + 0.01 * (-1) ** at for at in range(60)], "LOW"),  # it earns more and more
+        ([0.02], [0.5 + 0.01 * (-1) ** at for at in range(60)], "MEDIUM"),
+    ],
+)
+def test_a_policy_that_stays_random_while_its_weights_move_far_is_more_than_a_remark(updates, rewards, severity):
+    assert random_policy(updates, rewards) == severity
+
+
 @pytest.mark.parametrize(
     ("times", "end", "severity"), [(9.0, 0.5, "LOW"), (9.0, 1.2, "MEDIUM"), (50.0, 0.02, "MEDIUM"), (2.5, 0.5, "LOW")]
 )

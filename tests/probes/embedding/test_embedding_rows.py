@@ -71,6 +71,12 @@ def test_look_ups_of_the_largest_row_are_counted(sparse):
     assert (list(found.top_row), found.top_asked) == ([7, 7], [4 / 6, None])  # the second was not listened to
 
 
+@pytest.mark.parametrize(("used", "found"), [([10, 13, 14, 7], 1), ([7, 5, 14, 6], 0)])
+def test_one_look_at_few_rows_does_not_hide_the_row_that_holds_most(used, found):
+    table = EmbeddingRows(name="words", rows=40, used=used, top_row=[1] * 4, top_share=[0.99] * 4, top_asked=[0.65] * 4)
+    assert len(list(embedding_issues(EmbeddingStats(tables=[table])))) == found
+
+
 @pytest.mark.parametrize(
     ("asked", "share", "used", "severity"),
     [

@@ -37,6 +37,8 @@ _SPREAD: Final = 1e3
 """Largest column over the median one."""
 LEAST_STUCK: Final = 60
 """Fewest losses from which to say that the loss does not fall."""
+_MOSTLY_FROZEN: Final = 0.5
+"""Share of all elements that are frozen, from which on a loss that does not fall may be due to them."""
 _NOT_FALLEN: Final = 0.97
 _NEAR: Final = 0.08
 _BETTER, _CLEARLY = 0.03, 4.0
@@ -575,20 +577,25 @@ def stuck(loop: Loop) -> Iterator[Issue]:
     if found is None or _knows_something(loop):
         return  # noise may hide in the loss what predictions show
     level, known = found
+    rests = loop.facts.frozen_share > _MOSTLY_FROZEN
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,
         f"after {len(loop.losses)} steps the loss is {plain(level)}, no better than that of a model that ignores its "
-        f"input ({plain(known)}), and it does not fall.",
-        "inputs and targets that do not match (shuffled separately, off by one), inputs without information, or "
+        f"input ({plain(known)}), and it does not fall."
+        + (f" {loop.facts.frozen_share:.0%} of the model's elements are frozen." if rests else ""),
+        ("frozen layers whose features say nothing about the targets; " if rests else "")
+        + "inputs and targets that do not match (shuffled separately, off by one), inputs without information, or "
         "a model that ignores them.",
         [
+            *(["Unfreeze the last of the frozen layers, and give them to the optimizer."] if rests else []),
             "Check that a handful of samples have the right targets, after every transformation.",
             "Try to fit one batch: if that works, the data is at fault; if not, the model or the loop.",
         ],
         step=1,
         level=level,
         uninformed=known,
+        frozen_share=loop.facts.frozen_share,
     )
 
 

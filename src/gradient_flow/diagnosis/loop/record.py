@@ -114,6 +114,8 @@ class LoopFacts:
     """Shapes of parameters next to the loss that are neither the model's nor an optimizer's, and never move."""
     stray_layer: bool = False
     """Whether those are the weight and the bias of a layer."""
+    anew: list[str] = field(default_factory=list)
+    """Shapes of the weights of layers in the graph that are not the model's, and other ones in each look."""
     unheld_share: float = 0.0
     """Their share of all trainable elements."""
     unheld_come_first: bool = False
@@ -142,6 +144,10 @@ class LoopFacts:
     """Held and not trainable: under a module with an attribute `requires_grad`, or in a group that was added later."""
     fresh: list[str] = field(default_factory=list)
     """Held and not trainable, and as an initialisation drew them: nobody has trained them, and nobody does."""
+    untrained: list[str] = field(default_factory=list)
+    """Frozen or in no optimizer, and as an initialisation drew them, where all such are and no adapter learns."""
+    frozen_share: float = 0.0
+    """Share of all elements that are frozen."""
     adapted: list[str] = field(default_factory=list)
     """Those of `fresh` with an adapter beside them that moves."""
     idle_adapters: list[tuple[str, str]] = field(default_factory=list)

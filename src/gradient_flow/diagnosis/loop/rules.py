@@ -22,6 +22,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     order.no_gradients,
     trained.lora,
     trained.unheld,
+    trained.made_anew,
     trained.hidden,
     trained.frozen,
     data.masked,
@@ -132,6 +133,8 @@ _LEAVES_OTHERS: Final = frozenset({"same_batch", "evaluation_mode", "ranks_diffe
 
 
 _MOSTLY: Final = 0.5
+_LOOKS_AT_A_POLICY, _RANDOM = 4, 0.985
+"""Looks, and the normalised entropy that a policy never fell below in them."""
 _MANY, _FALLEN = 5, 0.7
 """Looks that tell how a loss goes, and what is left of the first of one that falls."""
 _TIMES_ITS_SIZE, _UP = 3.0, 10.0
@@ -148,7 +151,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
     others = [_falls(_paid(_unrouted(_weighted_zero(issue, loop), loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
-    others = [_thrown(issue, loop) for issue in others]
+    others = [_stays_random(_thrown(issue, loop), loop) for issue in others]
     others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
     if closer is not None:  # it names the layer that a step moves most
@@ -294,6 +297,29 @@ def _thrown(issue: Issue, loop: Loop) -> Issue:
         advice=[advice.learning_rate_at_most(rate, ratio), *issue.advice],
         evidence={**issue.evidence, "largest_update": ratio, "learning_rate": rate},
         code="rate_too_high",
+    )
+
+
+def _stays_random(issue: Issue, loop: Loop) -> Issue:
+    """A policy next to uniform at every look of a training that moved its weights far: that is no start any more.
+
+    Of a hundred policies that learn, each had left uniform by the fourth look; those whose weights had moved by half of
+    their size and had not were held there by a bonus, or by actions that are drawn at random.
+    """
+    lowest, looks = issue.evidence.get("entropy_at_least"), issue.evidence.get("steps")
+    known = isinstance(lowest, float) and isinstance(looks, int) and looks >= _LOOKS_AT_A_POLICY
+    remark = issue.issue_type is _T.EXPLORATION and issue.severity is IssueSeverity.LOW
+    if not (remark and known and lowest is not None and lowest > _RANDOM):
+        return issue
+    moved = loop.typical_update * len(loop.losses)
+    if len(loop.losses) < _ENOUGH_TO_LEARN or not moved > _MOSTLY or signals.has_risen(loop):
+        return issue
+    return replace(
+        issue,
+        severity=IssueSeverity.MEDIUM,
+        message=f"{issue.message.removesuffix('.')}, and never below {lowest:.3f} in {looks} looks, while "
+        f"{len(loop.losses)} steps moved a typical weight matrix by {plain(moved, 2)} times its size.",
+        cause="an entropy bonus that outweighs the return, actions that are drawn at random, or no learning signal.",
     )
 
 

@@ -41,6 +41,8 @@ _USUAL: Final = 1e-3
 """What a step moves a matrix by, of its size."""
 _HARDLY: Final = 0.95
 """Of the first loss, at the end of a run that has learnt next to nothing."""
+_LEAST_SLOWED, _SLOWLY = 40, 0.85
+"""Losses, and what is left of the first of them, in a run that learns far more slowly than it could."""
 
 
 def too_large(loop: Loop) -> Iterator[Issue]:
@@ -82,11 +84,13 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
     if factor is None and slow and series is not None and (limit := _own_limit(series)) is not None:
         yield from _limited(loop, limit)
     idle = len(losses) >= 20 and ((slow and not fell_beyond_noise(losses)) or (sets and loss_change(losses) > _HARDLY))
-    if factor is not None and idle:
-        yield _slow(
+    # What is left of each gradient moves little, and the limit alone decides that.
+    slowed = len(losses) >= _LEAST_SLOWED and sets and loss_change(losses) > _SLOWLY
+    if factor is not None and (idle or slowed):
+        found = _slow(
             f"clipping makes nearly every gradient over {1 / max(factor, 1e-300):,.0f} times smaller, a step moves the "
-            f"typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the loss does not "
-            "fall.",
+            f"typical matrix by {plain(loop.typical_update, 2)} of its size (0.1% is usual), and the loss "
+            + ("does not fall." if idle else f"has fallen to {loss_change(losses):.0%} in {len(losses)} steps."),
             advice.CLIPPED_SCALED
             if _clipped_scaled(loop)
             else "a clip limit far below the usual norm: it sets the size of the step.",
@@ -94,6 +98,7 @@ def clipped_away(loop: Loop) -> Iterator[Issue]:
             factor=factor,
             update_ratio=loop.typical_update,
         )
+        yield found if idle else replace(found, severity=IssueSeverity.MEDIUM)
 
 
 def _limited(loop: Loop, limit: float) -> Iterator[Issue]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop.context import Loop, issue, module_of, some
+from gradient_flow.diagnosis.loop.data import is_warming_up, uninformed
 from gradient_flow.diagnosis.optimizer.record import HALF
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
 from gradient_flow.record.evidence import LayerSeries
@@ -24,6 +25,9 @@ _LEAST_STEPS: Final = 40
 """Steps in which a weight has to stay as it is, to the bit."""
 _LITTLE: Final = 2 / 3
 """Of the first loss: a run that has not fallen below it has learned little."""
+_POOR, _FAIR = 0.6, 0.3
+"""Of the loss of a guess: what is left where too little is learned from layers as they were drawn, and where that is
+worth a remark."""
 _FEW: Final = 0.05
 """Share of all elements that may be lost to rounding while the rest learns: the weights of norms are one hundredth."""
 
@@ -80,7 +84,8 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             step=1,
         )
     else:
-        meant = facts.unheld_come_first and facts.unheld_share > _BODY  # a new head on a body that is to stay
+        # A new head on a body that is to stay: one that was trained, or whose features are good enough as drawn.
+        meant = facts.unheld_come_first and facts.unheld_share > _BODY and not _poor_as_drawn(loop, facts.unheld)
         yield issue(
             "not_in_optimizer",
             IssueSeverity.LOW if meant else IssueSeverity.HIGH,
@@ -96,6 +101,27 @@ def unheld(loop: Loop) -> Iterator[Issue]:
             ],
             evidence=evidence,
             layer=layer,
+            step=1,
+        )
+
+
+def made_anew(loop: Loop) -> Iterator[Issue]:
+    """Layers that are made in `forward`: other random weights in each step."""
+    shapes = loop.facts.anew
+    if shapes and loop.looks and loop.facts.held:
+        yield issue(
+            "hidden_layers",
+            IssueSeverity.HIGH,
+            f"a layer with weights of shape {', '.join(shapes)} is another one in every step: it gets gradients, but "
+            "is not in `model.parameters()`, and no step moves it.",
+            "it is made in `forward`, with new random weights in each call, so that what the other layers learn of it "
+            "is lost.",
+            [
+                "Make it once, in `__init__`, as an attribute of the model.",
+                "If its size comes from the data, use a lazy layer (`nn.LazyLinear`), and run one batch before the "
+                "optimizer is created.",
+            ],
+            shapes=shapes,
             step=1,
         )
 
@@ -153,6 +179,44 @@ def frozen(loop: Loop) -> Iterator[Issue]:
             parameters=fresh,
             layer=module_of(fresh[0]),
         )
+    elif (drawn := _below_what_learns(loop)) and _poor_as_drawn(loop, drawn, _FAIR):
+        yield issue(
+            "frozen",
+            IssueSeverity.HIGH if _poor_as_drawn(loop, drawn) else IssueSeverity.LOW,
+            f"{some(drawn)} are frozen (`requires_grad` is False) at random initial values, nothing has ever trained "
+            f"them, and the loss is {_left(loop):.0%} of that of a guess.",
+            "trained weights were never loaded into them, or they were frozen before they learned anything.",
+            [
+                f"Load trained weights into `{module_of(drawn[0])}` and those beside it, and check that no key is "
+                "missing (`strict=True`).",
+                "Without such weights call `requires_grad_(True)` on them, and give them to the optimizer.",
+            ],
+            parameters=drawn,
+            layer=module_of(drawn[0]),
+        )
+
+
+def _below_what_learns(loop: Loop) -> list[str]:
+    """Frozen matrices as they were drawn, where nothing learns in front of them: no prompt, no bias, no adapter."""
+    drawn = [name for name in loop.facts.untrained if name not in loop.facts.unheld]
+    return [] if any(_passes_gradients(loop, name) for name in drawn) else drawn
+
+
+def _poor_as_drawn(loop: Loop, names: Sequence[str], left: float = _POOR) -> bool:
+    """Whether among these are matrices that nobody has trained, and little is learned from what they make."""
+    return not set(loop.facts.untrained).isdisjoint(names) and _left(loop) > left
+
+
+def _left(loop: Loop) -> float:
+    """The last losses over that of a guess; NaN where losses are few, or tell nothing of outputs and targets.
+
+    Of random features that were meant to be, 0.49 or less was left after 40 steps, and mostly 0.1 to 0.4; of bodies
+    that were to have been trained, 0.50 to 0.99.
+    """
+    losses, known = loop.losses, uninformed(loop)
+    if len(losses) < _LEAST_STEPS or not known or is_warming_up(loop):
+        return math.nan
+    return median(losses[-len(losses) // 5 :]) / known
 
 
 def lora(loop: Loop) -> Iterator[Issue]:

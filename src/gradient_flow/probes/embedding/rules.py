@@ -81,7 +81,7 @@ def _dominating(table: EmbeddingRows) -> tuple[int | None, float, float | None]:
     at = [look for look, top in enumerate(table.top_row) if top == row]
     known = [asked for look in at if look < len(table.top_asked) and (asked := table.top_asked[look]) is not None]
     asked = _middle(known) if len(known) >= LOOKS else None
-    if often < 0.75 * len(table.top_row) or (min(table.used) < USED and (asked or 0.0) < NEARLY_ALL):
+    if often < 0.75 * len(table.top_row) or (_middle(table.used) < USED and (asked or 0.0) < NEARLY_ALL):
         return None, 0.0, None
     return row, _middle([table.top_share[look] for look in at]), asked
 

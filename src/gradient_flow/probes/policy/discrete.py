@@ -178,8 +178,8 @@ def policy_evidence(stats: PolicyStats, course: ReturnCourse | None) -> dict[str
         *("continuous_std_mean", "continuous_std_min", "std_relative", "mean_saturation", "steps"),
     )
     found = {name: value for name in names if (value := getattr(stats, name)) is not None}
-    first = next((each for each in stats.entropy_history if each is not None), None)
-    found |= {} if first is None else {"entropy_at_first": first}
+    known = [each for each in stats.entropy_history if each is not None]
+    found |= {"entropy_at_first": known[0], "entropy_at_least": min(known)} if known else {}
     return found if course is None else {**found, "returns": course.value}
 
 
