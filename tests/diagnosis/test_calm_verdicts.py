@@ -193,6 +193,17 @@ def test_steep_places_of_which_a_falling_loss_knows_nothing_are_a_remark(tall, a
     assert issue.severity == severity
 
 
+@pytest.mark.parametrize(("wrong", "severity"), [(0.05, LOW), (0.9, HIGH)])
+def test_samples_that_are_still_wrong_next_to_a_loss_of_zero_are_a_remark(wrong, severity):
+    """Every eighth batch has one: its gradient is far above the others', and its loss, if it is a remark, still low."""
+    norms, losses = wobbling(1e-3, 200), [max(0.9**k, 1e-3) for k in range(200)]
+    norms[:60] = [max(0.9**k, 1e-3) for k in range(60)]
+    norms[100:200:8], losses[100:200:8] = [0.4] * 13, [wrong] * 13
+    series = Series(name="model", steps=list(range(1, 201)), norms=norms, losses=losses)
+    (issue,) = unstable_norm(RunRecord(totals=[series]))
+    assert issue.severity == severity
+
+
 def test_a_vector_that_no_batch_uses_is_a_remark_while_the_rest_learns():
     at_work = layers(1e-3)[0]
     hidden = LayerSeries(name="hidden", steps=list(range(5)), norms=[0.0] * 5, is_weight=False)

@@ -185,10 +185,9 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     if not at or not (often or tall >= TALL):
         return
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
-    # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out.
+    # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out, however often.
     losses, there = _losses_at(series, [steps[i] for i in at])
     quiet = is_solved(losses) and all(is_done(losses[k], losses[0]) for k in there)
-    late = not often and at[0] > len(norms) // 2 and quiet
     loud = are_batches(series, [steps[i] for i in at])
     unfelt = tall < FAR_OUT and goes_unfelt(losses, there)
     # Batches that are louder than others and leave no trace; steep places, as recurrent nets have, of which a loss that
@@ -198,7 +197,7 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     sides = beside(losses, there[0])
     mild = sides is not None and losses[there[0]] < _MILD * max(sides)
     once = len(at) == 1 and tall < 2 * TALL and mild and fell_to(losses, LEARNS)
-    calm = late or (loud and (tall < TALL or once)) or unfelt
+    calm = quiet or (loud and (tall < TALL or once)) or unfelt
     yield Issue(
         issue_type=IssueType.UNSTABLE,
         severity=IssueSeverity.LOW if calm else IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
