@@ -195,7 +195,12 @@ class Case:
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """Codes of the causes that are a right answer, its class first; none for a case of a set-up."""
+        """Codes of the causes that name the fault of a program, its class first.
+
+        None for a set-up: its label may hold codes that are as good an answer as a type, but is not asked for one.
+        """
+        if self.family not in PROGRAMS:
+            return ()
         return tuple(
             sorted(self.label & {*CAUSES, *STATE_CAUSES, *LANGUAGE_CAUSES}, key=lambda code: (code != self.fault, code))
         )

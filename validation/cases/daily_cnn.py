@@ -153,7 +153,8 @@ zoo.sick(
     "EXPLODING",
     "UNSTABLE",
     "NUMERICAL",
-    also={"first_loss_high", "rate_too_high", *BLOWN, "SLOW"},
+    "rate_too_high",
+    also={"first_loss_high", *BLOWN, "SLOW"},
     control=average,
 )
 
@@ -174,7 +175,8 @@ zoo.sick(
     both(diverges(2), worse(3.0)),
     *JUMPS,
     "NUMERICAL",
-    also={"rate_too_high", *BLOWN, "SLOW"},
+    "rate_too_high",
+    also={*BLOWN, "SLOW"},
     control=cycle,
 )
 
@@ -198,8 +200,9 @@ zoo.sick(
     "DEAD",
     "DISCONNECTED",
     *COLLAPSED,
+    "input_scales",
     layer=("0", "1", "2", "3", "4"),
-    also={"input_scales", "VANISHING", "SYMMETRY", *UNLEARNED},
+    also={"VANISHING", "SYMMETRY", *UNLEARNED},
     control=norm_first,
 )
 
@@ -222,8 +225,9 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     "DEAD",
+    "input_scales",
     layer=("0", "1", "2", "3"),
-    also={"input_scales", "LOW_RANK", "BOTTLENECK", "DISCONNECTED", *UNLEARNED},
+    also={"LOW_RANK", "BOTTLENECK", "DISCONNECTED", *UNLEARNED},
     control=centred,
 )
 
@@ -244,8 +248,9 @@ zoo.sick(
     both(lasting(alike("0", 0.03)), lags(0.3)),
     *COLLAPSED,
     "VANISHING",
+    "input_scales",
     layer=("0", "1", "2"),
-    also={"input_scales", "SYMMETRY", "DEAD", *UNLEARNED},
+    also={"SYMMETRY", "DEAD", *UNLEARNED},
     control=fitting,
 )
 
@@ -267,7 +272,8 @@ zoo.sick(
     lambda s: lambda_rate(s, False),
     both(does_not_move(1e-5), lags(0.2)),
     "SLOW",
-    also={"rate_too_low", "never_moves", "loss_stuck"},
+    "rate_too_low",
+    also={"never_moves", "loss_stuck"},
     control=by_factor,
 )
 
@@ -299,8 +305,9 @@ zoo.sick(
     lambda s: streams(s, True),
     lasting(no_gradient("right")),
     *CUT_OFF,
+    "detached",
     layer=("right", "right.0", "right.2", "right.1", "right.3"),
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=two,
 )
 
@@ -329,8 +336,9 @@ zoo.sick(
     lambda s: dots(s, True),
     lasting(no_gradient("look")),
     *CUT_OFF,
+    "detached",
     layer="look",
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=soft,
 )
 
@@ -351,7 +359,7 @@ zoo.sick(
     lambda s: corrected(s, 0.0),
     breaks,
     "NUMERICAL",
-    also={"loss_nonfinite"},
+    "loss_nonfinite",
     control=lifted,
 )
 
@@ -379,6 +387,6 @@ zoo.sick(
     lambda s: spread(s, 0.0),
     breaks,
     "NUMERICAL",
-    also={"loss_nonfinite"},
+    "loss_nonfinite",
     control=kept,
 )

@@ -272,7 +272,9 @@ zoo.sick(
     lambda s: powers(s, False),
     both(diverges(3), worse(3.0)),
     *RUNS_AWAY,
-    also={"input_scales", "rate_too_high", *BLOWN, "SLOW"},
+    "input_scales",
+    "rate_too_high",
+    also={*BLOWN, "SLOW"},
     layer=("0", "2"),
     control=scaled,
 )
@@ -356,8 +358,9 @@ zoo.sick(
     both(lasting(saturated("act1", "tanh", 0.9)), worse(2.0)),
     "SATURATION",
     "VANISHING",
+    "input_scales",
     layer=("fc1", "act1", "tables.0", "tables.1", "tables.2"),
-    also={"input_scales", "DEAD", "LOW_RANK", "BOTTLENECK", "DISCONNECTED", *UNLEARNED},
+    also={"DEAD", "LOW_RANK", "BOTTLENECK", "DISCONNECTED", *UNLEARNED},
     control=within,
 )
 
@@ -391,8 +394,9 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     "SLOW",
+    "never_moves",
     layer=("gate.0", "gate.1", "soft", "value.0", "value.1"),
-    also={"never_moves", "DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", *UNLEARNED},
+    also={"DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", *UNLEARNED},
     control=ajar,
 )
 
@@ -412,7 +416,8 @@ zoo.sick(
     both(diverges(3), worse(3.0)),
     *JUMPS,
     "NUMERICAL",
-    also={"rate_too_high", *BLOWN, "SLOW"},
+    "rate_too_high",
+    also={*BLOWN, "SLOW"},
     control=steady,
 )
 
@@ -427,7 +432,8 @@ zoo.sick(
     lambda s: delta(s, 1e-5),
     both(does_not_move(1e-5), lags(0.2)),
     "SLOW",
-    also={"rate_too_low", "never_moves", "loss_stuck"},
+    "rate_too_low",
+    also={"never_moves", "loss_stuck"},
     control=unit,
 )
 
@@ -451,7 +457,7 @@ zoo.sick(
     lambda s: soft(s, False),
     breaks,
     "NUMERICAL",
-    also={"loss_nonfinite"},
+    "loss_nonfinite",
     control=safe,
 )
 
@@ -481,7 +487,8 @@ zoo.sick(
     lambda s: raised(s, True),
     breaks,
     "NUMERICAL",
-    also={"loss_nonfinite", "input_scales"},
+    "loss_nonfinite",
+    also={"input_scales"},
     control=around,
 )
 
@@ -513,8 +520,9 @@ zoo.sick(
     lambda s: sourced(s, True),
     both(lasting(no_gradient("encoders.0", "encoders.1", "encoders.2")), lags(0.1)),
     *CUT_OFF,
+    "detached",
     layer=tuple(f"encoders.{i}{part}" for i in range(3) for part in ("", ".0", ".1")),
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=joined,
 )
 
@@ -543,8 +551,9 @@ zoo.sick(
     lambda s: masked(s, False),
     lasting(no_gradient("score")),
     *CUT_OFF,
+    "detached",
     layer="score",
-    also={"detached", "never_moves"},
+    also={"never_moves"},
     control=straight,
 )
 

@@ -216,8 +216,10 @@ zoo.sick(
     lags(0.12),
     "VANISHING",
     "SLOW",
+    "never_moves",
+    "rate_too_low",
     layer=tuple(f"blocks.{i}{part}" for i in range(4) for part in ("", ".a", ".b", ".norm")),
-    also={"never_moves", "DISCONNECTED", "DEAD", "loss_stuck", "rate_too_low"},
+    also={"DISCONNECTED", "DEAD", "loss_stuck"},
     control=tenth,
 )
 
@@ -285,8 +287,9 @@ zoo.sick(
     "SATURATION",
     "VANISHING",
     "SLOW",
+    "never_moves",
     layer=tuple(f"{i}{part}" for i in (1, 2) for part in ("", ".up", ".down", ".gate", ".conv", ".conv.0")),
-    also={"never_moves", "DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", "loss_stuck"},
+    also={"DEAD", "DISCONNECTED", "LOW_RANK", "BOTTLENECK", "loss_stuck"},
     control=ajar,
 )
 
@@ -305,7 +308,8 @@ zoo.sick(
     both(diverges(20), worse(5.0)),
     *JUMPS,
     "NUMERICAL",
-    also={"rate_too_high", *BLOWN, "SLOW"},
+    "rate_too_high",
+    also={*BLOWN, "SLOW"},
     control=small,
 )
 
@@ -340,8 +344,9 @@ zoo.sick(
     lambda s: recomputed(s, True),
     lasting(no_gradient("first")),
     *CUT_OFF,
+    "detached",
     layer=("first", "first.0", "first.2", "first.1"),
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=new,
 )
 
@@ -401,6 +406,8 @@ zoo.sick(
     lambda s: missing(s, 0.0),
     breaks,
     "NUMERICAL",
-    also={"loss_nonfinite", "all_masked", "bad_batch"},
+    "loss_nonfinite",
+    "all_masked",
+    also={"bad_batch"},
     control=some,
 )

@@ -34,7 +34,7 @@ from validation.setups import live
 from validation.tasks import token_loss
 
 zoo = Zoo("transformer", half="daily", analyzer="transformer", proof=thrives(0.15))
-ONE_HOT = ("ENTROPY_COLLAPSE", "SATURATION")
+ONE_HOT = ("ENTROPY_COLLAPSE", "SATURATION", "attention_logits")
 SHARP_TOO = {
     *SHARP,
     "VANISHING",
@@ -44,7 +44,6 @@ SHARP_TOO = {
     "BOTTLENECK",
     "NUMERICAL",
     "SLOW",
-    "attention_logits",
 }
 MERGED = ("RANK_COLLAPSE", "LOW_RANK", "BOTTLENECK")
 ALIKE_TOO = {*ALIKE, "HEAD_DIVERSITY", "UNSTABLE", "SLOW", "DEAD", "DISCONNECTED", "SYMMETRY", "loss_stuck"}
@@ -208,8 +207,9 @@ zoo.sick(
     both(lasting(attends_sharply("blocks.0.attn")), ends_worse(1.5)),
     *ONE_HOT,
     "EXPLODING",
+    "input_scales",
     layer=("enter", "blocks.0", *parts(1, "wq", "wk")),
-    also={*SHARP_TOO, "input_scales"},
+    also={*SHARP_TOO},
     control=books,
 )
 
@@ -367,8 +367,11 @@ zoo.sick(
     lambda s: unknown(s, True),
     both(lasting(alike("blocks.0", 1e-3)), lags(0.2)),
     *MERGED,
+    "embedding_row",
+    "same_batch",
+    "input_scales",
     layer=("enter", "blocks.0", "blocks.0.attn", "blocks.0.feed", "head", "norm"),
-    also={*ALIKE_TOO, "embedding_row", "same_batch", "input_scales"},
+    also={*ALIKE_TOO},
     control=known,
 )
 

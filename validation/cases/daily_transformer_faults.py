@@ -164,8 +164,9 @@ zoo.sick(
     lambda s: filled(s, -math.inf),
     breaks,
     "NUMERICAL",
+    "all_masked",
+    "loss_nonfinite",
     layer=("attn", "attn.q", "attn.k", "attn.v", "attn.o"),
-    also={"all_masked", "loss_nonfinite"},
     control=finite,
 )
 
@@ -182,7 +183,8 @@ zoo.sick(
     lambda s: noam(s, 1e-6),
     both(does_not_move(1e-5), ends_worse(1.3)),
     "SLOW",
-    also={"rate_too_low", "never_moves", "loss_stuck"},
+    "rate_too_low",
+    also={"never_moves", "loss_stuck"},
     control=one,
 )
 
@@ -218,8 +220,9 @@ zoo.sick(
     lasting(no_gradient("prompt")),
     "DISCONNECTED",
     "DEAD",
+    "detached",
     layer="prompt",
-    also={"detached", "never_moves", "frozen"},
+    also={"never_moves", "frozen"},
     control=tuned,
 )
 
@@ -240,6 +243,8 @@ zoo.sick(
     "EXPLODING",
     "UNSTABLE",
     "NUMERICAL",
-    also={"summed_loss", "rate_too_high", *BLOWN, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW"},
+    "summed_loss",
+    "rate_too_high",
+    also={*BLOWN, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "SLOW"},
     control=mean,
 )
