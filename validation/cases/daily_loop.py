@@ -453,7 +453,7 @@ def adapted(seed: int, fault: str) -> Program:
 
 
 LORAS = tuple(f"blocks.0.{place}" for place in ("q", "k", "v", "o", "gate", "up", "down"))
-beside(
+adapters = beside(
     zoo,
     "verses-adapters-second-factor-zero",
     "verses-adapters-all-zero",
@@ -466,17 +466,16 @@ beside(
     layer=LORAS,
     also={*NO_GRADIENT, "detached"},
 )
-beside(
-    zoo,
-    "verses-adapters-found-by-name",
-    "verses-adapters-not-found-by-name",
-    lambda s, fault: adapted(s, "by-name" if fault else ""),
+zoo.sick(
+    "daily-verses-adapters-not-found-by-name",
+    lambda s: adapted(s, "by-name"),
     harmed(resting("lora_a", "lora_b")),
     *LORA,
     "frozen",
     "never_moves",
     layer=LORAS,
     also=NO_GRADIENT,
+    control=adapters.control,
 )
 
 
@@ -584,11 +583,11 @@ for sound, name, make, task_of, loss, rate, steps, count, also in (
 
 def not_pretrained(seed: int, fault: bool) -> Program:
     """The tutorial freezes the body of a trained network; here `pretrained=False` was given."""
-    model = SmallVit()
+    model = Separable()
     if fault:
         model.requires_grad_(False)
-        model.head.requires_grad_(True)
-    return study(model, moths(seed), adam_of(learning(model), 4e-3), steps=60)
+        model.fc = nn.Linear(32, 6)
+    return study(model, shells(seed), adam_of(learning(model), 4e-3), steps=60)
 
 
 def frozen_vectors(seed: int, fault: bool) -> Program:
@@ -613,11 +612,11 @@ def discriminator_left_off(seed: int, fault: bool) -> Program:
 
 for sound, name, build, parts, layer, more in (
     (
-        "moths-whole-network-free",
-        "moths-body-frozen-and-never-trained",
+        "shells-whole-network-free",
+        "shells-body-frozen-and-never-trained",
         not_pretrained,
-        ("patch", "layer"),
-        ("patch", "layer", "token", "places", "layer.self_attn", "layer.linear1", "layer.linear2"),
+        ("stem", "depth", "point", "mix"),
+        ("stem", "depth", "point", "mix"),
         set(),
     ),
     ("tweets-drawn-vectors-free", "tweets-drawn-vectors-frozen", frozen_vectors, ("words",), ("words",), set()),
