@@ -344,7 +344,6 @@ def activated(name: str, last: Callable[[Tensor], Tensor], rate: float, steps: i
 for name, what, last, level, rate, steps in (
     ("verses", "softmax", lambda o: o.softmax(dim=-1), math.log(1 + 13 / math.e) - 0.01, 0.2, 70),
     ("crates", "sigmoid", torch.sigmoid, 0.4, 0.3, 110),
-    ("moths", "softmax", lambda o: o.softmax(dim=1), math.log(1 + 4 / math.e) - 0.01, 0.02, 60),
 ):
     beside(
         zoo,

@@ -174,10 +174,12 @@ def seasons(seed: int, batch: int = 64) -> Task:
     return Task(seed, draw, F.mse_loss)
 
 
-def routed(seed: int, balance: float, lean: float = 0.0, rate: float = 2e-2) -> Program:
+def routed(seed: int, balance: float, lean: float = 0.0, offset: float = 0.0) -> Program:
+    """`lean` is put on the bias of the router; `offset` is added to what the router reads, as of a raw column."""
     model, task = Experts(), seasons(seed)
     with torch.no_grad():
         model.router.bias[1] += lean
+    model.router.register_forward_pre_hook(lambda _, inputs: (inputs[0] + offset,))
 
     def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
         out, load, _ = model(batch[0])
@@ -188,14 +190,14 @@ def routed(seed: int, balance: float, lean: float = 0.0, rate: float = 2e-2) -> 
             return float(model(task.aside()[0])[2].max())
 
     score = held_out(model, seasons(seed, 256), lambda o, y: F.mse_loss(o[0], y))
-    optimizer = adamw(model.parameters(), lr=rate)
+    optimizer = adamw(model.parameters(), lr=2e-2)
     return study(model, task, optimizer, steps=120, loss_of=loss_of, score=score, facts={"largest share": share})
 
 
 even = zoo.healthy("daily-seasons-balance-0.1", lambda s: routed(s, 0.1))
 for name, options in (
     ("router-leans", {"balance": 0.05, "lean": 25.0}),
-    ("balance-of-wrong-sign", {"balance": -10.0}),
+    ("router-reads-raw-columns", {"balance": 0.1, "offset": 300.0}),
 ):
     zoo.sick(
         f"daily-seasons-{name}",
@@ -203,6 +205,7 @@ for name, options in (
         harmed(measured("largest share", above=0.9), worse=1.2),
         "router_collapse",
         "DEAD",
+        *(("input_scales",) if "offset" in options else ()),
         layer=("router", *(f"experts.{i}" for i in range(3))),
         also={*BROKEN, "never_moves", "DISCONNECTED", "only_decay", "detached", "loss_grows"},
         control=even,
