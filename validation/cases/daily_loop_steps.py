@@ -573,8 +573,8 @@ def summed(name: str, whole: Callable[[Any, Any], Tensor], rate: float, steps: i
 
 
 for name, whole, rate in (
-    ("lungs", lambda o, y: bce(o, y, reduction="sum"), 0.1),
-    ("petals", lambda o, y: (o - y).square().sum(), 0.1),
+    ("lungs", lambda o, y: bce(o, y, reduction="sum"), 0.05),
+    ("petals", lambda o, y: (o - y).square().sum(), 0.05),
     ("rooms", lambda o, y: F.cross_entropy(o.flatten(0, 1), y.flatten(), reduction="sum"), 0.2),
 ):
     beside(
