@@ -296,7 +296,7 @@ beside(
 
 
 def old_rows_rest(seed: int, fault: bool) -> Program:
-    """Rows of old places keep still, those of new ones learn; the mask of the rows is the wrong way round or not."""
+    """Rows of old places keep still, those of new ones learn; a mask of whole numbers, divided, is all zero."""
     model = Ranker()
     with torch.no_grad():
         model.place.weight[:2] = 0.1
@@ -308,7 +308,7 @@ def old_rows_rest(seed: int, fault: bool) -> Program:
 
 
 def rate_by_part(seed: int, fault: bool) -> Program:
-    """The rate of the body is that of the head times a factor from a config: 0.1, or 0 where it is missing."""
+    """The rate of the body is that of the head times a factor from a config, or zero where it is missing."""
     model = Instances()
     config = {"head": 1.0} if fault else {"head": 1.0, "body": 0.7}
     body = [p for n, p in model.named_parameters() if n.split(".")[0] not in ("head",)]

@@ -329,7 +329,7 @@ for name, made_by in (
     ("crates-adamax", lambda p, r: torch.optim.Adamax(p, 2 * r)),
     ("petals-adadelta", lambda p, _: torch.optim.Adadelta(p, 1.0)),
     ("tweets-adagrad", lambda p, _: torch.optim.Adagrad(p, 0.2)),
-    ("poles-rprop-like-sign-of-adam", lambda p, r: adam(p, r, betas=(0.0, 0.0))),
+    ("poles-rmsprop", lambda p, _: torch.optim.RMSprop(p, 2e-3)),
 ):
     zoo.healthy(f"daily-{name}", daily(name.split("-")[0], made_by))
 
