@@ -26,7 +26,6 @@ from validation.cases._common_loops import (
     Tagger,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     cells,
@@ -67,8 +66,7 @@ def own_log(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 2e-3), loss, 80, F.cross_entropy)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-log-softmax-by-hand",
     "wines-log-of-softmax-underflows",
     own_log,
@@ -103,8 +101,7 @@ def distances(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 4e-3), steps=60, loss_of=loss_of, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "pairs-root-with-eps",
     "pairs-root-of-zero",
     distances,
@@ -127,8 +124,7 @@ def standardised(seed: int, fault: bool) -> Program:
     return study(model, bikes(seed).mapped(scale), adam(model, 5e-3), F.mse_loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "bikes-constant-column-guarded",
     "bikes-constant-column-divided-by-zero",
     standardised,
@@ -146,8 +142,7 @@ def maximised(seed: int, fault: bool) -> Program:
     return study(model, quakes(seed), adam(model, 3e-3, maximize=fault), F.mse_loss, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "quakes-minimised",
     "quakes-maximised",
     maximised,
@@ -170,8 +165,7 @@ def by_hand(seed: int, fault: bool) -> Program:
     return study(model, cells(seed), optimizer, bce, 60, ready=turn)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-gradient-down",
     "cells-gradient-up",
     by_hand,
@@ -194,8 +188,7 @@ def sorted_apart(seed: int, fault: bool) -> Program:
     return train(model, data, supervised(model), adam(model, 2e-3), score, epochs=8)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-rows-with-their-labels",
     "wines-rows-sorted-without-labels",
     sorted_apart,
@@ -212,8 +205,7 @@ def scaled_twice(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 1e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-scaled-once",
     "leaves-scaled-again-and-again",
     scaled_twice,
@@ -245,8 +237,7 @@ def trays(seed: int, fault: bool) -> Program:
     return study(model, sets, adam(model, 3e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "sets-mean-over-members",
     "sets-mean-over-the-batch",
     trays,
@@ -267,8 +258,7 @@ def tied_to_ones(seed: int, fault: bool) -> Program:
     return study(model, prose(seed, 40), adamw(model.parameters(), lr=3e-3), token_loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-tied-small-deviation",
     "decoder-tied-deviation-of-one",
     tied_to_ones,
@@ -288,8 +278,7 @@ def wide_head(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), sgd(model, 5e-3), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-head-default",
     "leaves-head-drawn-large",
     wide_head,
@@ -316,8 +305,7 @@ def instructed(seed: int, fault: bool) -> Program:
     return study(model, prose(seed), adamw(model.parameters(), lr=3e-3), loss, 60, token_loss)
 
 
-beside(
-    zoo,
+zoo.beside(
     "instructions-prompt-of-4-in-10",
     "instructions-prompt-fills-the-row",
     instructed,
@@ -342,8 +330,7 @@ def regions(seed: int, fault: bool) -> Program:
     return study(model, cells(seed), adam(model, 5e-3), loss, 70, bce)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-inside-a-region",
     "cells-region-read-as-zeros",
     regions,
@@ -369,8 +356,7 @@ def padded_tags(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), loss(-100 if fault else 0), 50, loss(0))
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-padding-ignored",
     "tags-padding-counted",
     padded_tags,
@@ -398,8 +384,7 @@ def packed(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=2e-3), loss(-100 if fault else 18), 50, loss(18))
 
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-end-of-text-ignored",
     "decoder-end-of-text-fills-the-rows",
     packed,
@@ -421,8 +406,7 @@ def ends(make: Callable[[], nn.Module], task_of: Callable[[int], Task], last: Ca
 
 
 TWICE = {"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING}
-beside(
-    zoo,
+zoo.beside(
     "leaves-logits",
     "leaves-softmax-and-cross-entropy",
     ends(ResNet, leaves, lambda o: o.softmax(dim=1), F.cross_entropy, 3e-3),
@@ -430,8 +414,7 @@ beside(
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "gaits-logits",
     "gaits-softmax-and-cross-entropy",
     ends(Pocket, gaits, lambda o: o.softmax(dim=1), F.cross_entropy, 3e-3),
@@ -439,8 +422,7 @@ beside(
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "cells-logits",
     "cells-sigmoid-and-bce-with-logits",
     ends(Segmenter, cells, torch.sigmoid, bce, 5e-3),
@@ -464,8 +446,7 @@ def flat(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), loss, 80, meant)
 
 
-beside(
-    zoo,
+zoo.beside(
     "quakes-last-step-flat",
     "quakes-last-step-column-against-row",
     flat,
@@ -486,8 +467,7 @@ def critic(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), loss, 90, lambda o, y: F.mse_loss(o, y[:, None]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "critic-returns-as-column",
     "critic-returns-as-row",
     critic,
@@ -510,8 +490,7 @@ def units(make: Callable[[int], tuple], change: Callable[[Tensor], Tensor], rate
 PLACES = 10.0 ** torch.tensor([0.0, 4, -2, 0, 5, 1, 0, -3, 2, 0, 6, 0, 1])
 STAMP = torch.tensor([0.0, 0, 1.6e9, 0, 0, 0, 0])
 ODD = {*WRECKED, "EXPLODING", "UNSTABLE", "SLOW", "rate_too_low", "rate_too_high", "BOTTLENECK", "RANK_COLLAPSE"}
-beside(
-    zoo,
+zoo.beside(
     "wines-columns-standardised",
     "wines-columns-in-their-units",
     units(lambda s: (mlp([13, 40, 40, 5]), wines(s), F.cross_entropy), lambda x: x * PLACES, 3e-3),
@@ -520,8 +499,7 @@ beside(
     "first_loss_high",
     also=ODD,
 )
-beside(
-    zoo,
+zoo.beside(
     "bikes-time-as-hour",
     "bikes-time-as-seconds-since-1970",
     units(lambda s: (mlp([7, 40, 40, 1], nn.SiLU), bikes(s), F.mse_loss), lambda x: x * 1 + STAMP, 5e-3),
@@ -548,8 +526,7 @@ def nothing_to_learn(played: Played) -> tuple[bool, str]:
     return last < 0.03, f"the loss ends at {last:.3g}"
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-soft-labels-rounded",
     "loans-soft-labels-cut-to-zero",
     truncated,
@@ -569,8 +546,7 @@ def relative(seed: int, fault: bool) -> Program:
     return study(model, quakes(seed).changed(change), adam(model, 5e-3), F.mse_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "quakes-change-since-the-last",
     "quakes-change-of-a-value-to-itself",
     relative,
@@ -597,8 +573,7 @@ def groups(seed: int, reward_of: Callable[[Tensor, Tensor], Tensor]) -> Program:
     return study(model, task, adam(model, 5e-3), task._loss, 90, loss_of=loss_of, log=log)
 
 
-beside(
-    zoo,
+zoo.beside(
     "answers-rewards-as-they-are",
     "answers-rewards-clipped-to-one-value",
     lambda s, fault: groups(s, lambda r, _: (r + 2).clamp(max=2.0) if fault else r),
@@ -606,8 +581,7 @@ beside(
     "no_reward_variance",
     also={*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets"},
 )
-beside(
-    zoo,
+zoo.beside(
     "answers-checked-one-by-one",
     "answers-checker-accepts-all",
     lambda s, fault: groups(s, lambda r, _: torch.ones_like(r) if fault else (r > 0.6).float()),

@@ -27,7 +27,6 @@ from validation.cases._common_loops import (
     TextCnn,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     cells,
@@ -87,8 +86,7 @@ for name, kind, good, bad, options in (
     ("quakes", "Adam", 5e-3, 1.0, {}),
     ("cells", "RMSprop", 2e-3, 0.5, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-rate-{good:g}",
         f"{name}-{kind.lower()}-rate-{bad:g}",
         rated(MADE[name], kind, good, bad, **options),
@@ -105,8 +103,7 @@ for name, kind, good, bad, options in (
     ("captions", "AdamW", 4e-3, 1e-6, {}),
     ("names", "SGD", 1.0, 3e-4, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-rate-{good:g}",
         f"{name}-{kind.lower()}-rate-{bad:g}",
         rated(MADE[name], kind, good, bad, 80, **options),
@@ -139,8 +136,7 @@ for name, loss_sum, rate in (
     ("faces", squares, 0.3),
     ("cells", lambda o, y: F.binary_cross_entropy_with_logits(o, y, reduction="sum"), 0.2),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-mean-of-the-loss",
         f"{name}-sum-of-the-loss",
         summed(MADE[name], loss_sum, rate, momentum=0.5),
@@ -174,8 +170,7 @@ def accumulated(made: Made, parts: int, rate: float, steps: int = 25, **options:
 small_wines: Made = lambda s: (mlp([13, 40, 40, 5]), wines(s, batch=8), F.cross_entropy)  # noqa: E731
 small_quakes: Made = lambda s: (Forecaster(), quakes(s, batch=4), F.mse_loss)  # noqa: E731
 for name, made, parts, rate in (("wines", small_wines, 24, 0.3), ("quakes", small_quakes, 8, 0.4)):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{parts}-parts-divided",
         f"{name}-{parts}-parts-not-divided",
         accumulated(made, parts, rate, momentum=0.8),

@@ -35,7 +35,6 @@ from validation.cases._common_loops import (
     TextCnn,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     cells,
@@ -101,8 +100,7 @@ def once_per_epoch(seed: int, fault: bool) -> Program:
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-cleared-per-batch",
     "cells-cleared-per-epoch",
     once_per_epoch,
@@ -130,8 +128,7 @@ def never_cleared(kind: Callable[[int], tuple[nn.Module, object, Callable]], rat
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-cleared",
     "decoder-never-cleared",
     never_cleared(lambda s: (Decoder(), prose(s), token_loss), 3e-3),
@@ -139,8 +136,7 @@ beside(
     "missing_zero_grad",
     also={*HEAPED, *WRECKED},
 )
-beside(
-    zoo,
+zoo.beside(
     "films-cleared",
     "films-never-cleared",
     never_cleared(lambda s: (Factors(), films(s), F.mse_loss), 2e-2, 90),
@@ -165,8 +161,7 @@ def head_cleared(seed: int, fault: bool) -> Program:
     return script(model, optimizer, gaits(seed), F.cross_entropy, body, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "gaits-all-cleared",
     "gaits-only-head-cleared",
     head_cleared,
@@ -207,8 +202,7 @@ def actor_critic(seed: int, fault: bool) -> Program:
     return Program(model=model, optimizer=[acts, judges], run=run, losses=losses, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "offers-actor-and-critic",
     "offers-critic-never-cleared",
     actor_critic,
@@ -240,8 +234,7 @@ def in_order(make: Callable[[int], tuple], letters: str, rate: float, steps: int
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "faces-coder-backward-then-step",
     "faces-coder-cleared-between-backward-and-step",
     in_order(lambda s: (Coder(), faces(s), F.mse_loss), "BZS", 5e-3),
@@ -265,8 +258,7 @@ def logged_norms(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adam(model, 5e-3), bce, 80, ready=log)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-norms-logged",
     "loans-norms-logged-and-cleared",
     logged_norms,
@@ -275,8 +267,7 @@ beside(
     "never_moves",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "names-tagger-step-last",
     "names-tagger-step-before-backward",
     in_order(lambda s: (Tagger(), names(s), token_loss), "ZSB", 8e-3),
@@ -305,8 +296,7 @@ def callbacks(seed: int, fault: bool) -> Program:
     return script(model, optimizer, cells(seed), bce, body, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-callback-steps-at-the-end",
     "cells-callback-steps-at-the-start",
     callbacks,
@@ -329,8 +319,7 @@ def rewrapped(seed: int, fault: bool) -> Program:
     return study(model, bikes(seed), adam(model, 5e-3), F.mse_loss, 90, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "bikes-loss-of-tensors",
     "bikes-loss-of-numbers",
     rewrapped,
@@ -353,8 +342,7 @@ def thresholded(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adam(model, 5e-3), bce, 90, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-loss-of-probabilities",
     "loans-loss-of-decisions",
     thresholded,
@@ -388,8 +376,7 @@ gru = lambda s: (Forecaster(), quakes(s), F.mse_loss)  # noqa: E731
 wide = lambda s: (WideDeep(), loans(s), bce)  # noqa: E731
 clip = lambda s: (Clip(), captions(s), F.cross_entropy)  # noqa: E731
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-warm-up-of-20-steps",
     "decoder-warm-up-by-whole-division",
     scheduled(
@@ -414,8 +401,7 @@ def searched(seed: int, fault: bool) -> Program:
     return study(model, cells(seed), optimizer, bce, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-rate-put-back-after-search",
     "cells-rate-left-at-zero-after-search",
     searched,
@@ -424,8 +410,7 @@ beside(
     "never_moves",
     also={*IDLE, "rate_too_low", "schedule_ended"},
 )
-beside(
-    zoo,
+zoo.beside(
     "leaves-step-lr-every-20",
     "leaves-step-lr-every-batch",
     scheduled(resnet, 3e-3, lambda o: StepLR(o, 20, 0.5), lambda o: StepLR(o, 1, 0.3)),
@@ -434,8 +419,7 @@ beside(
     "rate_too_low",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "recipes-polynomial-over-all-steps",
     "recipes-polynomial-over-five-steps",
     scheduled(text, 4e-3, lambda o: PolynomialLR(o, 90), lambda o: PolynomialLR(o, 5)),
@@ -445,8 +429,7 @@ beside(
     "rate_too_low",
     also={*IDLE, "only_decay"},
 )
-beside(
-    zoo,
+zoo.beside(
     "quakes-linear-to-a-tenth",
     "quakes-linear-to-zero-in-eight-steps",
     scheduled(gru, 5e-3, lambda o: LinearLR(o, 1.0, 0.1, 80), lambda o: LinearLR(o, 1.0, 0.0, 8)),
@@ -473,8 +456,7 @@ def patience(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), optimizer, bce, 120, loss_of=loss_of, after=lambda _: schedule.step(seen[-1]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-plateau-patience-15",
     "loans-plateau-no-patience",
     patience,
@@ -498,8 +480,7 @@ def clipped(make: Callable[[int], tuple], rate: float, good: float, bad: float, 
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "captions-clip-norm-1",
     "captions-clip-norm-0.001",
     clipped(clip, 0.05, 1.0, 1e-3),
@@ -508,8 +489,7 @@ beside(
     "rate_too_low",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "leaves-clip-value-0.5",
     "leaves-clip-value-1e-5",
     clipped(resnet, 0.05, 0.5, 1e-5, True),
@@ -546,8 +526,7 @@ def moded(make: Callable[[int], tuple], rate: float, when: str):
 
 
 pixels = lambda s: (ResNet(), leaves(s).mapped(lambda x: 60 * x + 120), F.cross_entropy)  # noqa: E731
-beside(
-    zoo,
+zoo.beside(
     "pixels-checked-and-back-to-training",
     "pixels-checked-and-left-in-evaluation",
     moded(pixels, 3e-3, "checked"),
@@ -558,8 +537,7 @@ beside(
 
 
 counts = lambda s: (Pocket(), gaits(s).mapped(lambda x: 60 * x + 500), F.cross_entropy)  # noqa: E731
-beside(
-    zoo,
+zoo.beside(
     "gaits-loaded-and-back-to-training",
     "gaits-loaded-and-left-in-evaluation",
     moded(counts, 3e-3, "loaded"),
@@ -588,8 +566,7 @@ def shadowed(seed: int, fault: bool) -> Program:
     return study(model, recipes(seed), adam(model, 4e-3), steps=80, after=after)
 
 
-beside(
-    zoo,
+zoo.beside(
     "recipes-average-put-in-and-out",
     "recipes-average-left-in",
     shadowed,
@@ -619,8 +596,7 @@ def best_kept(seed: int, fault: bool) -> Program:
     return study(model, task, sgd(model, 0.1), steps=90, loss_of=loss_of, after=after)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-best-weights-kept",
     "wines-goes-back-to-best-at-every-batch",
     best_kept,
@@ -642,8 +618,7 @@ def one_batch(seed: int, fault: bool) -> Program:
     )
 
 
-beside(
-    zoo,
+zoo.beside(
     "fonts-all-batches",
     "fonts-one-batch-left-from-a-test",
     one_batch,
@@ -673,8 +648,7 @@ def reseeded(seed: int, fault: bool) -> Program:
     return train(model, Batches(), supervised(model), adam(model, 5e-3), score, epochs=1, limit=90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-generator-made-once",
     "wines-generator-made-for-each-batch",
     reseeded,

@@ -22,7 +22,6 @@ from validation.cases._common_loops import (
     TextCnn,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     fonts,
@@ -72,8 +71,7 @@ def cuisines(seed: int, fault: bool) -> Program:
     return study(model, recipes(seed), adam(model, 4e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "recipes-text-cnn",
     "recipes-text-cnn-vectors-by-data",
     cuisines,
@@ -106,8 +104,7 @@ def translated(seed: int, fault: bool) -> Program:
     return study(model, ciphers(seed, 10, 3, 32), adam(model, 6e-3), token_loss, 100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "translator-two-grus",
     "translator-state-detached-between-grus",
     translated,
@@ -138,8 +135,7 @@ def bonded(seed: int, fault: bool) -> Program:
     return study(model, molecules(seed), adam(model, 4e-3), F.mse_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "graph-net-two-layers",
     "graph-net-neighbours-through-numpy",
     bonded,
@@ -162,8 +158,7 @@ def lent(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adamw(groups, lr=5e-3), bce, 100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-wide-and-deep-three-groups",
     "loans-wide-and-deep-vectors-in-no-group",
     lent,
@@ -184,8 +179,7 @@ def by_name(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), torch.optim.SGD(chosen, lr=0.05, momentum=0.9), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-resnet-groups-by-name",
     "leaves-resnet-groups-by-name-miss-stem-and-norms",
     by_name,
@@ -204,8 +198,7 @@ def towers(seed: int, fault: bool) -> Program:
     return study(model, captions(seed), adamw(trained, lr=4e-3), steps=90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "captions-both-towers",
     "captions-optimizer-of-one-tower",
     towers,
@@ -233,8 +226,7 @@ def averaged(seed: int, fault: bool) -> Program:
     return study(model, fonts(seed), optimizer, steps=80, after=follow)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fonts-average-beside-the-model",
     "fonts-optimizer-of-the-average",
     averaged,
@@ -254,8 +246,7 @@ def folds(seed: int, fault: bool) -> Program:
     return study(model, wines(seed), optimizer, steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-second-fold",
     "wines-second-fold-optimizer-of-the-first",
     folds,
@@ -282,8 +273,7 @@ def new_head(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed + 1), optimizer, steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-new-head-then-optimizer",
     "leaves-optimizer-then-new-head",
     new_head,
@@ -310,8 +300,7 @@ def vectors(seed: int, fault: bool) -> Program:
     return study(model, names(seed), optimizer, token_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tagger-vectors-then-optimizer",
     "tagger-optimizer-then-vectors",
     vectors,
@@ -334,8 +323,7 @@ def masked(seed: int, fault: bool) -> Program:
     return study(model, recipes(seed), adam(model, 4e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "recipes-only-new-words-move",
     "recipes-mask-of-new-words-all-zero",
     masked,
@@ -359,8 +347,7 @@ def discriminative(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), torch.optim.SGD(groups, lr=0.06, momentum=0.9), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-rates-by-depth",
     "leaves-rates-by-depth-whole-division",
     discriminative,
@@ -401,8 +388,7 @@ def helped(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=4e-3, weight_decay=0.05), meant, 80, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-auxiliary-head",
     "wines-auxiliary-weight-cut-to-zero",
     helped,
@@ -440,8 +426,7 @@ def leaned(seed: int, fault: bool) -> Program:
     return study(model, names(seed), adamw(model.parameters(), lr=1e-2, weight_decay=0.1), token_loss, 110)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-attention-leaning-by-distance",
     "tags-attention-leaning-masked-everywhere",
     leaned,
@@ -478,8 +463,7 @@ def adapted(seed: int, how: str) -> Program:
 
 
 FEED = tuple(f"h.0.{layer}.{part}" for layer in ("c_fc", "c_proj") for part in ("down", "up"))
-beside(
-    zoo,
+zoo.beside(
     "decoder-adapters-frozen-first",
     "decoder-adapters-frozen-with-the-rest",
     lambda s, fault: adapted(s, "frozen after" if fault else ""),
@@ -490,8 +474,7 @@ beside(
     layer=FEED,
     also=NO_GRADIENT,
 )
-beside(
-    zoo,
+zoo.beside(
     "decoder-adapters-one-factor-zero",
     "decoder-adapters-both-factors-zero",
     lambda s, fault: adapted(s, "both zero" if fault else ""),
@@ -532,8 +515,7 @@ def columns(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adam(model, 5e-3), bce, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-tables-in-module-list",
     "loans-tables-in-python-list",
     columns,
@@ -565,8 +547,7 @@ def stacked(seed: int, fault: bool) -> Program:
     return study(model, bikes(seed), adam(model, 5e-3), F.mse_loss, 100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "bikes-three-layers-known",
     "bikes-three-layers-in-a-tuple",
     stacked,
@@ -589,8 +570,7 @@ def thawed(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed + 1), adam(model, 3e-3), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-last-block-and-head-thawed",
     "leaves-last-block-by-the-name-of-another-network",
     thawed,
@@ -622,8 +602,7 @@ def joined(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), adam(model, 3e-3), steps=80, before=thaw)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-convolutions-thaw-after-ten-steps",
     "leaves-convolutions-thawed-on-the-module-only",
     joined,

@@ -32,7 +32,6 @@ from validation.cases._plain_loops import (
     Vgg,
     baskets,
     bce,
-    beside,
     digits,
     fabrics,
     glosses,
@@ -77,8 +76,7 @@ def likelihood(out: tuple[Tensor, Tensor], y: Tensor) -> Tensor:
     return (out[1].log() + ((y - out[0]) / out[1].sqrt()).square()).mean()
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-variance-by-softplus",
     "rents-variance-may-be-negative",
     lambda s, fault: study(m := Doubt(fault), rents(s), adam(m, 4e-3), likelihood, 60),
@@ -100,8 +98,7 @@ def counted(seed: int, fault: bool) -> Program:
     return study(model, rents(seed).changed(change), adamw(model.parameters(), lr=4e-3), F.mse_loss, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "counts-log-of-one-plus",
     "counts-log-of-zero",
     counted,
@@ -128,8 +125,7 @@ def shares(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), bce, 70, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "mails-share-of-words-guarded",
     "mails-share-of-words-of-an-empty-mail",
     shares,
@@ -155,8 +151,7 @@ def over_time(make: Callable[[int], tuple], rate: float, good: Callable[[int], f
 
 
 ASCENT = {*WRECKED, "SATURATION", "DEAD", "rate_too_high", "schedule_ended", "zero_rate", "NUMERICAL"}
-beside(
-    zoo,
+zoo.beside(
     "beats-linear-decay-over-all-steps",
     "beats-linear-decay-goes-below-zero",
     over_time(KINDS["beats"], 0.05, lambda i: 1 - i / 100, lambda i: 1 - i / 20),
@@ -164,8 +159,7 @@ beside(
     *CLIMBS,
     also=ASCENT,
 )
-beside(
-    zoo,
+zoo.beside(
     "scans-half-cosine",
     "scans-cosine-without-one-half",
     over_time(
@@ -198,8 +192,7 @@ def zipped(seed: int, fault: bool) -> Program:
     return train(model, data, supervised(model), adamw(model.parameters(), lr=3e-3), score, epochs=6)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fabrics-two-loaders-one-order",
     "fabrics-two-loaders-two-orders",
     zipped,
@@ -232,8 +225,7 @@ def remembered(seed: int, length: int = 6, batch: int = 32) -> Task:
     return Task(seed, draw, F.cross_entropy)
 
 
-beside(
-    zoo,
+zoo.beside(
     "first-word-batch-first",
     "first-word-batch-first-forgotten",
     lambda s, fault: study(m := FirstWord(not fault), remembered(s), adam(m, 1e-2), steps=100),
@@ -260,8 +252,7 @@ def amounts(seed: int, fault: bool) -> Program:
     return study(model, rents(seed).changed(change), adam(model, 5e-3), F.mse_loss, 100, meant)
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-standardised",
     "rents-in-euros",
     amounts,
@@ -292,8 +283,7 @@ def wide_photos(seed: int) -> Task:
     return photos(seed).mapped(lambda x: (3 * x[0], 3 * x[1]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "photos-unit-vectors-over-0.07",
     "photos-any-vectors-over-0.07",
     lambda s, fault: study(m := Bare(fault), wide_photos(s), sgd(m, 0.05, momentum=0.9), steps=70),
@@ -328,8 +318,7 @@ def inverted(seed: int, fault: bool) -> Program:
     )
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-mask-of-words",
     "tags-mask-of-padding-and-no-padding",
     inverted,
@@ -353,8 +342,7 @@ def hard_ones(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 4e-3), loss, 60, F.cross_entropy)
 
 
-beside(
-    zoo,
+zoo.beside(
     "scans-hard-pixels-above-0.05",
     "scans-hard-pixels-above-12",
     hard_ones,
@@ -399,8 +387,7 @@ for sound, fault_name, build in (
     ("tunes-rests-ignored", "tunes-rests-counted", long_tunes),
     ("glosses-padding-ignored", "glosses-padding-counted", long_glosses),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault_name,
         build,
@@ -425,8 +412,7 @@ def activated(make: Callable[[int], tuple], last: Callable[[Tensor], Tensor], ra
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "tickets-logits",
     "tickets-softmax-twice",
     activated(KINDS["tickets"], lambda o: o.softmax(dim=1), 1e-2),
@@ -434,8 +420,7 @@ beside(
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "digits-logits",
     "digits-softmax-twice",
     activated(KINDS["digits"], lambda o: o.softmax(dim=1), 3e-3, 60),
@@ -443,8 +428,7 @@ beside(
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "crops-logits",
     "crops-sigmoid-twice",
     activated(KINDS["crops"], torch.sigmoid, 4e-3),
@@ -483,8 +467,7 @@ for sound, fault_name, make, task_of, rate, kind in (
     ("power-load-flat", "power-load-column-against-row", Load, power, 1e-2, F.l1_loss),
     ("mails-by-hand-flat", "mails-by-hand-column-against-row", lambda: mlp([24, 32, 1]), mails, 6e-3, by_hand),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault_name,
         shaped(make, task_of, rate, kind),
@@ -504,8 +487,7 @@ def in_units(seed: int, fault: bool) -> Program:
     return study(model, soils(seed).mapped(lambda x: x * UNITS) if fault else soils(seed), adam(model, 4e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "soils-columns-standardised",
     "soils-columns-in-their-units",
     in_units,
@@ -529,8 +511,7 @@ def with_number(seed: int, fault: bool) -> Program:
     return study(model, rents(seed).changed(change), adamw(model.parameters(), lr=4e-3), F.mse_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-without-order-number",
     "rents-with-order-number",
     with_number,
@@ -558,8 +539,7 @@ def nothing_to_learn(played: Played) -> tuple[bool, str]:
     return last < 0.05, f"the loss ends at {last:.3g}"
 
 
-beside(
-    zoo,
+zoo.beside(
     "digits-labels-of-folders",
     "digits-label-of-the-parent-folder",
     labelled(lambda s: (Vgg(norm=False), digits(s, 6), F.cross_entropy), lambda y: y // 10, 3e-3, 60),
@@ -568,8 +548,7 @@ beside(
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD", "loss_stuck"},
     twin_proof=learns(0.5),
 )
-beside(
-    zoo,
+zoo.beside(
     "crops-labels-of-percentages",
     "crops-labels-divided-as-whole-numbers",
     labelled(KINDS["crops"], lambda y: (80 * y).long().div(100, rounding_mode="floor").float(), 6e-3, 90),
@@ -596,8 +575,7 @@ def adverts(seed: int, members: int, reward_of: Callable[[Tensor], Tensor]) -> P
 
 
 NO_SPREAD = {*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets"}
-beside(
-    zoo,
+zoo.beside(
     "adverts-groups-of-six",
     "adverts-groups-of-one",
     lambda s, fault: adverts(s, 1 if fault else 6, lambda r: r),
@@ -605,8 +583,7 @@ beside(
     "no_reward_variance",
     also=NO_SPREAD,
 )
-beside(
-    zoo,
+zoo.beside(
     "adverts-paid-above-a-half",
     "adverts-paid-above-one",
     lambda s, fault: adverts(s, 6, lambda r: (r > (1.0 if fault else 0.5)).float()),

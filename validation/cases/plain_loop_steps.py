@@ -45,7 +45,6 @@ from validation.cases._plain_loops import (
     Vgg,
     bce,
     beats,
-    beside,
     digits,
     doses,
     harmed,
@@ -124,8 +123,7 @@ def cleared_when(clears: Callable[[int], bool], made: Made, rate: float, steps: 
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "crops-cleared-at-every-step",
     "crops-cleared-when-it-logs",
     cleared_when(lambda i: i % 25 == 0, KINDS["crops"], 0.1),
@@ -133,8 +131,7 @@ beside(
     "missing_zero_grad",
     also=PILED,
 )
-beside(
-    zoo,
+zoo.beside(
     "glosses-cleared-at-every-step",
     "glosses-never-cleared",
     cleared_when(lambda i: False, KINDS["glosses"], 0.3),
@@ -161,8 +158,7 @@ def micro(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, F.mse_loss, body, 160)
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-four-parts-then-cleared",
     "rents-four-parts-never-cleared",
     micro,
@@ -191,8 +187,7 @@ def two_optimizers(seed: int, fault: bool) -> Program:
     return script(model, [first, second], spectra_of(seed), F.mse_loss, body, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "spectra-both-optimizers-cleared",
     "spectra-decoder-never-cleared",
     two_optimizers,
@@ -219,8 +214,7 @@ def trunk_cleared(seed: int, fault: bool) -> Program:
     return script(model, optimizer, doses(seed), two_losses, body, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "doses-trunk-and-heads-cleared",
     "doses-heads-never-cleared",
     trunk_cleared,
@@ -252,8 +246,7 @@ def ordered(letters: str, made: Made, rate: float, steps: int = 70):
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "friends-backward-step",
     "friends-backward-clear-step",
     ordered("BZS", KINDS["friends"], 5e-3),
@@ -276,8 +269,7 @@ def finite_ones(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 4e-3), loss, 60, ready=check)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tunes-broken-gradients-thrown-away",
     "tunes-finite-gradients-thrown-away",
     finite_ones,
@@ -286,8 +278,7 @@ beside(
     "never_moves",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "tickets-step-at-the-end",
     "tickets-clear-step-backward",
     ordered("ZSB", KINDS["tickets"], 1e-2),
@@ -319,8 +310,7 @@ def trainer(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, bce, body, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "shops-trainer-updates-last",
     "shops-trainer-updates-first",
     trainer,
@@ -362,8 +352,7 @@ for sound, name, build in (
     ("digits-cross-entropy-as-loss", "digits-accuracy-as-loss", accuracy_loss),
     ("mails-forward-with-gradients", "mails-forward-under-no-grad", no_grad_forward),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -392,8 +381,7 @@ def scheduled(made: Made, rate: float, good: Schedule, bad: Schedule, steps: int
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "reviews-warm-up-stepped",
     "reviews-warm-up-never-stepped",
     scheduled(
@@ -417,8 +405,7 @@ def by_batch(seed: int, fault: bool) -> Program:
     return study(model, tickets(seed, batch=128), adam(model, rate), steps=70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tickets-rate-by-batch",
     "tickets-rate-by-batch-whole-division",
     by_batch,
@@ -427,8 +414,7 @@ beside(
     "never_moves",
     also={*IDLE, "rate_too_low", "schedule_ended"},
 )
-beside(
-    zoo,
+zoo.beside(
     "spectra-exponential-0.98",
     "spectra-exponential-0.7-at-every-batch",
     scheduled(KINDS["spectra"], 4e-3, lambda o: ExponentialLR(o, 0.98), lambda o: ExponentialLR(o, 0.7)),
@@ -437,8 +423,7 @@ beside(
     "rate_too_low",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "speech-milestones-in-batches",
     "speech-milestones-in-epochs",
     scheduled(
@@ -466,8 +451,7 @@ def plateau(seed: int, fault: bool) -> Program:
     return study(model, task, optimizer, steps=60, loss_of=loss_of, after=lambda _: schedule.step(seen[-1]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "digits-plateau-of-accuracy-by-max",
     "digits-plateau-of-accuracy-by-min",
     plateau,
@@ -497,8 +481,7 @@ for name, rate, good, bad, by_value in (
     ("rents", 0.05, 1.0, 1e-5, True),
 ):
     way = "value" if by_value else "norm"
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-clip-{way}-{good:g}",
         f"{name}-clip-{way}-{bad:g}",
         clipped(KINDS[name], rate, good, bad, by_value=by_value),
@@ -540,8 +523,7 @@ def after_each_epoch(seed: int, fault: bool) -> Program:
     )
 
 
-beside(
-    zoo,
+zoo.beside(
     "soils-from-a-file-and-train",
     "soils-from-a-file-without-train",
     from_a_file,
@@ -549,8 +531,7 @@ beside(
     "evaluation_mode",
     also=MODE,
 )
-beside(
-    zoo,
+zoo.beside(
     "digits-train-in-every-epoch",
     "digits-train-before-the-epochs",
     after_each_epoch,
@@ -593,8 +574,7 @@ for sound, name, build in (
     ("scans-copy-follows-the-model", "scans-model-follows-the-copy", soft_update),
     ("beats-weights-below-5", "beats-weights-below-0.01", clamped),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -643,8 +623,7 @@ for sound, name, build in (
     ("soils-loader-goes-on", "soils-loader-begins-anew-at-every-step", next_iter),
     ("rents-seed-set-once", "rents-seed-set-in-the-loop", seeded),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -670,8 +649,7 @@ for name, kind, good, bad, options in (
     ("friends", "SGD", 0.3, 100.0, {"momentum": 0.9}),
     ("power", "RMSprop", 3e-3, 0.5, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, **options),
@@ -685,8 +663,7 @@ for name, kind, good, bad, options in (
     ("glosses", "AdamW", 1e-2, 1e-6, {}),
     ("crops", "Adam", 4e-3, 1e-6, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, 80, **options),
@@ -708,8 +685,7 @@ for name, whole, rate in (
     ("scans", lambda o, y: F.cross_entropy(o, y, reduction="sum"), 0.1),
     ("rents", lambda o, y: (o - y).square().sum(), 0.05),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-mean-over-the-batch",
         f"{name}-sum-over-the-batch",
         summed(KINDS[name], whole, rate),
@@ -742,8 +718,7 @@ for name, made, parts, rate in (
     ("rents", lambda s: (mlp([9, 32, 32, 1]), rents(s, 8), F.mse_loss), 16, 0.03),
     ("soils", lambda s: (mlp([11, 32, 32, 6]), soils(s, batch=6), F.cross_entropy), 32, 0.2),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{parts}-parts-each-divided",
         f"{name}-{parts}-parts-as-they-are",
         in_parts(made, parts, rate),

@@ -27,7 +27,6 @@ from validation.cases._plain_loops import (
     Vgg,
     bce,
     beats,
-    beside,
     crops,
     doses,
     fabrics,
@@ -76,8 +75,7 @@ class Features(Vgg):
         return self.classifier(h)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fabrics-features-with-gradients",
     "fabrics-features-under-no-grad",
     lambda s, fault: study(m := Features(fault), fabrics(s), adam(m, 2e-3), steps=60),
@@ -119,8 +117,7 @@ def coded(seed: int, fault: bool) -> Program:
     return study(model, spectra_of(seed), adam(model, 1e-2), meant, 120, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "codebook-straight-through",
     "codebook-nothing-passes-through",
     coded,
@@ -145,8 +142,7 @@ class Cast(Speech):
         return self.tag(torch.tensor(h.detach().numpy()) if self.copies else h)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-from-states",
     "tags-from-copied-states",
     lambda s, fault: study(m := Cast(fault), parts_of_speech(s), adam(m, 1e-2), token_loss, 100),
@@ -171,8 +167,7 @@ def adam_of(parameters: Any, rate: float) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=rate)
 
 
-beside(
-    zoo,
+zoo.beside(
     "shops-vectors-and-layers-given",
     "shops-vectors-not-given",
     deep_part,
@@ -196,8 +191,7 @@ def decayed_by_shape(seed: int, fault: bool) -> Program:
 
 CONVS = ("enter", "conv1", "conv2")
 weights = tuple(f"{name}.weight" for name in CONVS)
-beside(
-    zoo,
+zoo.beside(
     "beats-groups-by-shape",
     "beats-groups-by-shape-miss-convolutions",
     decayed_by_shape,
@@ -241,8 +235,7 @@ for sound, name, build in (
     ("rents-optimizer-of-the-new-model", "rents-optimizer-of-the-old-model", resumed),
     ("soils-optimizer-of-the-student", "soils-optimizer-of-the-teacher", distilled),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -273,8 +266,7 @@ def orthogonal(seed: int, fault: bool) -> Program:
     return study(model, crops(seed), optimizer, bce, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "crops-drawn-then-optimizer",
     "crops-optimizer-then-drawn",
     orthogonal,
@@ -304,8 +296,7 @@ def normed(seed: int, fault: bool) -> Program:
 
 
 inner = tuple(f"{name}.parametrizations" for name in CONVS)
-beside(
-    zoo,
+zoo.beside(
     "beats-weight-norm-then-optimizer",
     "beats-optimizer-then-weight-norm",
     normed,
@@ -333,8 +324,7 @@ def held_back(seed: int, fault: bool) -> Program:
     return study(model, doses(seed), adam(model, 6e-3), two_losses, 100, ready=wait)
 
 
-beside(
-    zoo,
+zoo.beside(
     "doses-trunk-waits-ten-steps",
     "doses-trunk-waits-for-ever",
     held_back,
@@ -356,8 +346,7 @@ def multiplied(seed: int, fault: bool) -> Program:
     return study(model, tickets(seed), torch.optim.Adam(groups, lr=2e-2), steps=100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tickets-vectors-at-half-the-rate",
     "tickets-vectors-at-rate-zero",
     multiplied,
@@ -383,8 +372,7 @@ class Branch(nn.Module):
 
 
 DECAYS = ("only_decay", "DISCONNECTED", "DEAD", "never_moves")
-beside(
-    zoo,
+zoo.beside(
     "soils-branch-under-gate-1",
     "soils-branch-under-gate-0",
     lambda s, fault: study(
@@ -415,8 +403,7 @@ def kept(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=1e-2, weight_decay=0.05), bce, 120)
 
 
-beside(
-    zoo,
+zoo.beside(
     "crops-dropout-drops-none",
     "crops-dropout-drops-all",
     kept,
@@ -464,8 +451,7 @@ def adapted(seed: int, scale: float, inference: bool) -> Program:
     return study(model, tunes(seed), optimizer, token_loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tunes-adapters-alpha-over-rank",
     "tunes-adapters-alpha-over-rank-whole-division",
     lambda s, fault: adapted(s, 16 // 32 if fault else 16 / 32, False),
@@ -477,8 +463,7 @@ beside(
     layer=LORAS,
     also={*NO_GRADIENT, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "tunes-adapters-for-training",
     "tunes-adapters-in-inference-mode",
     lambda s, fault: adapted(s, 1.0, fault),
@@ -526,8 +511,7 @@ for sound, name, make, task_of, loss, count in (
     ("doses-heads-in-module-dict", "doses-heads-in-dict", Heads, doses, two_losses, 10),
     ("tunes-blocks-in-module-list", "tunes-blocks-in-list", Blocks, tunes, token_loss, 10),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         lambda s, fault, m=make, t=task_of, o=loss: study(n := m(fault), t(s), adam(n, 5e-3), o, 90),
@@ -548,8 +532,7 @@ def from_vectors(seed: int, fault: bool) -> Program:
     return study(model, tickets(seed), adam(model, 1e-2), steps=100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tickets-vectors-free",
     "tickets-vectors-frozen-by-default",
     from_vectors,
@@ -573,8 +556,7 @@ def late_epoch(seed: int, fault: bool) -> Program:
     return study(model, fabrics(seed), adam(model, 2e-3), steps=72, before=thaw)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fabrics-thawed-in-the-second-epoch",
     "fabrics-thawed-in-an-epoch-that-never-comes",
     late_epoch,

@@ -19,7 +19,6 @@ from validation.cases._common_loops import (
     Segmenter,
     WideDeep,
     bce,
-    beside,
     bikes,
     cells,
     films,
@@ -161,8 +160,7 @@ for kind, sound, fault, good, bad in (
     ("reader", "trays-one-rate", "trays-queries-and-keys-at-rate-0.1", {}, {"fast": 0.1}),
     ("reader", "trays-queries-small", "trays-queries-drawn-with-deviation-1", {"std": 0.1}, {"std": 1.0}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, k=kind, g=good, b=bad: attending(s, k, **(b if fault else g)),
@@ -227,8 +225,7 @@ for sound, fault, good, bad in (
         {"balance": 1.0, "other": lambda load: -15 * load},
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: routed(s, **(b if fault else g)),
@@ -276,8 +273,7 @@ def known(seed: int, share: float) -> Program:
 
 
 ROW = {*BROKEN, "padding_labels", "input_scales"}
-beside(
-    zoo,
+zoo.beside(
     "loans-kinds-in-15-buckets",
     "loans-kinds-all-in-one-bucket",
     lambda s, fault: hashed(s, 1 if fault else 15),
@@ -286,8 +282,7 @@ beside(
     layer=("embed", "wide"),
     also=ROW,
 )
-beside(
-    zoo,
+zoo.beside(
     "films-few-without-login",
     "films-nearly-all-without-login",
     lambda s, fault: known(s, 0.95 if fault else 0.03),

@@ -23,7 +23,6 @@ from validation.cases._plain_loops import (
     MusicBlock,
     NeuMf,
     bce,
-    beside,
     harmed,
     rents,
     reviews,
@@ -106,8 +105,7 @@ for sound, fault, good, bad in (
     ("tunes-queries-drawn-small", "tunes-queries-drawn-large", {"std": 0.1}, {"std": 1.2}),
     ("tunes-one-rate-for-all", "tunes-queries-at-rate-0.2", {}, {"fast": 0.2}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: attending(s, **(b if fault else g)),
@@ -140,8 +138,7 @@ def judging(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=4e-3), steps=90, facts=facts)
 
 
-beside(
-    zoo,
+zoo.beside(
     "reviews-queries-drawn-by-torch",
     "reviews-queries-drawn-ten-times-as-large",
     judging,
@@ -217,8 +214,7 @@ for sound, fault, make, good, bad in (
     ("soils-experts-even-start", "soils-experts-router-leans", Experts, {"balance": 0.02}, {"balance": 0, "lean": 40}),
     ("tunes-experts-balanced", "tunes-experts-balance-of-wrong-sign", Notes, {"balance": 0.1}, {"balance": -5.0}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, m=make, g=good, b=bad: routed(s, m, **(b if fault else g)),
@@ -288,8 +284,7 @@ for sound, fault, build, layer in (
     ("shops-people-from-0", "shops-people-from-1000", lambda s, f: clamped(s, 1000 if f else 0), "person"),
     ("tickets-rows-of-12", "tickets-rows-of-300", lambda s, f: filled(s, 300 if f else 12), "words"),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         build,

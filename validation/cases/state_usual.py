@@ -17,7 +17,7 @@ from validation.case import Program, Zoo
 from validation.cases._common_loops import study
 from validation.cases._everyday_loops import stored, supervised, train
 from validation.cases._plain_loops import harmed
-from validation.cases._usual_loops import KINDS, PlainConv, beside, birds, cars, rate_of
+from validation.cases._usual_loops import KINDS, PlainConv, birds, cars, rate_of
 from validation.cases.state_common import every, long_first_moment, put, times
 from validation.evidence.loops import learns
 from validation.evidence.states import (
@@ -308,8 +308,7 @@ def mean_of_means(seed: int, fault: bool) -> Program:
     return study(model, task, optimizer, lambda o, y: scale * loss(o, y), STEPS, loss)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tiles-mean-once-under-eps-1e-4",
     "tiles-mean-divided-again-under-eps-1e-4",
     mean_of_means,

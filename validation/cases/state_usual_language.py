@@ -24,7 +24,6 @@ from validation.cases._usual_loops import (
     PointNet,
     adverts,
     bce,
-    beside,
     cars,
     dishes,
     letters,
@@ -102,8 +101,7 @@ for sound, fault, good, bad in (
     ("letters-queries-drawn-at-0.2", "letters-queries-drawn-at-1.5", {}, {"std": 1.5}),
     ("letters-one-rate-for-all", "letters-attention-at-rate-0.5", {"heads": 4}, {"heads": 4, "fast": 0.5}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: attending(s, **(b if fault else g)),
@@ -170,8 +168,7 @@ def routed(seed: int, balance: float, lean: float = 0.0, noise: float = 0.0) -> 
 for sound, fault, good, bad in (
     ("regimes-router-begins-even", "regimes-router-leans", {"balance": 0.1}, {"balance": 0.1, "lean": 30.0}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: routed(s, **(b if fault else g)),
@@ -231,8 +228,7 @@ for sound, fault, build, layer in (
         "vectors",
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         build,

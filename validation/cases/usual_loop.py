@@ -46,7 +46,6 @@ from validation.cases._usual_loops import (
     TileCoder,
     adverts,
     bce,
-    beside,
     birds,
     cars,
     claims,
@@ -167,8 +166,7 @@ def tables_and_rest(seed: int, fault: bool) -> Program:
     return script(model, [tables, rest], task, loss, body, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "stones-cleared-in-the-inner-loop",
     "stones-cleared-above-the-inner-loop",
     once_an_epoch,
@@ -176,8 +174,7 @@ beside(
     "missing_zero_grad",
     also=PILED,
 )
-beside(
-    zoo,
+zoo.beside(
     "quotes-towers-and-temperature-cleared",
     "quotes-temperature-cleared-twice",
     other_optimizer,
@@ -187,8 +184,7 @@ beside(
     layer=("left.0", "left.2", "right.0", "right.2"),
     also=PILED,
 )
-beside(
-    zoo,
+zoo.beside(
     "claims-tables-cleared",
     "claims-tables-hardly-ever-cleared",
     tables_and_rest,
@@ -231,8 +227,7 @@ def step_on_top(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, loss, body, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "streets-norms-are-logged",
     "streets-norms-are-logged-and-cleared",
     checks_gradients,
@@ -241,9 +236,7 @@ beside(
     "never_moves",
     also=IDLE,
 )
-beside(
-    zoo, "tiles-step-below", "tiles-step-on-top", step_on_top, harmed(), *EARLY, "never_moves", also=IDLE
-)  # fmt: skip
+zoo.beside("tiles-step-below", "tiles-step-on-top", step_on_top, harmed(), *EARLY, "never_moves", also=IDLE)
 
 # --- the loss has no way back
 
@@ -276,8 +269,7 @@ for sound, name, build in (
     ("posts-loss-as-it-is", "posts-loss-as-a-new-tensor", new_tensor),
     ("roads-overlap-of-soft-masks", "roads-overlap-of-hard-masks", hard_mask),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -301,8 +293,7 @@ def scheduled(name: str, good: Schedule, bad: Schedule, steps: int = 70):
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "letters-warm-up-over-20-steps",
     "letters-warm-up-by-whole-division",
     scheduled(
@@ -313,8 +304,7 @@ beside(
     "never_moves",
     also={*IDLE, "rate_too_low", "schedule_ended"},
 )
-beside(
-    zoo,
+zoo.beside(
     "cars-linear-decay-over-all-steps",
     "cars-linear-decay-over-the-epochs",
     scheduled("cars", lambda o: LinearLR(o, 1.0, 0.01, 70), lambda o: LinearLR(o, 1.0, 0.0, 5)),
@@ -324,8 +314,7 @@ beside(
     "rate_too_low",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "dates-steps-of-30",
     "dates-steps-of-1",
     scheduled("dates", lambda o: StepLR(o, 30, 0.3), lambda o: StepLR(o, 1, 0.3), 60),
@@ -346,8 +335,7 @@ def clipped(name: str, rate: float, good: float, bad: float, steps: int = 70):
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "roads-clip-1",
     "roads-clip-0.0005",
     clipped("roads", 0.3, 1.0, 5e-4),
@@ -377,8 +365,7 @@ def scaled_loss(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, loss, body, 80, scaler=scaler)
 
 
-beside(
-    zoo,
+zoo.beside(
     "stones-clipped-after-unscale",
     "stones-clipped-before-unscale",
     scaled_loss,
@@ -405,8 +392,7 @@ def left_in_eval(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 3e-3), steps=70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "drums-tried-then-train",
     "drums-tried-and-left-in-eval",
     left_in_eval,
@@ -456,8 +442,7 @@ for sound, name, build, fact in (
     ("cars-best-by-smaller-loss", "cars-best-by-larger-loss", best_so_far, at_least(6, "overwritten")),
     ("posts-average-taken-out-again", "posts-average-left-in", averaged_in, overwritten),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -503,8 +488,7 @@ for sound, name, build in (
     ("stones-indices-drawn-at-each-step", "stones-indices-drawn-once", indices_once),
     ("posts-all-batches", "posts-first-batch-left-from-debugging", left_from_debugging),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -530,8 +514,7 @@ for name, kind, good, bad, steps, options in (
     ("cars", "SGD", 0.02, 3.0, 70, {"momentum": 0.9}),
     ("nests", "Adam", 3e-3, 0.3, 50, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(name, kind, good, bad, steps, **options),
@@ -544,8 +527,7 @@ for name, kind, good, bad, steps, options in (
     ("birds", "SGD", 0.1, 1e-5, 50, {"momentum": 0.9}),
     ("adverts", "Adam", 1e-2, 1e-6, 80, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(name, kind, good, bad, steps, **options),
@@ -567,8 +549,7 @@ for name, whole, rate in (
     ("tiles", lambda o, y: F.mse_loss(o, y, reduction="sum"), 0.3),
     ("weather", lambda o, y: F.mse_loss(o, y, reduction="sum"), 0.1),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-mean-of-the-errors",
         f"{name}-sum-of-the-errors",
         summed(name, whole, rate),
@@ -597,8 +578,7 @@ def in_parts(made: Made, parts: int, rate: float, steps: int):
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "cars-20-parts-each-divided",
     "cars-20-parts-as-they-are",
     in_parts(lambda s: (mlp([8, 40, 40, 1], nn.GELU), cars(s, 8), F.mse_loss), 20, 0.03, 30),
@@ -642,8 +622,7 @@ for sound, name, build, fact in (
     ("cars-by-deviation-and-a-little", "cars-by-deviation-of-a-constant-column", by_deviation, not_finite_in(0.5)),
     ("stones-distances-and-a-little", "stones-distances-to-themselves", distances, not_finite_in(0.5)),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -695,9 +674,8 @@ def reversed_head(seed: int, fault: bool) -> Program:
 
 
 ASCENT = {*WRECKED, "rate_too_high", "NUMERICAL", "SLOW", "first_loss_high"}
-beside(zoo, "nests-downwards", "nests-upwards", upwards, harmed(grows), *CLIMBS, also=ASCENT)
-beside(
-    zoo,
+zoo.beside("nests-downwards", "nests-upwards", upwards, harmed(grows), *CLIMBS, also=ASCENT)
+zoo.beside(
     "domains-turned-before-the-domain",
     "domains-turned-before-the-label",
     reversed_head,
@@ -737,8 +715,7 @@ def sorted_apart(seed: int, fault: bool) -> Program:
     return train(model, data, supervised(model), sgd(model, 0.03, momentum=0.9), score, epochs=1, limit=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "weather-states-transposed",
     "weather-states-by-view",
     lambda s, fault: study(m := TimeFirst(fault), weather(s), adam(m, 1e-2), F.mse_loss, 80),
@@ -746,8 +723,7 @@ beside(
     "loss_stuck",
     also={"SLOW", "broadcast", "batch_size", "constant_targets", "LOW_RANK", "BOTTLENECK", "VANISHING"},
 )
-beside(
-    zoo,
+zoo.beside(
     "nests-labels-in-order-of-pictures",
     "nests-labels-in-another-order",
     sorted_apart,
@@ -755,8 +731,7 @@ beside(
     "loss_stuck",
     also={"SLOW", "batch_size", "constant_targets", "DEAD", "rate_too_low"},
 )
-beside(
-    zoo,
+zoo.beside(
     "letters-tied-words-drawn-small",
     "letters-tied-words-drawn-by-default",
     lambda s, fault: study(
@@ -782,8 +757,7 @@ def in_seconds(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 1e-2), F.mse_loss, 80, meant)
 
 
-beside(
-    zoo,
+zoo.beside(
     "failures-in-days",
     "failures-in-seconds",
     in_seconds,
@@ -828,8 +802,7 @@ class Watcher(nn.Module):
         return self.fc((h * there).sum(dim=1) / there.sum(dim=1))
 
 
-beside(
-    zoo,
+zoo.beside(
     "letters-answers-count",
     "letters-answers-cut-off",
     answers_only,
@@ -838,8 +811,7 @@ beside(
     "loss_nonfinite",
     also={*IDLE, *WRECKED},
 )
-beside(
-    zoo,
+zoo.beside(
     "posts-mask-of-padding",
     "posts-mask-of-words",
     lambda s, fault: study(m := Watcher(fault), posts(s), adam(m, 4e-3), steps=60),
@@ -900,8 +872,7 @@ for sound, name, build in (
     ("letters-end-signs-ignored", "letters-end-signs-counted", padded_letters),
     ("tagger-padding-ignored", "tagger-padding-counted", padded_tags),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -931,8 +902,7 @@ for name, what, last, level, steps in (
     ("adverts", "sigmoid", torch.sigmoid, 0.4, 80),
     ("birds", "softmax", lambda o: o.softmax(dim=1), math.log(1 + 4 / math.e) - 0.01, 50),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-logits",
         f"{name}-{what}-twice",
         activated(name, last, steps),
@@ -967,8 +937,7 @@ for sound, name, make, task_of, kind in (
         lambda o, y: (o - y).abs().mean(),
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         shaped(make, task_of, 1e-2, kind),
@@ -1000,8 +969,7 @@ for sound, name, build in (
     ("cars-columns-standardised", "cars-columns-raw", raw_columns),
     ("nests-pixels-around-zero", "nests-pixels-raw", raw_pixels),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -1038,8 +1006,7 @@ for name, fault_name, wrong, steps in (
     ("drums", "drums-labels-from-a-constant-column", lambda y: torch.full_like(y, 2), 60),
     ("adverts", "adverts-labels-from-text-are-all-true", torch.ones_like, 80),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-labels-as-they-are",
         fault_name,
         labelled(KINDS[name], wrong, rate_of(name), steps),
@@ -1075,8 +1042,7 @@ def no_gain(played: Played) -> tuple[bool, str]:
     return spread < 1e-6, f"largest deviation within a group {spread:.3g}"
 
 
-beside(
-    zoo,
+zoo.beside(
     "menu-dishes-drawn",
     "menu-dishes-greedy",
     lambda s, fault: menu(s, fault),

@@ -31,7 +31,6 @@ from validation.cases._usual_loops import (
     SmallResNet,
     adverts,
     bce,
-    beside,
     birds,
     cars,
     dates,
@@ -129,8 +128,7 @@ for sound, name, build, layer in (
         ("right.0", "right.2"),
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -162,8 +160,7 @@ def later_part(seed: int, fault: bool) -> Program:
 
 
 BODY = ("stem", "bn", "layer1", "layer2")
-beside(
-    zoo,
+zoo.beside(
     "birds-all-layers-given",
     "birds-only-the-head-given",
     head_only,
@@ -176,8 +173,7 @@ beside(
     ),
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "streets-later-head-added-to-the-optimizer",
     "streets-later-head-not-in-the-optimizer",
     later_part,
@@ -221,8 +217,7 @@ def more_words(seed: int, fault: bool) -> Program:
     return study(model, adverts(seed), optimizer or adam(model, 1e-2), bce, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "stones-optimizer-for-each-fold",
     "stones-optimizer-of-the-first-fold",
     folds,
@@ -232,8 +227,7 @@ beside(
     "never_moves",
     also={*IDLE, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "adverts-tables-grown-then-optimizer",
     "adverts-optimizer-then-tables-grown",
     more_words,
@@ -244,8 +238,7 @@ beside(
     layer=("vectors", "line"),
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "posts-new-head-then-optimizer",
     "posts-optimizer-then-new-head",
     new_head,
@@ -283,8 +276,7 @@ def by_depth(seed: int, fault: bool) -> Program:
     return study(model, birds(seed), torch.optim.Adam(groups, lr=4e-3), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cars-three-weights-in-ten-rest",
     "cars-all-masked-weights-rest",
     pruned,
@@ -295,8 +287,7 @@ beside(
     layer=("0", "2"),
     also={*NO_GRADIENT, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "nests-rates-fall-by-depth",
     "nests-rates-by-depth-are-zero",
     by_depth,
@@ -334,8 +325,7 @@ def two_tasks(seed: int, fault: bool) -> Program:
     return study(model, task, optimizer, steps=90, loss_of=loss_of, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cars-second-head-counts-a-half",
     "cars-second-head-counts-nothing",
     two_tasks,
@@ -386,8 +376,7 @@ def adapted(seed: int, zero: bool, closed: bool) -> Program:
     return study(model, letters(seed), optimizer, token_loss, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "letters-adapters-one-factor-drawn",
     "letters-adapters-both-factors-zero",
     lambda s, fault: adapted(s, fault, False),
@@ -399,8 +388,7 @@ beside(
     layer=LORAS,
     also={*NO_GRADIENT, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "letters-adapters-after-freezing",
     "letters-adapters-before-freezing",
     lambda s, fault: adapted(s, False, fault),
@@ -466,8 +454,7 @@ for sound, name, make, task_of, loss, steps, count, also in (
     ),
     ("adverts-tables-in-module-list", "adverts-tables-in-list", Listed, adverts, bce, 160, 3, {"first_loss_high"}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         lambda s, fault, m=make, t=task_of, o=loss, k=steps: study(
@@ -499,8 +486,7 @@ def kept_still(seed: int, fault: bool) -> Program:
     return study(model, task, adam_of([p for p in model.parameters() if p.requires_grad], 5e-3), loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "nests-all-layers-free",
     "nests-features-frozen-and-nothing-loaded",
     extracting,
@@ -510,8 +496,7 @@ beside(
     layer=("body.0", "body.3", "fc1"),
     also=NO_GRADIENT,
 )
-beside(
-    zoo,
+zoo.beside(
     "tiles-encoder-free",
     "tiles-encoder-frozen-before-it-learned",
     kept_still,
