@@ -55,6 +55,21 @@ CLIMBS = ("loss_grows", "UNSTABLE", "EXPLODING")
 MASKED = ("all_masked", "NUMERICAL")
 BIG_START = ("first_loss_high", "EXPLODING")
 
+# --- causes in the state of an optimizer, in one sample, or in what a language model or a policy logs
+
+DAMPED = ("eps_rules", "SLOW", "rate_too_low")
+ROUNDED_OFF = ("lost_updates", "SLOW", "rate_too_low")
+UNDERFLOWN = ("second_moment_underflow", "NUMERICAL", "loss_nonfinite")
+LONG_MEMORY = ("momentum_too_long", "EXPLODING", "UNSTABLE")
+FORGETFUL = ("state_reset", "UNSTABLE", "rate_too_high")
+SPOILT = ("bad_batch", "UNSTABLE")
+TOO_LATE = ("stale_second_moment", "bad_batch", "UNSTABLE")
+OUTDATED = ("stale_second_moment", "UNSTABLE", "EXPLODING")
+NOISY = ("batch_size", "UNSTABLE", "rate_too_high")
+ONE_ANSWER = ("policy_entropy_collapse", "EXPLORATION", "kl_runaway")
+FAR_OFF = ("clip_fraction_high", "kl_runaway", "rate_too_high")
+LOUD_LOGITS = ("attention_logits", "ENTROPY_COLLAPSE")
+
 # --- also true of a broken program
 
 IDLE = {"loss_stuck", "never_moves", "SLOW", "DISCONNECTED"}

@@ -24,6 +24,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.labels import SPOILT, TOO_LATE
 from validation.nets import SequenceModel, Tabular, Words, torch_encoder
 from validation.programs import held_out
 from validation.states import BROKEN, IDLE, loop, zeroes
@@ -226,9 +227,7 @@ zoo.sick(
     "blind-bursts-beta2-0.9999",
     bursts(0.9999, True),
     broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("blind-no-bursts-beta2-0.99", bursts(0.99, False)),
 )
@@ -236,8 +235,7 @@ zoo.sick(
     "blind-words-weight-3000",
     weighted(3000.0, 23),
     broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("blind-words-weight-1", weighted(1.0, 23)),
 )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
+from validation.labels import FAR_OFF
 from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, markov, regression
@@ -325,9 +326,7 @@ zoo.sick(
     "blind-ppo-twenty-passes",
     grpo(epochs=20, rate=0.03, steps=200, penalty=0.0),
     broken(logged("clip_ratio/region_mean", above=0.3), less=0.85),
-    "clip_fraction_high",
-    "kl_runaway",
-    "rate_too_high",
+    *FAR_OFF,
     also={*BROKEN, "no_reward_variance", "policy_entropy_collapse", "EXPLORATION"},
     control=reused,
 )

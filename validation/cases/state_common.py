@@ -53,6 +53,7 @@ from validation.evidence.states import (
     states,
     young,
 )
+from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, Made, loop
@@ -87,9 +88,7 @@ for name, eps in (("leaves", 1.0), ("names", 0.3), ("faces", 0.1), ("films", 1.0
         f"common-{name}-eps-{eps:g}",
         loop(MADE[name], lambda p, r, eps=eps: adam(p, r, eps=eps)),
         broken(eps_above_gradients(), less=0.6),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
@@ -121,9 +120,7 @@ for name, rate in (("decoder", 1e-5), ("cells", 1e-5), ("faces", 3e-5)):
         f"common-{name}-bfloat16-rate-{rate:g}",
         loop(MADE[name], lambda p, _, rate=rate: adamw(p, rate), dtype=half),
         broken(same_bits(), less=0.3),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -144,9 +141,7 @@ zoo.sick(
     "common-recipes-go-on-in-bfloat16",
     lambda s: finetuned(s, half),
     broken(same_bits(0.5), less=0.9),
-    "lost_updates",
-    "SLOW",
-    "rate_too_low",
+    *ROUNDED_OFF,
     also=IDLE,
     control=whole,
 )
@@ -155,9 +150,7 @@ for name in ("leaves", "names", "faces", "bikes"):
         f"common-{name}-float16",
         loop(MADE[name], lambda p, r: adam(p, r), dtype=torch.float16),
         broken(no_second_moment(), less=0.2),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        *UNDERFLOWN,
         also=LOST,
         control=base[name],
     )
@@ -222,9 +215,7 @@ for name, rate in (("cells", 0.3), ("faces", 0.5), ("wines", 0.05)):
         f"common-{name}-momentum-0.999",
         loop(MADE[name], lambda p, _, rate=rate: sgd(p, rate, 0.999)),
         broken(remembers(), less=0.7),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         also=LOST,
         control=pushed[name],
     )
@@ -244,9 +235,7 @@ for name, rate, level in (("bikes", 0.03, 0.05), ("wines", 0.03, 0.1), ("loans",
         f"common-{name}-adam-rate-{rate}-beta1-0.998",
         loop(MADE[name], lambda p, _, rate=rate: adam(p, rate, betas=(0.998, 0.999))),
         broken(all_of(long_first_moment, ends_at(level))),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         also=LOST,
         control=quick[name],
     )
@@ -282,9 +271,7 @@ for name, steps, how in (
         f"common-{name}-state-{how}-every-{steps}",
         loop(MADE[name], lambda p, _: adam(p, 0.03), after=every(steps, how)),
         broken(young, less=0.97),
-        "state_reset",
-        "UNSTABLE",
-        "rate_too_high",
+        *FORGETFUL,
         also=BROKEN,
         control=quick[name],
     )
@@ -358,8 +345,7 @@ for name, spoilt, spoil in (
         f"common-{name}-file-{spoilt}",
         lambda s, m=make, t=task_of, o=loss, r=rate, p=spoil, c=clip: shuffled(m(), t(s), o, p, s, r, c),
         broken(spikes()),
-        "bad_batch",
-        "UNSTABLE",
+        *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales", "first_loss_high"},
         control=clean,

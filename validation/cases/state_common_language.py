@@ -29,6 +29,7 @@ from validation.cases._common_loops import (
 from validation.cases._everyday_loops import measured
 from validation.cases.state_everyday_language import moments_lag
 from validation.evidence.loops import broken, learns
+from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
 from validation.nets.programs import Einsum, Gpt, Layer, Reader, of_object
 from validation.programs import held_out
@@ -102,9 +103,7 @@ for name, make, stage, rate, long in (
         f"common-{name}-beta2-{long}",
         aged(make, stage, long, rate),
         moments_lag,
-        "stale_second_moment",
-        "UNSTABLE",
-        "EXPLODING",
+        *OUTDATED,
         also={*BROKEN, "rate_too_high"},
         control=quick,
     )
@@ -165,8 +164,7 @@ for kind, sound, fault, good, bad in (
         fault,
         lambda s, fault, k=kind, g=good, b=bad: attending(s, k, **(b if fault else g)),
         broken(measured("largest logit", above=25.0)),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         also=SHARP,
     )
 
@@ -347,9 +345,7 @@ for name, make, big, small, rate, steps in (
         f"common-{name}-batches-of-{small}",
         noisy(make, small, rate, steps),
         broken(measured("noise scale over batch", above=5.0), less=0.5),
-        "batch_size",
-        "UNSTABLE",
-        "rate_too_high",
+        *NOISY,
         also={*BROKEN, "loss_stuck"},
         control=wide,
     )

@@ -25,6 +25,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.labels import SPOILT
 from validation.nets import DeepSet, SequenceModel, mlp, torch_encoder
 from validation.programs import held_out
 from validation.states import BROKEN, IDLE, loop
@@ -442,8 +443,7 @@ zoo.sick(
     "drill-homes-one-price-in-cents",
     outlier(HOMES, 77, lambda _x, y: y.mul_(0).add_(900.0)),
     broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("drill-homes-prices", outlier(HOMES, 77, lambda _x, _y: None, True)),
 )
@@ -451,8 +451,7 @@ zoo.sick(
     "drill-sensors-one-row-times-400",
     outlier((lambda: mlp([14, 48, 6], nn.ReLU), sensors, F.mse_loss, 3e-3), 40, lambda x, _y: x.mul_(400.0)),
     broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy(
         "drill-sensors-rows",

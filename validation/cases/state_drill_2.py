@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged, no_second_moment, same_bits, shrunk, spikes
+from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER, SPOILT
 from validation.nets import SequenceModel, mlp
 from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, loop
@@ -150,9 +151,7 @@ for name, twin, more in (
         f"drill-ratios-{name}",
         surrogate(**more),
         broken(logged(key, above=0.3)),
-        "clip_fraction_high",
-        "kl_runaway",
-        "rate_too_high",
+        *FAR_OFF,
         also=LOST,
         control=twin,
     )
@@ -162,9 +161,7 @@ zoo.sick(
         rate=0.02, bonus=0.0, names="actor", prize=lambda pay, action: pay.gather(1, action) + 10.0 * (action == 5)
     ),
     broken(logged("actor/entropy", below=0.2), less=0.6),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also=LOST,
     control=rarely,
 )
@@ -475,8 +472,7 @@ zoo.sick(
     "drill-sensors-weighed-40-every-19th",
     loud(40.0, 19),
     broken(spikes(4)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also={*BROKEN, "stale_second_moment"},
     control=zoo.healthy("drill-sensors-weighed-1", loud(1.0, 19)),
 )
@@ -528,8 +524,7 @@ zoo.sick(
     "drill-reader-queries-and-keys-at-0.3",
     reads(3e-3, 0.3),
     broken(large()),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=BROKEN,
     control=zoo.healthy("drill-reader", reads(3e-3, 3e-3)),
 )

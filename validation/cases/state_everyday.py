@@ -28,6 +28,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.labels import LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import LanguageModel, SequenceModel, UNet, he_, mlp
 from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, Made, loop
@@ -113,9 +114,7 @@ for name, made, rate in (("texts", texts, 1e-5), ("plain", plain, 5e-6)):
         f"everyday-{name}-all-in-bfloat16-rate-{rate:g}",
         loop(made, lambda p, _, rate=rate: adamw(p, rate), dtype=torch.bfloat16),
         broken(same_bits(), less=0.3),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -136,9 +135,7 @@ zoo.sick(
     "everyday-regressor-goes-on-in-bfloat16",
     lambda s: tuned(s, torch.bfloat16),
     broken(same_bits(0.6), less=0.9),
-    "lost_updates",
-    "SLOW",
-    "rate_too_low",
+    *ROUNDED_OFF,
     also=IDLE,
     control=tuned_whole,
 )
@@ -148,9 +145,7 @@ for name, made in {"digits": plain, "house": house, "words": words}.items():
         f"everyday-{name}-all-in-float16",
         loop(made, lambda p, r: adam(p, r), dtype=torch.float16),
         broken(no_second_moment(), less=0.2),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        *UNDERFLOWN,
         also=LOST,
         control=base[name],
     )
@@ -196,9 +191,7 @@ for name, made, rate, share in (("digits", plain, 0.03, 0.999), ("house", house,
         f"everyday-{name}-momentum-{share}",
         loop(made, lambda p, _, rate=rate, share=share: sgd(p, rate, momentum=share)),
         broken(remembers(), less=0.6),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         also=BROKEN,
         control=pushed[name],
     )
@@ -293,8 +286,7 @@ zoo.sick(
     "everyday-shop-one-price-in-cents",
     lambda s: shopped(s, in_cents),
     broken(spikes()),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     "EXPLODING",
     also=LOST,
     control=clean,
@@ -303,8 +295,7 @@ zoo.sick(
     "everyday-shop-one-row-without-commas",
     lambda s: shopped(s, no_comma),
     broken(spikes()),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     "EXPLODING",
     also=LOST | {"input_scales"},
     control=clean,
@@ -328,8 +319,7 @@ zoo.sick(
     "everyday-meter-reset-once",
     lambda s: meters(s, True),
     broken(spikes()),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     "EXPLODING",
     also=LOST,
     control=meter,

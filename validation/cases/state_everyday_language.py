@@ -18,6 +18,7 @@ from validation.case import Case, Evidence, Log, Program, Zoo, costly
 from validation.cases._everyday_loops import Measured, measured, supervised, train
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
+from validation.labels import LOUD_LOGITS
 from validation.nets import Attention, LanguageModel, Shared, he_, mlp
 from validation.programs import adam, fit, held_out
 from validation.states import BROKEN
@@ -168,8 +169,7 @@ zoo.sick(
     "everyday-gpt-own-attention-not-divided",
     lambda s: attending(s, scaled=False),
     broken(measured("largest logit", above=25.0)),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also={*BROKEN, "first_loss_high"},
     control=own_attention,
 )
@@ -178,8 +178,7 @@ zoo.sick(
     "everyday-gpt-queries-and-keys-at-the-rate-of-the-head",
     lambda s: attending(s, fast=0.06),
     broken(measured("largest logit", above=25.0)),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     "rate_too_high",
     also=BROKEN,
     control=usual,

@@ -28,6 +28,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, Made, loop
@@ -56,9 +57,7 @@ for name, eps in (("crops", 1.0), ("photos", 10.0), ("spectra", 0.3), ("tickets"
         f"plain-{name}-eps-{eps:g}",
         loop(MADE[name], lambda p, r, eps=eps: adam(p, r, eps=eps)),
         harmed(eps_above_gradients()),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
@@ -67,9 +66,7 @@ for name, scale in (("rents", 1e-9), ("beats", 1e-9)):
         f"plain-{name}-loss-times-{scale:g}",
         loop(MADE[name], lambda p, r: adam(p, r), scale=scale),
         harmed(eps_above_gradients()),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
@@ -91,9 +88,7 @@ for name, rate in (("tickets", 2e-5), ("scans", 1e-5), ("crops", 1e-5)):
         f"plain-{name}-bfloat16-rate-{rate:g}",
         loop(MADE[name], lambda p, _, rate=rate: adamw(p, rate), dtype=half),
         harmed(same_bits()),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -114,9 +109,7 @@ zoo.sick(
     "plain-tunes-go-on-in-bfloat16",
     lambda s: goes_on(s, half),
     broken(same_bits(0.5), less=0.7),
-    "lost_updates",
-    "SLOW",
-    "rate_too_low",
+    *ROUNDED_OFF,
     also=IDLE,
     control=whole,
 )
@@ -126,9 +119,7 @@ for name in ("crops", "photos", "scans", "rents"):
         f"plain-{name}-float16",
         loop(MADE[name], lambda p, r: adam(p, r), dtype=torch.float16),
         harmed(no_second_moment()),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        *UNDERFLOWN,
         also=LOST,
         control=control,
     )
@@ -193,9 +184,7 @@ for name, rate in (("crops", 0.1), ("friends", 0.2), ("beats", 0.05)):
         f"plain-{name}-momentum-0.999",
         loop(MADE[name], lambda p, _, rate=rate: sgd(p, rate, 0.999)),
         harmed(remembers()),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
         control=pushed[name],
@@ -209,9 +198,7 @@ for name in ("rents",):
         f"plain-{name}-adam-beta1-0.998",
         loop(MADE[name], lambda p, _: adam(p, 0.02, betas=(0.998, 0.999))),
         harmed(long_first_moment),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
         control=quick[name],
@@ -231,9 +218,7 @@ for name, steps, how in (
         f"plain-{name}-state-{how}-every-{steps}",
         loop(MADE[name], lambda p, _: adam(p, 0.02), after=every(steps, how)),
         harmed(young),
-        "state_reset",
-        "UNSTABLE",
-        "rate_too_high",
+        *FORGETFUL,
         also=BROKEN,
         control=quick[name],
     )
@@ -282,8 +267,7 @@ for name, spoilt, spoil, clip in (
         f"plain-{name}-file-{spoilt}",
         file(name, spoil, clip),
         harmed(spikes()),
-        "bad_batch",
-        "UNSTABLE",
+        *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales", "first_loss_high"},
         control=clean,

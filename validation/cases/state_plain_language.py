@@ -34,6 +34,7 @@ from validation.cases._plain_loops import (
 from validation.cases.state_common_language import aged, noisy, top_row
 from validation.cases.state_everyday_language import moments_lag
 from validation.evidence.loops import broken, learns
+from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
@@ -53,9 +54,7 @@ for name, kind, low, rate, long in (
         f"plain-{name}-beta2-{long}",
         aged(KINDS[kind], stage, long, rate),
         moments_lag,
-        "stale_second_moment",
-        "UNSTABLE",
-        "EXPLODING",
+        *OUTDATED,
         also={*BROKEN, "rate_too_high"},
         control=quick,
     )
@@ -110,8 +109,7 @@ for sound, fault, good, bad in (
         fault,
         lambda s, fault, g=good, b=bad: attending(s, **(b if fault else g)),
         harmed(measured("largest logit", above=30.0), worse=1.15),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         also=SHARP,
     )
 zoo.healthy("plain-tunes-scores-over-root", lambda s: attending(s, std=0.25))
@@ -143,8 +141,7 @@ zoo.beside(
     "reviews-queries-drawn-ten-times-as-large",
     judging,
     harmed(measured("largest logit", above=30.0), worse=1.15),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=SHARP,
 )
 
@@ -334,9 +331,7 @@ for name, make, big, small, rate in (
         f"plain-{name}-batches-of-{small}",
         noisy(make, small, rate, 110),
         broken(measured("noise scale over batch", above=5.0), less=0.5),
-        "batch_size",
-        "UNSTABLE",
-        "rate_too_high",
+        *NOISY,
         also={*BROKEN, "loss_stuck"},
         control=wide,
     )

@@ -35,6 +35,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.labels import SPOILT, TOO_LATE, UNDERFLOWN
 from validation.nets import OneLayer, mlp
 from validation.programs import clips, held_out, learn, shuffled
 from validation.states import BROKEN, IDLE, clears, loop
@@ -172,9 +173,7 @@ zoo.sick(
     "sealed-stars-float16",
     loop(STARS, lambda p, r: adam(p, r), dtype=torch.float16),
     broken(no_second_moment(), less=0.3),
-    "second_moment_underflow",
-    "loss_nonfinite",
-    "NUMERICAL",
+    *UNDERFLOWN,
     also=BROKEN,
     control=stars_adam,
 )
@@ -319,8 +318,7 @@ zoo.sick(
     "sealed-loader-one-target-of-4000",
     loader(far_out, F.mse_loss),
     broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=tidy,
 )
@@ -328,8 +326,7 @@ zoo.sick(
     "sealed-loader-two-targets-of-minus-900",
     loader(two_far_out, F.mse_loss),
     broken(spikes(4)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=tidy,
 )
@@ -362,8 +359,7 @@ zoo.sick(
     "sealed-files-weighed-200-every-17th",
     files(200.0, 17),
     broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("sealed-files-weighed-1", files(1.0, 1000)),
 )
@@ -398,9 +394,7 @@ zoo.sick(
     "sealed-bursts-beta2-0.9999",
     bursts(0.9999, True),
     broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("sealed-no-bursts-beta2-0.99", bursts(0.99, False)),
 )

@@ -16,6 +16,7 @@ from validation.case import Log, Program, Zoo
 from validation.cases._sealed_tasks import kiosks, leftovers, scrolls
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
+from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER
 from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, token_loss
@@ -196,8 +197,7 @@ for rate in (0.1, 0.5):
         f"sealed-attends-queries-and-keys-at-{rate}",
         attends(rate),
         broken(large_logits()),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         also={*BROKEN},
         control=bounded,
     )
@@ -385,9 +385,7 @@ zoo.sick(
     "sealed-ppo-one-good-pays-by-mistake",
     ppo(rate=0.03, bonus=0.0, hacked=5.0),
     broken(logged("entropy", below=0.15), less=0.6),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=calm,
 )
@@ -395,9 +393,7 @@ zoo.sick(
     "sealed-ppo-bonus-with-the-wrong-sign",
     ppo(rate=0.02, bonus=-1.5),
     broken(logged("entropy", below=0.15), less=0.9),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=calm,
 )
@@ -405,9 +401,7 @@ zoo.sick(
     "sealed-ppo-twenty-passes-at-0.1",
     ppo(rate=0.1, passes=20, batches=6),
     broken(logged("clip_fraction", above=0.2)),
-    "clip_fraction_high",
-    "kl_runaway",
-    "rate_too_high",
+    *FAR_OFF,
     also={*BROKEN, "no_reward_variance", "policy_entropy_collapse", "EXPLORATION"},
     control=calm,
 )
@@ -500,9 +494,7 @@ zoo.sick(
     "sealed-grpo-fifteen-epochs-per-batch",
     grpo(rate=0.08, epochs=15, beta=0.0),
     broken(logged("clip_ratio/region_mean", above=0.2)),
-    "clip_fraction_high",
-    "kl_runaway",
-    "rate_too_high",
+    *FAR_OFF,
     also={*BROKEN, "no_reward_variance", "policy_entropy_collapse", "EXPLORATION"},
     control=groups,
 )
@@ -510,9 +502,7 @@ zoo.sick(
     "sealed-grpo-long-answers-pay-six-times",
     grpo(rate=0.03, beta=0.0, length=6.0),
     broken(logged("entropy", below=0.3), less=0.6),
-    "policy_entropy_collapse",
-    "kl_runaway",
-    "EXPLORATION",
+    *ONE_ANSWER,
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=groups,
 )

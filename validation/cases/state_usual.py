@@ -29,6 +29,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, Made, loop
@@ -66,9 +67,7 @@ for name, eps in (("stones", 1.0), ("roads", 1.0)):
         f"usual-{name}-eps-{eps:g}",
         usual(name, lambda p, r, eps=eps: adam(p, r, eps=eps)),
         harmed(eps_above_gradients()),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
@@ -76,9 +75,7 @@ zoo.sick(
     "usual-letters-loss-divided-by-ten-billions",
     usual("letters", lambda p, r: adam(p, r), scale=1e-10),
     harmed(eps_above_gradients()),
-    "eps_rules",
-    "SLOW",
-    "rate_too_low",
+    *DAMPED,
     also=IDLE,
     control=base["letters"],
 )
@@ -98,9 +95,7 @@ for name, rate in (("stones", 1e-5), ("streets", 1e-5)):
         f"usual-{name}-bfloat16-rate-{rate:g}",
         usual(name, lambda p, _, rate=rate: adamw(p, rate), dtype=half),
         harmed(same_bits()),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -120,9 +115,7 @@ for name in ("stones", "roads"):
         f"usual-{name}-float16",
         usual(name, lambda p, r: adam(p, r), dtype=torch.float16),
         harmed(no_second_moment()),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        *UNDERFLOWN,
         also=LOST,
         control=base[name],
     )
@@ -188,9 +181,7 @@ for name, rate in (("streets", 0.1), ("stones", 0.1)):
         f"usual-{name}-momentum-0.999",
         usual(name, lambda p, _, rate=rate: sgd(p, rate, 0.999)),
         harmed(remembers()),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
         control=pushed[name],
@@ -203,9 +194,7 @@ zoo.sick(
     "usual-cars-adam-beta1-0.998",
     usual("cars", lambda p, _: adam(p, 0.03, betas=(0.998, 0.999)), steps=90),
     harmed(long_first_moment),
-    "momentum_too_long",
-    "EXPLODING",
-    "UNSTABLE",
+    *LONG_MEMORY,
     "rate_too_high",
     also=LOST,
     control=quick["cars"],
@@ -220,9 +209,7 @@ for name, how in (("weather", "made-anew"), ("cars", "cleared")):
         f"usual-{name}-state-{how}-at-every-step",
         usual(name, lambda p, _: adam(p, 0.03), after=every(1, how), steps=90),
         harmed(young),
-        "state_reset",
-        "UNSTABLE",
-        "rate_too_high",
+        *FORGETFUL,
         also=BROKEN,
         control=quick[name],
     )
@@ -269,8 +256,7 @@ for name, spoilt, spoil in (
         f"usual-{name}-file-{spoilt}",
         file(name, spoil),
         harmed(spikes()),
-        "bad_batch",
-        "UNSTABLE",
+        *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales"},
         control=clean,
@@ -313,8 +299,6 @@ zoo.beside(
     "tiles-mean-divided-again-under-eps-1e-4",
     mean_of_means,
     harmed(eps_above_gradients()),
-    "eps_rules",
-    "SLOW",
-    "rate_too_low",
+    *DAMPED,
     also=IDLE,
 )

@@ -35,6 +35,7 @@ from validation.cases.state_common_language import aged, noisy, top_row
 from validation.cases.state_everyday_language import moments_lag
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
+from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
 from validation.programs import held_out
 from validation.states import BROKEN
@@ -52,9 +53,7 @@ for name, low, rate, long in (("cars", 0.003, 2e-2, 0.9999), ("tiles", 0.003, 2e
         f"usual-{name}-loss-counts-late-beta2-{long}",
         aged(KINDS[name], stage, long, rate),
         moments_lag,
-        "stale_second_moment",
-        "UNSTABLE",
-        "EXPLODING",
+        *OUTDATED,
         also={*BROKEN, "rate_too_high", "bad_batch"},
         control=quick,
     )
@@ -106,8 +105,7 @@ for sound, fault, good, bad in (
         fault,
         lambda s, fault, g=good, b=bad: attending(s, **(b if fault else g)),
         harmed(measured("largest logit", above=30.0), worse=1.15),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         "SATURATION",
         layer=("blocks.0.qkv", "blocks.0"),
         also={*SHARP, "SATURATION"},
@@ -270,9 +268,7 @@ for name, make, big, small, rate in (
         f"usual-{name}-batches-of-{small}",
         noisy(make, small, rate, 100),
         broken(measured("noise scale over batch", above=5.0), less=0.5),
-        "batch_size",
-        "UNSTABLE",
-        "rate_too_high",
+        *NOISY,
         also={*BROKEN, "loss_stuck", "bad_batch"},
         control=wide,
     )

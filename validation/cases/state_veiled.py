@@ -46,6 +46,7 @@ from validation.evidence.states import (
     spikes,
     young,
 )
+from validation.labels import SPOILT, TOO_LATE, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import clips, held_out, learn, nothing, shuffled
 from validation.states import BROKEN, IDLE, clears, loop, zeroes
@@ -141,9 +142,7 @@ zoo.sick(
     "veiled-hums-float16",
     loop(HUMS, lambda p, r: adam(p, r), dtype=lower, steps=70),
     broken(no_second_moment(), less=0.3),
-    "second_moment_underflow",
-    "loss_nonfinite",
-    "NUMERICAL",
+    *UNDERFLOWN,
     also=BROKEN,
     control=hums,
 )
@@ -272,8 +271,7 @@ zoo.sick(
     "veiled-loader-a-misplaced-point",
     loader(misplaced_point),
     broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=clean,
 )
@@ -281,8 +279,7 @@ zoo.sick(
     "veiled-loader-minus-9999-for-missing",
     loader(missing_value),
     broken(spikes(4)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=clean,
 )
@@ -317,8 +314,7 @@ zoo.sick(
     "veiled-shards-gain-12-every-14th",
     shards(12.0, 14),
     broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("veiled-shards-one-gain", shards(1.0, 1000)),
 )
@@ -378,9 +374,7 @@ zoo.sick(
     "veiled-storms-beta2-0.9999",
     storms(0.9999, True),
     broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("veiled-no-storms-beta2-0.98", storms(0.98, False)),
 )
@@ -388,9 +382,7 @@ zoo.sick(
     "veiled-bursts-beta2-0.9995",
     bursts(0.9995, 30.0),
     broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("veiled-no-bursts-beta2-0.95", bursts(0.95, 1.0)),
 )

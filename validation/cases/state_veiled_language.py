@@ -17,6 +17,7 @@ from validation.case import Log, Program, Zoo
 from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
+from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER
 from validation.programs import clips, fit, fit_experts, held_out
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
@@ -87,8 +88,7 @@ zoo.sick(
     "veiled-psalm-queries-and-keys-at-0.2",
     psalm(0.2),
     broken(large_scores()),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=BROKEN,
     control=bounded,
 )
@@ -96,8 +96,7 @@ zoo.sick(
     "veiled-psalm-scores-times-the-width",
     psalm(0.02, power=1.0),
     broken(large_scores()),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=BROKEN,
     control=usual,
 )
@@ -465,9 +464,7 @@ zoo.sick(
     "veiled-tutor-judged-by-its-own-votes",
     tutor(judge="votes", rate=0.02, beta=0.0),
     broken(logged("entropy", below=0.3), less=0.5),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also={*AFTER, "clip_fraction_high"},
     control=calm,
 )
@@ -495,9 +492,7 @@ zoo.sick(
     "veiled-tutor-thirty-passes",
     tutor(rate=0.05, passes=30, rounds=5, beta=0.0),
     broken(logged("clip_fraction", above=0.2)),
-    "clip_fraction_high",
-    "kl_runaway",
-    "rate_too_high",
+    *FAR_OFF,
     also={*AFTER, "policy_entropy_collapse"},
     control=calm,
 )
@@ -596,9 +591,7 @@ zoo.sick(
         rounds=60,
     ),
     broken(logged("train/entropy", below=0.2), less=0.8),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     "rate_too_high",
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=steady,
