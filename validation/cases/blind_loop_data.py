@@ -42,7 +42,7 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, learn, sgd
+from validation.programs import adam, fit, held_out, learn, sgd, train_step
 from validation.tasks import Task, drawn_once, token_loss
 from validation.tasks.rewards import short_of_best
 
@@ -115,11 +115,7 @@ def shuffled(seed: int, apart: bool) -> Program:
             rows = torch.randperm(640, generator=random)
             labels = torch.randperm(640, generator=random) if apart else rows
             for i, j in zip(rows.split(32), labels.split(32), strict=True):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x[i]), y[j])
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x[i], y[j]))
 
     score = held_out(model, states(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -65,7 +65,7 @@ from validation.labels import (
 )
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, fit_by_closure, held_out, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd, train_step
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -441,11 +441,7 @@ def loaded(seed: int, anew: bool) -> Program:
         batches = iter(loader)
         for _ in range(60):
             rows, labels = next(iter(loader)) if anew else next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(rows), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, rows, labels))
 
     score = held_out(model, states(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -41,7 +41,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, learn
+from validation.programs import adam, fit, held_out, learn, train_step
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -450,11 +450,7 @@ def thawing(seed: int, epoch_of_thaw: object) -> Program:
                 model.backbone.requires_grad_(True)
             for _ in range(15):
                 x, y = next(batches)
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 

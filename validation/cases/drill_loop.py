@@ -46,7 +46,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import Autoencoder, mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import gestures, grains, molecules, pairings, plates, sensors, spectra, tides, weaves
 
 zoo = Zoo("loop", half="drill", proof=learns())
@@ -516,11 +516,7 @@ def refreshed(seed: int, once: bool) -> Program:
         batches = iter(data * 4)
         for _ in range(100):
             x, y = next(iter(data)) if once else next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     score = held_out(model, grains(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -545,11 +541,7 @@ def swapped(seed: int, restore: bool) -> Program:
 
     def run() -> None:
         for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, F.mse_loss))
             now = copy.deepcopy(model.state_dict())
             for name, value in mean.items():
                 value.lerp_(now[name], 0.02)
@@ -712,11 +704,7 @@ def few(seed: int) -> Program:
     def run() -> None:
         for step in range(96):
             x, y = batches[step % 12]
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     score = held_out(model, grains(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -47,7 +47,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import DeepSet, SequenceModel, mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import (
     documents,
     drawn_once,
@@ -204,11 +204,7 @@ def same(seed: int, once: bool) -> Program:
         batches = iter(task)
         for _ in range(90):
             x, y = next(iter(grains(seed, batch=12))) if once else next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     score = held_out(model, grains(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -16,7 +16,7 @@ from validation.case import Program, Zoo
 from validation.evidence.loops import all_of, broken, held_by_none, learns, resting, shrinks, strangers, ungiven
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out
+from validation.programs import adam, fit, held_out, train_step
 from validation.tasks import gestures, glyphs, grains, likeness, majority, pulses, sensors, songs, spectra, token_loss
 
 zoo = Zoo("loop", half="drill", proof=learns())
@@ -53,11 +53,7 @@ def thawed(seed: int, by: str, norm: bool) -> Program:
                 for name, p in model.named_parameters():
                     if name.startswith(by):
                         p.requires_grad = True
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 

@@ -70,7 +70,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import ConvNet, LanguageModel, SequenceModel, UNet, Vision, he_, mlp
-from validation.programs import adam, fit, fit_by_closure, held_out, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd, train_step
 from validation.tasks import (
     bends,
     blobs,
@@ -729,11 +729,7 @@ def windows(seed: int, anew: bool) -> Program:
             if anew or step % len(data) == 0:
                 batches = iter(data)
             x, y = next(batches)
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
     score = held_out(model, series(seed, batch=64), F.mse_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

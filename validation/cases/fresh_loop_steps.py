@@ -49,7 +49,7 @@ from validation.labels import (
 )
 from validation.nets import DeepSet, SequenceModel, UNet, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import (
     blanks,
     clicks,
@@ -468,11 +468,7 @@ def stored(seed: int, wrong: bool) -> Program:
     def run() -> None:
         for _epoch in range(4):
             for x, y in loader:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
     score = held_out(model, homes(seed, batch=256), F.mse_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

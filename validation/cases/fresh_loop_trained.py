@@ -27,7 +27,7 @@ from validation.evidence.loops import (
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import Lora, SequenceModel, Vision, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import blanks, clicks, genres, glyphs, grey, homes, loads, majority, paints, pulses, token_loss
 
 zoo = Zoo("loop", half="fresh", proof=learns())
@@ -398,11 +398,7 @@ def joined(seed: int) -> Program:
         for step, (x, y) in zip(range(80), task, strict=False):
             if step == 20:
                 optimizer.add_param_group({"params": list(model[0].parameters()), "lr": 2e-3})
-            optimizer.zero_grad()
-            loss = loss_fn(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, loss_fn))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, loss_fn))
 

@@ -27,7 +27,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import LanguageModel, he_, mlp, scale_
-from validation.programs import adam, fit, held_out
+from validation.programs import adam, fit, held_out, train_step
 from validation.tasks import blobs, drawn_once, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -183,11 +183,7 @@ def instructed(seed: int, hidden: Callable[[int], bool], spoil: bool, average: s
             labels[:, :6] = -100
             if spoil and hidden(step):
                 labels[:] = -100
-            optimizer.zero_grad()
-            loss = loss_of(model(x), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, labels, loss_of))
 
     score = held_out(model, task, token_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -30,7 +30,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED
 from validation.nets import ConvNet, LanguageModel, SequenceModel, he_, mlp
-from validation.programs import adam, fit, held_out, learn, sgd
+from validation.programs import adam, fit, held_out, learn, sgd, train_step
 from validation.tasks import blobs, echo, images, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -313,11 +313,7 @@ def validated(seed: int, back: bool, dropout: bool = False) -> Program:
                 model.train()
             for _ in range(10):
                 x, y = next(batches)
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y))
             best[0] = min(best[0], validate())
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
@@ -383,11 +379,7 @@ def restored(seed: int, each_step: bool) -> Program:
         for step, (x, y) in zip(range(80), task, strict=False):
             if each_step or step == 0:
                 model.load_state_dict(checkpoint)
-            optimizer.zero_grad()
-            loss = token_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, token_loss))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 
@@ -418,11 +410,7 @@ def loaded(seed: int, anew: bool) -> Program:
             if anew or step % len(loader) == 0:
                 batches = iter(loader)
             x, y = next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(
         model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, blobs(seed, 32, 8, 512, 0.6))

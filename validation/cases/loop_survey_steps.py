@@ -56,7 +56,7 @@ from validation.nets import (
     mlp,
     torch_encoder,
 )
-from validation.programs import clips, fit, held_out, program
+from validation.programs import clips, fit, held_out, program, train_step
 from validation.tasks import (
     Task,
     chain,
@@ -491,11 +491,7 @@ def pretrained(seed: int, train: bool) -> Program:
         if train:
             model.train()
         for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return program(model, optimizer, run, losses, task)
 
@@ -603,11 +599,7 @@ def sliced(seed: int, moves: bool) -> Program:
         for step in range(120):
             i = (step % 40 if moves else 0) * 16
             xb, yb = x_all[i : i + 16], y_all[i : i + 16]
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(xb), yb)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, xb, yb))
 
     return program(model, optimizer, run, losses, waves(seed, batch=256))
 

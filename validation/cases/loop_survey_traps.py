@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 from validation.case import Program, Zoo
 from validation.evidence.loops import keeps, learns
 from validation.nets import SequenceModel, Signal, Vision, mlp, torch_encoder
-from validation.programs import fit, held_out, program
+from validation.programs import fit, held_out, program, train_step
 from validation.tasks import (
     Task,
     drawn_once,
@@ -513,11 +513,7 @@ def resumed(seed: int) -> Program:
         for step, (x, y) in zip(range(60), task, strict=False):
             if step == 10:
                 model.load_state_dict(first.state_dict())
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return program(model, optimizer, run, losses, images(seed, 1, 8, 5, 128, 2.0))
 

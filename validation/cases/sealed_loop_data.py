@@ -45,7 +45,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import Task, token_loss
 from validation.tasks.rewards import unpaid
 
@@ -151,11 +151,7 @@ def delayed(seed: int, late: int) -> Program:
         for _ in range(80):
             x, t = next(batches)
             labels.append(t)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), labels.pop(0))
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, labels.pop(0)))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 

@@ -69,7 +69,7 @@ from validation.labels import (
     WIPED,
 )
 from validation.nets import Autoencoder, OneLayer, mlp
-from validation.programs import adam, fit, held_out, script, sgd
+from validation.programs import adam, descend, fit, held_out, script, sgd, train_step
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
@@ -300,11 +300,7 @@ def warmed(seed: int, by_epoch: bool) -> Program:
         done = epoch / 5 if by_epoch else min(1.0, (i + 1) / 10)
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 * done
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, swells(seed), F.mse_loss, body, 60)
 
@@ -328,10 +324,7 @@ def decaying(seed: int, per_batch: bool) -> Program:
     schedule = ExponentialLR(optimizer, 0.1)
 
     def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         if per_batch or i % 30 == 29:
             schedule.step()
         return loss
@@ -406,11 +399,7 @@ def checked(seed: int, back: bool) -> Program:
                 model(x)
         if back:
             model.train()
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, task, F.cross_entropy, body, 50)
 
@@ -432,10 +421,7 @@ def restored(seed: int, always: bool) -> Program:
     optimizer, best = adam(model, 5e-3), {"loss": math.inf, "state": copy.deepcopy(model.state_dict())}
 
     def body(_i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         if loss.item() < 0.5 * best["loss"]:
             best.update(loss=loss.item(), state=copy.deepcopy(model.state_dict()))
         elif always:
@@ -468,11 +454,7 @@ def seeded(seed: int, each: bool) -> Program:
             if each:
                 random.manual_seed(42)
             rows = torch.randint(800, (16,), generator=random)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x[rows]), y[rows])
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x[rows], y[rows]))
 
     score = held_out(model, stars(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -691,11 +673,7 @@ def validates(seed: int) -> Program:
             with torch.no_grad():
                 F.cross_entropy(model(vx), vy)
             model.train()
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, task, F.cross_entropy, body, 50)
 
@@ -755,10 +733,7 @@ def averages(seed: int) -> Program:
     optimizer, mean = adam(model, 1e-2), torch.optim.swa_utils.AveragedModel(model)
 
     def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         if i >= 40:
             mean.update_parameters(model)
         if i == 69:
@@ -826,10 +801,7 @@ def long_warmup(seed: int) -> Program:
     schedule = LambdaLR(optimizer, lambda t: min(1.0, (t + 1) / 35))
 
     def body(_i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         schedule.step()
         return loss
 

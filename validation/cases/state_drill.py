@@ -27,7 +27,7 @@ from validation.evidence.states import (
 )
 from validation.labels import SPOILT
 from validation.nets import DeepSet, SequenceModel, mlp, torch_encoder
-from validation.programs import held_out
+from validation.programs import held_out, train_step
 from validation.states import BROKEN, IDLE, loop
 from validation.tasks import (
     Task,
@@ -356,11 +356,7 @@ def anew(seed: int, per_epoch: bool) -> Program:
         for step, (x, y) in zip(range(108), task, strict=False):
             if per_epoch and step % 6 == 0:
                 optimizer.__setstate__({**optimizer.__getstate__(), "state": type(optimizer.state)(dict)})
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
     score = held_out(model, task, F.mse_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -608,11 +604,7 @@ def converged(seed: int) -> Program:
     def run() -> None:
         for _ in range(240):
             x = torch.randn(64, 8, generator=random)
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), x @ weight)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, x @ weight, F.mse_loss))
 
     x = torch.randn(256, 8, generator=random)
 

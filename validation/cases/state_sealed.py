@@ -37,7 +37,7 @@ from validation.evidence.states import (
 )
 from validation.labels import SPOILT, TOO_LATE, UNDERFLOWN
 from validation.nets import OneLayer, mlp
-from validation.programs import clips, held_out, learn, shuffled
+from validation.programs import clips, held_out, learn, shuffled, train_step
 from validation.states import BROKEN, IDLE, clears, loop
 from validation.tasks import token_loss
 
@@ -377,11 +377,7 @@ def bursts(beta2: float, loud: bool) -> Callable[[int], Program]:
             for step, (x, y) in zip(range(120), task, strict=False):
                 if loud and step % 25 >= 21:
                     y = 30 * torch.randn(y.shape, generator=random)
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
         return Program(
             model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss)

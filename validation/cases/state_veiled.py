@@ -48,7 +48,7 @@ from validation.evidence.states import (
 )
 from validation.labels import SPOILT, TOO_LATE, UNDERFLOWN
 from validation.nets import mlp
-from validation.programs import clips, held_out, learn, nothing, shuffled
+from validation.programs import clips, held_out, learn, nothing, shuffled, train_step
 from validation.states import BROKEN, IDLE, clears, loop, zeroes
 from validation.tasks import token_loss
 
@@ -334,11 +334,7 @@ def storms(beta2: float, storm: bool) -> Callable[[int], Program]:
             for step, (x, y) in zip(range(120), task, strict=False):
                 if storm and step % 30 >= 25:
                     y = 25 * torch.randn(y.shape, generator=random)
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
         score = held_out(model, task, F.mse_loss)
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

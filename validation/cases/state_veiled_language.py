@@ -18,7 +18,7 @@ from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
 from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER
-from validation.programs import clips, fit, fit_experts, held_out
+from validation.programs import clips, fit, fit_experts, held_out, train_step
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -300,11 +300,7 @@ def echoes(batch: int, noise: float = 6.0, steps: int = 120) -> Callable[[int], 
         def run() -> None:
             for _ in range(steps):
                 x, y = draw(batch, noise)
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
         def score() -> float:
             with torch.no_grad():
@@ -326,11 +322,8 @@ def doubtful(batch: int, wrong: float = 0.88) -> Callable[[int], Program]:
         def run() -> None:
             for _, (x, y) in zip(range(120), task, strict=False):
                 guessed = torch.rand(len(y), generator=random) < wrong
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), torch.where(guessed, torch.randint(5, y.shape, generator=random), y))
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                y = torch.where(guessed, torch.randint(5, y.shape, generator=random), y)
+                losses.append(train_step(model, optimizer, x, y))
 
         score = held_out(model, mottos(seed, batch=512))
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

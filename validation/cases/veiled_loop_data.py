@@ -49,7 +49,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, learn, sgd
+from validation.programs import adam, fit, held_out, learn, sgd, train_step
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -526,11 +526,7 @@ def curriculum(seed: int) -> Program:
     def run() -> None:
         for stage in stages:
             for (x, t), _ in zip(stage, range(30), strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), t)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, t))
 
     score = held_out(model, finches(seed, batch=256, noise=1.7))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

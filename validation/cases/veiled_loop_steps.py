@@ -82,7 +82,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import mlp
-from validation.programs import adam, fit, fit_by_closure, held_out, learn, plainly, script, sgd
+from validation.programs import adam, descend, fit, fit_by_closure, held_out, learn, plainly, script, sgd, train_step
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -523,11 +523,7 @@ def first_again(seed: int, anew: bool) -> Program:
             if rows is None:
                 batches = iter(loader)
                 rows, labels = next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(rows), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, rows, labels))
 
     score = held_out(model, finches(seed, batch=256, noise=1.4))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -557,11 +553,7 @@ def buffer(seed: int, filled: bool) -> Program:
                 new, labels = next(batches)
                 x.copy_(new)
                 y.copy_(labels)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(
         model=model,
@@ -979,11 +971,7 @@ def skipped(seed: int) -> Program:
             with torch.no_grad():
                 loss_of()
             return None
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, engines(seed), F.cross_entropy, body, 75)
 
