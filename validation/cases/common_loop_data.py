@@ -42,7 +42,16 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import stored, supervised, train
-from validation.evidence.loops import Played, begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays
+from validation.evidence.loops import (
+    begins_above,
+    broken,
+    ends_below,
+    grows,
+    learns,
+    not_finite_in,
+    nothing_comes,
+    stays,
+)
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import SequenceModel, mlp
 from validation.programs import adam, held_out, sgd
@@ -521,16 +530,11 @@ def truncated(seed: int, fault: bool) -> Program:
     return study(model, loans(seed).changed(label), adam(model, 5e-3), bce, 90)
 
 
-def nothing_to_learn(played: Played) -> tuple[bool, str]:
-    last = sum(played.program.losses[-8:]) / 8
-    return last < 0.03, f"the loss ends at {last:.3g}"
-
-
 zoo.beside(
     "loans-soft-labels-rounded",
     "loans-soft-labels-cut-to-zero",
     truncated,
-    broken(nothing_to_learn),
+    broken(ends_below(0.03)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
 )
@@ -550,7 +554,7 @@ zoo.beside(
     "quakes-change-since-the-last",
     "quakes-change-of-a-value-to-itself",
     relative,
-    broken(nothing_to_learn),
+    broken(ends_below(0.03)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
     twin_proof=learns(),

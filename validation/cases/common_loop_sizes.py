@@ -7,7 +7,6 @@ Half: common.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,10 +41,11 @@ from validation.cases._common_loops import (
     study,
     wines,
 )
+from validation.cases._mistakes import in_parts, rated, summed
 from validation.evidence.loops import broken, learns, steps_above, steps_below
 from validation.labels import CRAWLS, FAST, IDLE, LOST, SUMMED, UNDIVIDED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, held_out, script, sgd
+from validation.programs import adam, held_out, script
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())
@@ -67,15 +67,6 @@ MADE: dict[str, Made] = {
     "wines": lambda s: (mlp([13, 40, 40, 5]), wines(s), F.cross_entropy),
     "gaits": lambda s: (Pocket(), gaits(s), F.cross_entropy),
 }
-
-
-def rated(made: Made, kind: str, good: float, bad: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=bad if fault else good, **options)
-        return study(model, task, optimizer, loss, steps)
-
-    return build
 
 
 # --- too large
@@ -115,14 +106,6 @@ for name, kind, good, bad, options in (
 # --- sums
 
 
-def summed(made: Made, loss_sum: Callable[[Any, Any], Tensor], rate: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        return study(model, task, sgd(model, rate, **options), loss_sum if fault else loss, steps, loss)
-
-    return build
-
-
 def token_sum(out: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(out.flatten(0, 1), y.flatten(), reduction="sum")
 
@@ -139,7 +122,7 @@ for name, loss_sum, rate in (
     zoo.beside(
         f"{name}-mean-of-the-loss",
         f"{name}-sum-of-the-loss",
-        summed(MADE[name], loss_sum, rate, momentum=0.5),
+        summed(MADE[name], loss_sum, rate, 70, 0.5),
         broken(steps_above(2), less=0.9),
         *SUMMED,
         "loss_grows",
@@ -149,31 +132,13 @@ for name, loss_sum, rate in (
 # --- micro-batches
 
 
-def accumulated(made: Made, parts: int, rate: float, steps: int = 25, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, **options)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-            value = loss_of()
-            (value if fault else value / parts).backward()
-            if (i + 1) % parts == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps * parts)
-
-    return build
-
-
 small_wines: Made = lambda s: (mlp([13, 40, 40, 5]), wines(s, batch=8), F.cross_entropy)  # noqa: E731
 small_quakes: Made = lambda s: (Forecaster(), quakes(s, batch=4), F.mse_loss)  # noqa: E731
 for name, made, parts, rate in (("wines", small_wines, 24, 0.3), ("quakes", small_quakes, 8, 0.4)):
     zoo.beside(
         f"{name}-{parts}-parts-divided",
         f"{name}-{parts}-parts-not-divided",
-        accumulated(made, parts, rate, momentum=0.8),
+        in_parts(made, parts, rate, 25, 0.8),
         broken(steps_above(2), less=0.8),
         *UNDIVIDED,
         "loss_grows",
@@ -198,7 +163,7 @@ for name, kind, rate, options in (
 ):
     build = rated(MADE[name], kind, rate, rate, 90, **options)
     zoo.healthy(f"common-{name}-{kind.lower()}", lambda s, b=build: b(s, False))
-zoo.healthy("common-leaves-4-parts-divided", lambda s: accumulated(MADE["leaves"], 4, 0.1, 20, momentum=0.9)(s, False))
+zoo.healthy("common-leaves-4-parts-divided", lambda s: in_parts(MADE["leaves"], 4, 0.1, 20)(s, False))
 
 
 def summed_adam(seed: int) -> Program:

@@ -54,6 +54,7 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import loader, stored, supervised, train
+from validation.cases._mistakes import ordered, scheduled
 from validation.evidence.loops import (
     all_of,
     broken,
@@ -216,28 +217,10 @@ zoo.beside(
 # --- gradients that are gone, steps that come too early
 
 
-def in_order(make: Callable[[int], tuple], letters: str, rate: float, steps: int = 70):
-    """Letters: Z clears, B goes back, S steps; `letters` is the order of the fault."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        optimizer = adam(model, rate)
-
-        def body(_i: int, _x: object, _y: object, loss_of: Callable[[], Tensor]) -> Tensor:
-            value = loss_of()
-            for letter in letters if fault else "ZBS":
-                {"Z": optimizer.zero_grad, "B": value.backward, "S": optimizer.step}[letter]()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps)
-
-    return build
-
-
 zoo.beside(
     "faces-coder-backward-then-step",
     "faces-coder-cleared-between-backward-and-step",
-    in_order(lambda s: (Coder(), faces(s), F.mse_loss), "BZS", 5e-3),
+    ordered("BZS", lambda s: (Coder(), faces(s), F.mse_loss), 5e-3),
     broken(wiped, less=0.01),
     *WIPED,
     also=IDLE,
@@ -270,7 +253,7 @@ zoo.beside(
 zoo.beside(
     "names-tagger-step-last",
     "names-tagger-step-before-backward",
-    in_order(lambda s: (Tagger(), names(s), token_loss), "ZSB", 8e-3),
+    ordered("ZSB", lambda s: (Tagger(), names(s), token_loss), 8e-3),
     broken(less=0.01),
     *EARLY,
     also=IDLE,
@@ -352,21 +335,6 @@ zoo.beside(
 )
 
 # --- rates
-
-
-Schedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-
-
-def scheduled(make: Callable[[int], tuple], rate: float, good: Schedule, bad: Schedule, steps: int = 80, **options):
-    """Any schedule, stepped after every batch."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        optimizer = adamw(model.parameters(), lr=rate, **options)
-        schedule = (bad if fault else good)(optimizer)
-        return study(model, task, optimizer, loss, steps, after=lambda _: schedule.step())
-
-    return build
 
 
 decoder = lambda s: (Decoder(), prose(s), token_loss)  # noqa: E731

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import lowest_above, study
 from validation.cases._everyday_loops import stored, supervised, train
+from validation.cases._mistakes import labelled
 from validation.cases._plain_loops import (
     KINDS,
     Basket,
@@ -46,7 +47,15 @@ from validation.cases._plain_loops import (
     tunes,
     visitors,
 )
-from validation.evidence.loops import Played, begins_above, grows, learns, not_finite_in, nothing_comes, stays
+from validation.evidence.loops import (
+    begins_above,
+    ends_below,
+    grows,
+    learns,
+    not_finite_in,
+    nothing_comes,
+    stays,
+)
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.programs import adam, held_out, sgd
@@ -522,28 +531,11 @@ zoo.beside(
 )
 
 
-def labelled(make: Callable[[int], tuple], wrong: Callable[[Tensor], Tensor], rate: float, steps: int):
-    """Labels are spoilt on their way from the file; the score knows the right ones."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        unseen = held_out(model, make(seed)[1], loss)
-        task = task.changed(lambda x, y: (x, wrong(y))) if fault else task
-        return study(model, task, adam(model, rate), loss, steps, score=unseen)
-
-    return build
-
-
-def nothing_to_learn(played: Played) -> tuple[bool, str]:
-    last = sum(played.program.losses[-8:]) / 8
-    return last < 0.05, f"the loss ends at {last:.3g}"
-
-
 zoo.beside(
     "digits-labels-of-folders",
     "digits-label-of-the-parent-folder",
     labelled(lambda s: (Vgg(norm=False), digits(s, 6), F.cross_entropy), lambda y: y // 10, 3e-3, 60),
-    harmed(nothing_to_learn),
+    harmed(ends_below(0.05)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD", "loss_stuck"},
     twin_proof=learns(0.5),
@@ -552,7 +544,7 @@ zoo.beside(
     "crops-labels-of-percentages",
     "crops-labels-divided-as-whole-numbers",
     labelled(KINDS["crops"], lambda y: (80 * y).long().div(100, rounding_mode="floor").float(), 6e-3, 90),
-    harmed(nothing_to_learn),
+    harmed(ends_below(0.05)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
 )

@@ -7,7 +7,7 @@ Half: plain.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ from torch.optim.lr_scheduler import (
     ExponentialLR,
     LambdaLR,
     LinearLR,
-    LRScheduler,
     MultiStepLR,
     OneCycleLR,
     PolynomialLR,
@@ -31,6 +30,7 @@ from torch.optim.lr_scheduler import (
 from validation.case import Program, Zoo
 from validation.cases._common_loops import study
 from validation.cases._everyday_loops import loader, stored, supervised, train
+from validation.cases._mistakes import Loss, Schedule, cleared_when, in_parts, ordered, rated, scheduled, summed
 from validation.cases._plain_loops import (
     KINDS,
     Desk,
@@ -98,29 +98,8 @@ zoo = Zoo("loop", half="plain", proof=learns())
 adamw = torch.optim.AdamW
 PILED = {*HEAPED, *WRECKED, "UNSTABLE", "NUMERICAL", "momentum_too_long"}
 THROWN = {*THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL"}
-Loss = Callable[[], Tensor]
 
 # --- gradients that are never cleared, or not all
-
-
-def cleared_when(clears: Callable[[int], bool], made: Made, rate: float, steps: int = 80):
-    """SGD with momentum; the fault clears at some steps only."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, momentum=0.9)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            if not fault or clears(i):
-                optimizer.zero_grad()
-            value = loss_of()
-            value.backward()
-            optimizer.step()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps)
-
-    return build
 
 
 zoo.beside(
@@ -228,28 +207,10 @@ zoo.beside(
 # --- gradients that are gone, steps that come too early
 
 
-def ordered(letters: str, made: Made, rate: float, steps: int = 70):
-    """Z clears, B goes back, S steps."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = adamw(model.parameters(), lr=rate, weight_decay=0.0)
-
-        def body(_i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            value = loss_of()
-            for letter in letters if fault else "ZBS":
-                {"Z": optimizer.zero_grad, "B": value.backward, "S": optimizer.step}[letter]()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps)
-
-    return build
-
-
 zoo.beside(
     "friends-backward-step",
     "friends-backward-clear-step",
-    ordered("BZS", KINDS["friends"], 5e-3),
+    ordered("BZS", KINDS["friends"], 5e-3, "AdamW", weight_decay=0.0),
     harmed(wiped),
     *WIPED,
     "never_moves",
@@ -281,7 +242,7 @@ zoo.beside(
 zoo.beside(
     "tickets-step-at-the-end",
     "tickets-clear-step-backward",
-    ordered("ZSB", KINDS["tickets"], 1e-2),
+    ordered("ZSB", KINDS["tickets"], 1e-2, "AdamW", weight_decay=0.0),
     harmed(),
     *EARLY,
     "never_moves",
@@ -362,24 +323,6 @@ for sound, name, build in (
     )
 
 # --- rates
-
-Schedule = Callable[[torch.optim.Optimizer], LRScheduler]
-
-
-def scheduled(made: Made, rate: float, good: Schedule, bad: Schedule, steps: int = 80, stepped: bool = True):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = adamw(model.parameters(), lr=rate)
-        schedule = (bad if fault else good)(optimizer)
-
-        def after(_: int) -> None:
-            if stepped or not fault:
-                schedule.step()
-
-        return study(model, task, optimizer, loss, steps, after=after)
-
-    return build
-
 
 zoo.beside(
     "reviews-warm-up-stepped",
@@ -635,15 +578,6 @@ for sound, name, build in (
 # --- sizes of steps
 
 
-def rated(made: Made, kind: str, good: float, bad: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=bad if fault else good, **options)
-        return study(model, task, optimizer, loss, steps)
-
-    return build
-
-
 for name, kind, good, bad, options in (
     ("reviews", "AdamW", 4e-3, 0.5, {}),
     ("friends", "SGD", 0.3, 100.0, {"momentum": 0.9}),
@@ -673,14 +607,6 @@ for name, kind, good, bad, options in (
     )
 
 
-def summed(made: Made, whole: Callable[[Any, Any], Tensor], rate: float):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        return study(model, task, sgd(model, rate, momentum=0.9), whole if fault else loss, 70, loss)
-
-    return build
-
-
 for name, whole, rate in (
     ("scans", lambda o, y: F.cross_entropy(o, y, reduction="sum"), 0.1),
     ("rents", lambda o, y: (o - y).square().sum(), 0.05),
@@ -688,30 +614,12 @@ for name, whole, rate in (
     zoo.beside(
         f"{name}-mean-over-the-batch",
         f"{name}-sum-over-the-batch",
-        summed(KINDS[name], whole, rate),
+        summed(KINDS[name], whole, rate, 70),
         harmed(steps_above(2)),
         *SUMMED,
         "loss_grows",
         also=THROWN,
     )
-
-
-def in_parts(made: Made, parts: int, rate: float, steps: int = 30):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, momentum=0.9)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            value = loss_of()
-            (value if fault else value / parts).backward()
-            if (i + 1) % parts == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps * parts)
-
-    return build
 
 
 for name, made, parts, rate in (
@@ -721,7 +629,7 @@ for name, made, parts, rate in (
     zoo.beside(
         f"{name}-{parts}-parts-each-divided",
         f"{name}-{parts}-parts-as-they-are",
-        in_parts(made, parts, rate),
+        in_parts(made, parts, rate, 30),
         harmed(),
         *UNDIVIDED,
         "loss_grows",

@@ -19,7 +19,6 @@ from torch.optim.lr_scheduler import (
     ExponentialLR,
     LambdaLR,
     LinearLR,
-    LRScheduler,
     MultiStepLR,
     OneCycleLR,
     SequentialLR,
@@ -29,6 +28,7 @@ from torch.optim.lr_scheduler import (
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import at_least, lowest_above, study
 from validation.cases._everyday_loops import loader, stored, supervised, train
+from validation.cases._mistakes import Loss, Schedule, cleared_when, in_parts, labelled, rated, scheduled, summed
 from validation.cases._plain_loops import harmed
 from validation.cases._usual_loops import (
     KINDS,
@@ -37,7 +37,6 @@ from validation.cases._usual_loops import (
     Entities,
     Forecast,
     Gpt,
-    Made,
     PlainConv,
     PointNet,
     Reader,
@@ -64,6 +63,7 @@ from validation.evidence.loops import (
     Played,
     begins_above,
     clipped_by,
+    ends_below,
     evaluating,
     grows,
     learns,
@@ -108,25 +108,8 @@ adamw = torch.optim.AdamW
 PILED = {*HEAPED, *WRECKED, "NUMERICAL", "momentum_too_long"}
 THROWN = {*THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL", "SLOW"}
 ODD = {*WRECKED, "EXPLODING", "UNSTABLE", "SLOW", "rate_too_low", "rate_too_high", "BOTTLENECK", "batch_size"}
-Loss = Callable[[], Tensor]
 
 # --- gradients that are not cleared, are gone, or come too late
-
-
-def once_an_epoch(seed: int, fault: bool) -> Program:
-    """`zero_grad` stands above the inner loop, not in it."""
-    model, task, loss = KINDS["stones"](seed)
-    optimizer = sgd(model, 0.1, momentum=0.9)
-
-    def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-        if not fault or i % 40 == 0:
-            optimizer.zero_grad()
-        value = loss_of()
-        value.backward()
-        optimizer.step()
-        return value
-
-    return script(model, optimizer, task, loss, body, 80)
 
 
 def other_optimizer(seed: int, fault: bool) -> Program:
@@ -169,7 +152,7 @@ def tables_and_rest(seed: int, fault: bool) -> Program:
 zoo.beside(
     "stones-cleared-in-the-inner-loop",
     "stones-cleared-above-the-inner-loop",
-    once_an_epoch,
+    cleared_when(lambda i: i % 40 == 0, KINDS["stones"], 0.1),
     harmed(stale()),
     "missing_zero_grad",
     also=PILED,
@@ -280,24 +263,15 @@ for sound, name, build in (
 
 # --- rates
 
-Schedule = Callable[[torch.optim.Optimizer], LRScheduler]
-
-
-def scheduled(name: str, good: Schedule, bad: Schedule, steps: int = 70):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        optimizer = adamw(model.parameters(), lr=rate_of(name))
-        schedule = (bad if fault else good)(optimizer)
-        return study(model, task, optimizer, loss, steps, after=lambda _: schedule.step())
-
-    return build
-
-
 zoo.beside(
     "letters-warm-up-over-20-steps",
     "letters-warm-up-by-whole-division",
     scheduled(
-        "letters", lambda o: LambdaLR(o, lambda i: min(1.0, (i + 1) / 20)), lambda o: LambdaLR(o, lambda i: i // 2000)
+        KINDS["letters"],
+        rate_of("letters"),
+        lambda o: LambdaLR(o, lambda i: min(1.0, (i + 1) / 20)),
+        lambda o: LambdaLR(o, lambda i: i // 2000),
+        70,
     ),
     harmed(rate_below(1e-12)),
     *NO_RATE,
@@ -307,7 +281,9 @@ zoo.beside(
 zoo.beside(
     "cars-linear-decay-over-all-steps",
     "cars-linear-decay-over-the-epochs",
-    scheduled("cars", lambda o: LinearLR(o, 1.0, 0.01, 70), lambda o: LinearLR(o, 1.0, 0.0, 5)),
+    scheduled(
+        KINDS["cars"], rate_of("cars"), lambda o: LinearLR(o, 1.0, 0.01, 70), lambda o: LinearLR(o, 1.0, 0.0, 5), 70
+    ),
     harmed(rate_below(1e-8)),
     *ENDED,
     "zero_rate",
@@ -317,7 +293,7 @@ zoo.beside(
 zoo.beside(
     "dates-steps-of-30",
     "dates-steps-of-1",
-    scheduled("dates", lambda o: StepLR(o, 30, 0.3), lambda o: StepLR(o, 1, 0.3), 60),
+    scheduled(KINDS["dates"], rate_of("dates"), lambda o: StepLR(o, 30, 0.3), lambda o: StepLR(o, 1, 0.3), 60),
     harmed(rate_below(1e-6)),
     *ENDED,
     "rate_too_low",
@@ -500,15 +476,6 @@ for sound, name, build in (
 # --- sizes of steps
 
 
-def rated(name: str, kind: str, good: float, bad: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=bad if fault else good, **options)
-        return study(model, task, optimizer, loss, steps)
-
-    return build
-
-
 for name, kind, good, bad, steps, options in (
     ("letters", "AdamW", 4e-3, 0.5, 60, {}),
     ("cars", "SGD", 0.02, 3.0, 70, {"momentum": 0.9}),
@@ -517,7 +484,7 @@ for name, kind, good, bad, steps, options in (
     zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
-        rated(name, kind, good, bad, steps, **options),
+        rated(KINDS[name], kind, good, bad, steps, **options),
         harmed(steps_above(1), worse=1.2),
         *FAST,
         "loss_grows",
@@ -530,19 +497,11 @@ for name, kind, good, bad, steps, options in (
     zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
-        rated(name, kind, good, bad, steps, **options),
+        rated(KINDS[name], kind, good, bad, steps, **options),
         harmed(steps_below(1e-4)),
         *CRAWLS,
         also=IDLE,
     )
-
-
-def summed(name: str, whole: Callable[[Any, Any], Tensor], rate: float, steps: int = 60):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        return study(model, task, sgd(model, rate, momentum=0.9), whole if fault else loss, steps, loss)
-
-    return build
 
 
 for name, whole, rate in (
@@ -552,30 +511,12 @@ for name, whole, rate in (
     zoo.beside(
         f"{name}-mean-of-the-errors",
         f"{name}-sum-of-the-errors",
-        summed(name, whole, rate),
+        summed(KINDS[name], whole, rate, 60),
         harmed(steps_above(1)),
         *SUMMED,
         "loss_grows",
         also=THROWN,
     )
-
-
-def in_parts(made: Made, parts: int, rate: float, steps: int):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, momentum=0.9)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            value = loss_of()
-            (value if fault else value / parts).backward()
-            if (i + 1) % parts == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps * parts)
-
-    return build
 
 
 zoo.beside(
@@ -984,23 +925,6 @@ for sound, name, build in (
     )
 
 
-def labelled(made: Made, wrong: Callable[[Tensor], Tensor], rate: float, steps: int):
-    """Labels are spoilt on their way from the file; the score knows the right ones."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        unseen = held_out(model, made(seed)[1], loss)
-        task = task.changed(lambda x, y: (x, wrong(y))) if fault else task
-        return study(model, task, adam(model, rate), loss, steps, score=unseen)
-
-    return build
-
-
-def nothing_to_learn(played: Played) -> tuple[bool, str]:
-    last = sum(played.program.losses[-8:]) / 8
-    return last < 0.05, f"the loss ends at {last:.3g}"
-
-
 EASY = {"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD", "loss_stuck"}
 for name, fault_name, wrong, steps in (
     ("drums", "drums-labels-from-a-constant-column", lambda y: torch.full_like(y, 2), 60),
@@ -1010,7 +934,7 @@ for name, fault_name, wrong, steps in (
         f"{name}-labels-as-they-are",
         fault_name,
         labelled(KINDS[name], wrong, rate_of(name), steps),
-        harmed(nothing_to_learn),
+        harmed(ends_below(0.05)),
         "constant_targets",
         also=EASY,
         twin_proof=learns(idle=("conv1.bias", "conv2.bias")),
@@ -1070,7 +994,10 @@ FINE: dict[str, tuple[str, Schedule, int]] = {
     ),
 }
 for what, (name, schedule, steps) in FINE.items():
-    zoo.healthy(f"usual-{name}-{what}", lambda s, n=name, c=schedule, k=steps: scheduled(n, c, c, k)(s, False))
+    zoo.healthy(
+        f"usual-{name}-{what}",
+        lambda s, n=name, c=schedule, k=steps: scheduled(KINDS[n], rate_of(n), c, c, k)(s, False),
+    )
 for name, kind, rate, options in (
     ("posts", "NAdam", 8e-3, {}),
     ("stones", "RMSprop", 2e-3, {}),
@@ -1078,7 +1005,7 @@ for name, kind, rate, options in (
     ("quotes", "AdamW", 3e-3, {"weight_decay": 0.1, "betas": (0.9, 0.98)}),
     ("nests", "SGD", 0.05, {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}),
 ):
-    build = rated(name, kind, rate, rate, 80, **options)
+    build = rated(KINDS[name], kind, rate, rate, 80, **options)
     zoo.healthy(f"usual-{name}-{kind.lower()}-as-usual", lambda s, b=build: b(s, False))
 zoo.healthy(
     "usual-roads-four-parts",
