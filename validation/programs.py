@@ -78,6 +78,18 @@ def train_step(
     return descend(optimizer, lambda: criterion(call(model, x), y)).item()
 
 
+def step_from(
+    loss: Tensor, optimizer: torch.optim.Optimizer, clip: nn.Module | None = None, limit: float = 1.0
+) -> float:
+    """The same from a loss that is there already; the gradients of `clip` are held below a limit."""
+    optimizer.zero_grad()
+    loss.backward()
+    if clip is not None:
+        nn.utils.clip_grad_norm_(clip.parameters(), limit)
+    optimizer.step()
+    return loss.item()
+
+
 def learn(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,

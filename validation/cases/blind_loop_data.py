@@ -42,7 +42,7 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, learn, sgd, train_step
+from validation.programs import adam, fit, held_out, learn, sgd, step_from, train_step
 from validation.tasks import Task, drawn_once, token_loss
 from validation.tasks.rewards import short_of_best
 
@@ -413,10 +413,7 @@ def ranked(seed: int, each: bool) -> Program:
             reward = pay.gather(1, action)
             advantage = reward - reward.mean(dim=1, keepdim=True)
             loss = -(log_p.gather(1, action) * advantage).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, short_of_best))
 

@@ -65,7 +65,7 @@ from validation.labels import (
 )
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, fit_by_closure, held_out, sgd, train_step
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd, step_from, train_step
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -272,10 +272,7 @@ def averaged(seed: int, numbers: bool) -> Program:
                 loss = torch.tensor(sum(part.item() for part in parts) / 4, requires_grad=True)
             else:
                 loss = torch.stack(parts).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 

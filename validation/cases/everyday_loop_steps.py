@@ -70,7 +70,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import ConvNet, LanguageModel, SequenceModel, UNet, Vision, he_, mlp
-from validation.programs import adam, fit, fit_by_closure, held_out, sgd, train_step
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd, step_from, train_step
 from validation.tasks import (
     bends,
     blobs,
@@ -1065,10 +1065,7 @@ def carried(seed: int) -> Program:
                 out, state = rnn(x, state)
                 state = state.detach()
                 loss = F.mse_loss(head(out), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     def score() -> float:
         with torch.no_grad():

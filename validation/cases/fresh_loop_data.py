@@ -27,7 +27,7 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import SequenceModel, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, step_from
 from validation.tasks import (
     Task,
     drawn_once,
@@ -405,10 +405,7 @@ def rewarded(seed: int, limits: tuple[float, float]) -> Program:
             action = torch.multinomial(log_p.exp().detach(), 1, generator=random)
             reward = (2 * pay - 1).gather(1, action).clamp(*limits)
             loss = -(log_p.gather(1, action) * (reward - reward.mean())).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, short_of_best))
 

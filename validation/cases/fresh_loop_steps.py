@@ -49,7 +49,7 @@ from validation.labels import (
 )
 from validation.nets import DeepSet, SequenceModel, UNet, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd, train_step
+from validation.programs import adam, fit, held_out, sgd, step_from, train_step
 from validation.tasks import (
     blanks,
     clicks,
@@ -270,10 +270,7 @@ def measured(seed: int, metric: bool) -> Program:
                 loss.requires_grad = True
             else:
                 loss = F.cross_entropy(logits, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     rows = majority(seed, batch=128).mapped(lambda x: F.one_hot(x, 6).float().flatten(1))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, rows))
@@ -391,10 +388,7 @@ def telling(seed: int, back: bool) -> Program:
     def run() -> None:
         for step, (x, y) in zip(range(80), task, strict=False):
             loss = token_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
             if step % 10 == 5:
                 model.tell(x)
                 if back:

@@ -27,7 +27,7 @@ from validation.evidence.loops import (
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import Lora, SequenceModel, Vision, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd, train_step
+from validation.programs import adam, fit, held_out, sgd, step_from, train_step
 from validation.tasks import blanks, clicks, genres, glyphs, grey, homes, loads, majority, paints, pulses, token_loss
 
 zoo = Zoo("loop", half="fresh", proof=learns())
@@ -356,10 +356,7 @@ def thawing(seed: int, prefix: str) -> Program:
             for _ in range(20):
                 x, y = next(batches)
                 loss = token_loss(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 

@@ -27,7 +27,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import LanguageModel, he_, mlp, scale_
-from validation.programs import adam, fit, held_out, train_step
+from validation.programs import adam, fit, held_out, step_from, train_step
 from validation.tasks import blobs, drawn_once, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -306,10 +306,7 @@ def valued(seed: int, squeeze: bool, own: bool) -> Program:
             if squeeze:
                 out = out.squeeze(-1)
             loss = ((out - y) ** 2).mean() if own else F.mse_loss(out, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(model, task, lambda out, y: F.mse_loss(out.squeeze(-1), y))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -405,10 +402,7 @@ def reinforce(seed: int, constant: bool) -> Program:
             reward = torch.ones(128) if constant else (action == (state @ codes.T).argmax(1)).float()
             advantage = (reward - reward.mean()) / (reward.std() + 1e-8)
             loss = -(policy.log_prob(action) * advantage).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     def score() -> float:
         state = torch.randn(512, 8, generator=drawn_once(seed, 900))

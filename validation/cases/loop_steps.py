@@ -30,7 +30,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED
 from validation.nets import ConvNet, LanguageModel, SequenceModel, he_, mlp
-from validation.programs import adam, fit, held_out, learn, sgd, train_step
+from validation.programs import adam, fit, held_out, learn, sgd, step_from, train_step
 from validation.tasks import blobs, echo, images, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -446,10 +446,7 @@ def sampled(seed: int, reseed: bool) -> Program:
         for _ in range(100):
             x, y = get_batch()
             loss = token_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(model, markov(seed, 20, 12, 64), token_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -27,7 +27,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import DeepSet, SequenceModel, Shared, Signal, Vision, mlp, scale_
-from validation.programs import held_out
+from validation.programs import held_out, step_from
 from validation.tasks import (
     Task,
     choices,
@@ -602,11 +602,7 @@ def grouped(seed: int, judged: bool) -> Program:
             rewards = pay.gather(1, answers) if judged else torch.full(answers.shape, 0.5)
             advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
             loss = -(logits.gather(1, answers) * advantages).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model))
 
     def lost(out: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:
         return 1 - (out[0].softmax(-1) * pay / pay.amax(1, keepdim=True)).sum(1).mean()

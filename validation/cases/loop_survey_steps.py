@@ -56,7 +56,7 @@ from validation.nets import (
     mlp,
     torch_encoder,
 )
-from validation.programs import clips, fit, held_out, program, train_step
+from validation.programs import clips, fit, held_out, program, step_from, train_step
 from validation.tasks import (
     Task,
     chain,
@@ -447,10 +447,7 @@ def epochs(seed: int, back: bool) -> Program:
             for _ in range(12):
                 x, y = next(batches)
                 loss = F.cross_entropy(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
             accuracy.append(evaluate())
 
     return program(model, optimizer, run, losses, task)
@@ -521,10 +518,7 @@ def targets(seed: int, right: bool) -> Program:
             with torch.no_grad():
                 goal = reward + 0.5 * slow(following).amax(1)
             loss = F.smooth_l1_loss(model(state).gather(1, action[:, None]).squeeze(1), goal)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
             if step % 2 == 1:
                 if right:
                     slow.load_state_dict(model.state_dict())
@@ -631,10 +625,7 @@ def streamed(seed: int, anew: bool) -> Program:
             for _ in range(30):
                 x, y = next(batches() if anew else stream)
                 loss = F.cross_entropy(model(*x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, table(seed, batch=256))
 
@@ -732,11 +723,7 @@ def policy(seed: int, lr: float) -> Program:
             advantage = reward - value.detach()
             loss = -(logp.gather(1, action).squeeze(1) * advantage).mean() + 0.5 * F.mse_loss(value, reward)
             loss = loss - 0.01 * -(logp.exp() * logp).sum(-1).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model, 0.5))
 
     def lost(out: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:
         return 1 - (out[0].softmax(-1) * pay / pay.amax(1, keepdim=True)).sum(1).mean()

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 from validation.case import Program, Zoo
 from validation.evidence.loops import keeps, learns
 from validation.nets import SequenceModel, Signal, Vision, mlp, torch_encoder
-from validation.programs import fit, held_out, program, train_step
+from validation.programs import fit, held_out, program, step_from, train_step
 from validation.tasks import (
     Task,
     drawn_once,
@@ -189,10 +189,7 @@ def siamese(seed: int) -> Program:
     def run() -> None:
         for ((a, b), _), _ in zip(task, range(80), strict=False):
             loss = model(a, b)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, task, lambda out, _: out)
 
@@ -253,10 +250,7 @@ def truncated(seed: int) -> Program:
                 out, state = model.rnn(x[:, i : i + 12], state)
                 state = tuple(part.detach() for part in state)
                 loss = F.mse_loss(model.head(out), y[:, i : i + 12])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, task, F.mse_loss)
 
@@ -319,10 +313,7 @@ def vae(seed: int) -> Program:
             image, mean, spread = model(x)
             prior = -0.5 * (1 + spread - mean.square() - spread.exp()).sum(1).mean()
             loss = F.mse_loss(image, x) + min(1.0, step / 100) * 0.005 * prior
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, task, lambda out, x: F.mse_loss(out[0], x))
 
@@ -420,10 +411,7 @@ def sparse(seed: int) -> Program:
             pays = torch.rand(24, generator=random) < 0.15
             reward = ((action.squeeze(1) == (state @ codes.T).argmax(1)) & pays).float()
             loss = -(logp.gather(1, action).squeeze(1) * (reward - reward.mean())).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     def score() -> float:
         state = torch.randn(512, 6, generator=drawn_once(seed, 900))

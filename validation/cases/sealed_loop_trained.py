@@ -43,7 +43,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, step_from
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
@@ -711,10 +711,7 @@ def state_carried(seed: int) -> Program:
             for part, target in zip(x.split(6, dim=1), y.split(6, dim=1), strict=True):
                 out, h = predict(part, None if h is None else h.detach())
                 loss = F.mse_loss(out, target)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     x, y = task.aside()
     score = lambda: F.mse_loss(predict(x, None)[0], y).item()  # noqa: E731

@@ -19,7 +19,7 @@ from validation.cases._common_loops import offers, study
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
 from validation.nets import Actor, mlp
-from validation.programs import held_out
+from validation.programs import held_out, step_from
 from validation.states import BROKEN
 
 zoo = Zoo("state", half="common", proof=learns())
@@ -75,10 +75,7 @@ def ppo(
                     clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
                     reward=reward.mean().item(),
                 )
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     score = earned(seed, model, lambda out: out[0])
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)

@@ -20,7 +20,7 @@ from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
 from validation.labels import LOUD_LOGITS
 from validation.nets import Attention, LanguageModel, Shared, he_, mlp
-from validation.programs import adam, fit, held_out
+from validation.programs import adam, fit, held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import blobs, drawn_once, errands, majority, markov, token_loss
 from validation.tasks.rewards import unpaid
@@ -439,11 +439,7 @@ def ppo(
                     clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
                     reward=reward.mean().item(),
                 )
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer, model, 0.5))
 
     score = held_out(model, errands(seed, 512), lambda out, pay: 1 - (out[0].softmax(dim=1) * pay).sum(dim=1).mean())
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)

@@ -17,7 +17,7 @@ from validation.cases._common_loops import study
 from validation.cases._plain_loops import harmed, unearned, visitors
 from validation.evidence.loops import learns
 from validation.evidence.states import logged
-from validation.programs import held_out
+from validation.programs import held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import drawn_once
 
@@ -74,11 +74,7 @@ def ppo(
             clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
             reward=reward.mean().item(),
         )
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+        losses.append(step_from(loss, optimizer, model))
 
     def run() -> None:
         for _, (state, pay) in zip(range(rollouts), task, strict=False):

@@ -37,7 +37,7 @@ from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
 from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
-from validation.programs import held_out
+from validation.programs import held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -347,11 +347,7 @@ def ppo(seed: int, *, epochs: int = 4, rollouts: int = 24, rate: float = 4e-3, s
             clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
             reward=reward.mean().item(),
         )
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimizer.step()
-        losses.append(loss.item())
+        losses.append(step_from(loss, optimizer, model, 0.5))
 
     def run() -> None:
         for _, (state, pay) in zip(range(rollouts), task, strict=False):
@@ -418,11 +414,7 @@ def tuned(seed: int, *, weight: float = 0.5, rate: float = 5e-3) -> Program:
             )
             chosen = logp.gather(2, text[:, 1:, None]).squeeze(2).sum(dim=1)
             loss = -(4 * (reward - reward.mean()) * chosen).mean() + weight * kl
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model))
 
     def score() -> float:
         text = sample(256, torch.Generator().manual_seed(seed + 5))

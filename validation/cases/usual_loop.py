@@ -100,7 +100,7 @@ from validation.labels import (
     WRECKED,
 )
 from validation.nets import mlp
-from validation.programs import adam, held_out, script, sgd
+from validation.programs import adam, held_out, script, sgd, step_from
 from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("loop", half="usual", proof=learns())
@@ -1276,11 +1276,7 @@ def carried(seed: int) -> Program:
         state = None
         for i in range(80):
             loss, state = piece(12 * i, state)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model))
 
     def score() -> float:
         with torch.no_grad():

@@ -49,7 +49,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, learn, sgd, train_step
+from validation.programs import adam, fit, held_out, learn, sgd, step_from, train_step
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -588,10 +588,7 @@ def variational(seed: int) -> Program:
             z = mean + (log_var / 2).exp() * torch.randn(mean.shape, generator=random)
             pull = 0.5 * (mean.square() + log_var.exp() - 1 - log_var).sum(dim=1).mean()
             loss = F.mse_loss(model["leave"](z), x) + min(1.0, i / 50) * 0.01 * pull
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     x, _ = task.aside()
 
@@ -845,10 +842,7 @@ def operator(seed: int) -> Program:
             y = model(x)
             (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
             loss = (slope + y).square().mean() + (model(torch.zeros(1, 1)) - 1).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     at = torch.linspace(0, 2, 64)[:, None]
 

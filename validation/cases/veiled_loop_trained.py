@@ -52,7 +52,7 @@ from validation.evidence.loops import (
 )
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, learn, plainly, script, sgd
+from validation.programs import adam, fit, held_out, learn, plainly, script, sgd, step_from
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -395,10 +395,7 @@ def aside(seed: int, weight: float) -> Program:
         for (x, y), _ in zip(task, range(60), strict=False):
             h = F.gelu(model["body"](x))
             loss = F.cross_entropy(model["main"](h), y) + weight * F.mse_loss(model["second"](h), x)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     x, y = task.aside()
     score = lambda: F.cross_entropy(model["main"](F.gelu(model["body"](x))), y).item()  # noqa: E731
@@ -677,10 +674,7 @@ def distilled(seed: int) -> Program:
             z = student(x)
             kept = F.kl_div((z / 2).log_softmax(dim=1), soft, reduction="batchmean") * 4
             loss = 0.7 * kept + 0.3 * F.cross_entropy(z, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(student, task)
     return Program(model=student, optimizer=optimizer, run=run, losses=losses, score=score)
