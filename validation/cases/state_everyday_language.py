@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a case is explained by its name, a forward by its class
+# ruff: noqa: D102 - a case is explained by its name, a forward by its class
 """Ordinary programs of language models, experts and policies that go wrong in their own numbers, and some that do not.
 
 Half: everyday.
@@ -18,8 +18,9 @@ from validation.case import Case, Evidence, Log, Program, Zoo, costly
 from validation.cases._everyday_loops import Measured, measured, supervised, train
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
-from validation.labels import LOUD_LOGITS
+from validation.labels import COLLAPSED, LOUD_LOGITS
 from validation.nets import Attention, LanguageModel, Shared, he_, mlp
+from validation.policies import entropy_of, of_ratios
 from validation.programs import adam, fit, held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import blobs, drawn_once, errands, majority, markov, token_loss
@@ -394,10 +395,6 @@ for dim, rate in ((60, 0.02), (100, 0.02)):
 # --- policies
 
 
-def entropy_of(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(dim=1).mean()
-
-
 def ppo(
     seed: int,
     *,
@@ -433,12 +430,7 @@ def ppo(
                 clipped = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
                 entropy = entropy_of(logp)
                 loss = -clipped.mean() + 0.5 * F.mse_loss(value, reward) - bonus * entropy
-                log(
-                    entropy=entropy.item(),
-                    approx_kl=((ratio - 1) - ratio.log()).mean().item(),
-                    clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
-                    reward=reward.mean().item(),
-                )
+                log(**of_ratios(ratio, entropy, reward))
                 losses.append(step_from(loss, optimizer, model, 0.5))
 
     score = held_out(model, errands(seed, 512), lambda out, pay: 1 - (out[0].softmax(dim=1) * pay).sum(dim=1).mean())
@@ -448,7 +440,6 @@ def ppo(
 usual_ppo = zoo.healthy("everyday-ppo", lambda s: ppo(s))
 zoo.healthy("everyday-ppo-ten-epochs-small-rate", lambda s: ppo(s, epochs=10, rollouts=12, rate=1e-3, batch=256))
 zoo.healthy("everyday-ppo-bonus-0.05", lambda s: ppo(s, bonus=0.05))
-COLLAPSED = ("policy_entropy_collapse", "EXPLORATION", "ENTROPY_COLLAPSE")
 zoo.sick(
     "everyday-ppo-entropy-with-wrong-sign",
     lambda s: ppo(s, bonus=-5.0),

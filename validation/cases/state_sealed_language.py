@@ -17,7 +17,8 @@ from validation.cases._sealed_tasks import kiosks, leftovers, scrolls
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
 from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER
-from validation.programs import clips, fit, fit_experts, held_out
+from validation.policies import of_groups, wrong_answers
+from validation.programs import clips, fit, fit_experts, held_out, step_from
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -351,9 +352,7 @@ def ppo(
                     kl = (new.exp() * (new - first)).sum(dim=1).mean()
                     kept = ratio.clamp(1 - bound, 1 + bound)
                     loss = -torch.minimum(ratio * gain, kept * gain).mean() - bonus * entropy + penalty * kl
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
+                    losses.append(step_from(loss, optimizer))
                     log(
                         reward=reward.mean().item(),
                         reward_std=reward.std().item(),
@@ -361,7 +360,6 @@ def ppo(
                         kl=kl.item(),
                         clip_fraction=(ratio != kept).float().mean().item(),
                     )
-                    losses.append(loss.item())
 
         def earned(log_p: Tensor, pay: Tensor) -> Tensor:
             return (pay.amax(dim=1) - (log_p.exp() * pay).sum(dim=1)).mean()
@@ -443,26 +441,11 @@ def grpo(
                     kl = (new.exp() * (new - reference * before)).sum(dim=1).mean()
                     entropy = -(new.exp() * new).sum(dim=1).mean()
                     loss = -torch.minimum(ratio * gain, kept * gain).mean() + beta * kl
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-                    log(
-                        reward=reward.mean().item(),
-                        reward_std=spread.mean().item(),
-                        frac_reward_zero_std=(spread == 0).float().mean().item(),
-                        kl=kl.item(),
-                        entropy=entropy.item(),
-                        **{"clip_ratio/region_mean": (ratio != kept).float().mean().item()},
-                    )
-                    losses.append(loss.item())
+                    losses.append(step_from(loss, optimizer))
+                    log(**of_groups(reward, spread, kl, entropy, ratio, kept))
 
         unseen = torch.randn(512, 8, generator=torch.Generator().manual_seed(seed + 98))
-        best = (unseen @ codes).argmax(1, keepdim=True)
-
-        def score() -> float:
-            with torch.no_grad():
-                return 1 - model(unseen).exp().gather(1, best).mean().item()
-
+        score = wrong_answers(model, unseen, codes)
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)
 
     return build

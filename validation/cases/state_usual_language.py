@@ -35,8 +35,9 @@ from validation.cases.state_common_language import aged, noisy, top_row
 from validation.cases.state_everyday_language import moments_lag
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
-from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
+from validation.labels import COLLAPSED, LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
+from validation.policies import entropy_of, of_ratios
 from validation.programs import held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
@@ -279,12 +280,6 @@ zoo.healthy(
 
 # --- policies
 
-COLLAPSED = ("policy_entropy_collapse", "EXPLORATION", "ENTROPY_COLLAPSE")
-
-
-def entropy_of(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(dim=-1).mean()
-
 
 def waiter(seed: int, *, bonus: float = 0.01, rate: float = 8e-3, scale: float = 1.0, steps: int = 100) -> Program:
     """A policy gradient with a running baseline; `scale` multiplies what a dish pays."""
@@ -341,12 +336,7 @@ def ppo(seed: int, *, epochs: int = 4, rollouts: int = 24, rate: float = 4e-3, s
         ratio = (logp.gather(1, dish) - old).squeeze(1).exp()
         loss = -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean() + 0.5 * F.mse_loss(value, reward)
         loss = loss - 0.01 * entropy_of(logp)
-        log(
-            entropy=entropy_of(logp.detach()).item(),
-            approx_kl=((ratio - 1) - ratio.log()).mean().item(),
-            clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
-            reward=reward.mean().item(),
-        )
+        log(**of_ratios(ratio, entropy_of(logp.detach()), reward))
         losses.append(step_from(loss, optimizer, model, 0.5))
 
     def run() -> None:

@@ -18,7 +18,7 @@ from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
 from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER
-from validation.programs import clips, fit, fit_experts, held_out, train_step
+from validation.programs import clips, fit, fit_experts, held_out, step_from, train_step
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -418,9 +418,7 @@ def tutor(
                     kl = (new.exp() * (new - first)).sum(dim=2).mean()
                     entropy = -(new.exp() * new).sum(dim=2).mean()
                     loss = -torch.minimum(ratio * gain, kept * gain).mean() + keep * kl - bonus * entropy
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
+                    losses.append(step_from(loss, optimizer))
                     log(
                         reward=reward.mean().item(),
                         reward_std=spread.mean().item(),
@@ -428,7 +426,6 @@ def tutor(
                         entropy=entropy.item(),
                         clip_fraction=(ratio != kept).float().mean().item(),
                     )
-                    losses.append(loss.item())
                 if adaptive:
                     keep *= 1 + adaptive if kl.item() > 0.3 else 1 / (1 + adaptive)
 
