@@ -383,11 +383,7 @@ def evaluated(seed: int, back: bool) -> Program:
 
 back = zoo.healthy("validation-and-back", lambda s: evaluated(s, True))
 zoo.sick(
-    "validation-and-no-way-back",
-    lambda s: evaluated(s, False),
-    broken(evaluating),
-    "evaluation_mode",
-    control=back,
+    "validation-and-no-way-back", lambda s: evaluated(s, False), broken(evaluating), "evaluation_mode", control=back
 )
 
 

@@ -573,9 +573,5 @@ def adagrad(seed: int, start: float) -> Setup:
 
 adagrad_twin = zoo.healthy("engine-adagrad-from-zero", lambda s: adagrad(s, 0.0))
 zoo.sick(
-    "engine-adagrad-from-an-old-sum",
-    lambda s: adagrad(s, 1e9),
-    does_not_move(steps=50),
-    "SLOW",
-    control=adagrad_twin,
+    "engine-adagrad-from-an-old-sum", lambda s: adagrad(s, 1e9), does_not_move(steps=50), "SLOW", control=adagrad_twin
 )

@@ -317,11 +317,7 @@ def cautious(seed: int, eps: float) -> Setup:
 
 cautious_twin = zoo.healthy("engine-rmsprop-eps-1e-8", lambda s: cautious(s, 1e-8))
 zoo.sick(
-    "engine-rmsprop-eps-of-10000",
-    lambda s: cautious(s, 1e4),
-    does_not_move(steps=60),
-    "SLOW",
-    control=cautious_twin,
+    "engine-rmsprop-eps-of-10000", lambda s: cautious(s, 1e4), does_not_move(steps=60), "SLOW", control=cautious_twin
 )
 
 
@@ -337,13 +333,7 @@ def bumps(seed: int, size: float) -> Setup:
 
 
 bumps_twin = zoo.healthy("plants-no-knocks", lambda s: bumps(s, 0.0))
-zoo.sick(
-    "plants-knocks-of-900",
-    lambda s: bumps(s, 900.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=bumps_twin,
-)
+zoo.sick("plants-knocks-of-900", lambda s: bumps(s, 900.0), gradient_norms_spread(30), *JUMPS, control=bumps_twin)
 
 # --- odd and healthy
 

@@ -234,11 +234,7 @@ def rare(seed: int, weight: float) -> Setup:
 
 common = zoo.healthy("noises-gru-even-weights", lambda s: rare(s, 1.0), thrives(0.05))
 zoo.sick(
-    "noises-gru-a-batch-weighs-500-times",
-    lambda s: rare(s, 500.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=common,
+    "noises-gru-a-batch-weighs-500-times", lambda s: rare(s, 500.0), gradient_norms_spread(30), *JUMPS, control=common
 )
 
 # --- units

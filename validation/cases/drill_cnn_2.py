@@ -566,7 +566,4 @@ class Steps(nn.Module):
         return self.out(self.body(x).mean(dim=2))
 
 
-zoo.healthy(
-    "pulses-strided-with-instance-norm",
-    lambda s: live(Steps(), pulses(s), lr=1e-2, steps=60),
-)
+zoo.healthy("pulses-strided-with-instance-norm", lambda s: live(Steps(), pulses(s), lr=1e-2, steps=60))

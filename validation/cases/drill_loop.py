@@ -497,11 +497,7 @@ def checked(seed: int, back: bool) -> Program:
 
 back = zoo.healthy("weaves-tried-once-then-trained", lambda s: checked(s, True))
 zoo.sick(
-    "weaves-tried-once-and-left-so",
-    lambda s: checked(s, False),
-    broken(evaluating),
-    "evaluation_mode",
-    control=back,
+    "weaves-tried-once-and-left-so", lambda s: checked(s, False), broken(evaluating), "evaluation_mode", control=back
 )
 
 

@@ -462,19 +462,10 @@ def pushed(seed: int, lr: float, momentum: float = 0.9) -> Setup:
 pace = zoo.healthy("sensors-gelu-sgd-0.05", lambda s: pushed(s, 0.05))
 zoo.sick("sensors-gelu-sgd-rate-of-9", lambda s: pushed(s, 9.0), diverges(), *RUNS_AWAY, also=THROWN, control=pace)
 zoo.sick(
-    "sensors-gelu-sgd-momentum-1.12",
-    lambda s: pushed(s, 0.1, 1.12),
-    diverges(),
-    *RUNS_AWAY,
-    also=THROWN,
-    control=pace,
+    "sensors-gelu-sgd-momentum-1.12", lambda s: pushed(s, 0.1, 1.12), diverges(), *RUNS_AWAY, also=THROWN, control=pace
 )
 zoo.sick(
-    "sensors-gelu-sgd-rate-in-the-wrong-unit",
-    lambda s: pushed(s, 1e-8),
-    does_not_move(steps=50),
-    "SLOW",
-    control=pace,
+    "sensors-gelu-sgd-rate-in-the-wrong-unit", lambda s: pushed(s, 1e-8), does_not_move(steps=50), "SLOW", control=pace
 )
 
 # --- numbers and jumps

@@ -439,11 +439,7 @@ def outliers(seed: int, size: float) -> Setup:
 
 steady = zoo.healthy("sensors-no-outliers", lambda s: outliers(s, 1.0))
 zoo.sick(
-    "sensors-one-target-times-5000",
-    lambda s: outliers(s, 5000.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=steady,
+    "sensors-one-target-times-5000", lambda s: outliers(s, 5000.0), gradient_norms_spread(30), *JUMPS, control=steady
 )
 zoo.sick(
     "sensors-rate-divided-by-the-number-of-samples",
@@ -551,10 +547,7 @@ class Tied(nn.Module):
         return torch.tanh(self.there(x)) @ self.there.weight * 2 + self.shift
 
 
-zoo.healthy(
-    "spectra-tied-weights",
-    lambda s: live(Tied(), spectra(s), lr=5e-3, steps=70),
-)
+zoo.healthy("spectra-tied-weights", lambda s: live(Tied(), spectra(s), lr=5e-3, steps=70))
 zoo.healthy(
     "grains-batch-norm-and-dropout",
     lambda s: kinds(

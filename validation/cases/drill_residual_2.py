@@ -297,11 +297,7 @@ def knocked(seed: int, size: float) -> Setup:
 
 knocked_twin = zoo.healthy("sensors-rows-as-they-are", lambda s: knocked(s, 1.0))
 zoo.sick(
-    "sensors-two-rows-times-800",
-    lambda s: knocked(s, 800.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=knocked_twin,
+    "sensors-two-rows-times-800", lambda s: knocked(s, 800.0), gradient_norms_spread(30), *JUMPS, control=knocked_twin
 )
 zoo.sick(
     "grains-sums-rate-of-1e-10",

@@ -560,8 +560,7 @@ class Experts(nn.Module):
 
 
 zoo.healthy(
-    "mirrors-experts-two-of-four",
-    lambda s: mirrored(s, [Stage(32, Look(32)), Experts(32), Stage(32, Look(32))]),
+    "mirrors-experts-two-of-four", lambda s: mirrored(s, [Stage(32, Look(32)), Experts(32), Stage(32, Look(32))])
 )
 
 

@@ -415,10 +415,7 @@ class Grown(nn.Module):
 
 
 zoo.healthy("photos-dense-net-growth-8", lambda s: seen(s, Grown(), "Adam", 5e-3, 60), thrives(most_dead=0.5))
-zoo.healthy(
-    "photos-resnet-frozen-stem",
-    lambda s: seen(s, still(ResNet([Basic(16), Basic(16)])), "Adam", 3e-3, 50),
-)
+zoo.healthy("photos-resnet-frozen-stem", lambda s: seen(s, still(ResNet([Basic(16), Basic(16)])), "Adam", 3e-3, 50))
 
 
 def still(model: ResNet) -> ResNet:

@@ -602,11 +602,7 @@ def spelled(seed: int, kind: str, lr: float, **more) -> Setup:
 
 paced = zoo.healthy("letters-lstm-48-adam-1e-2", lambda s: spelled(s, "Adam", 1e-2), thrives(0.2))
 zoo.sick(
-    "letters-lstm-48-adam-1e-9",
-    lambda s: spelled(s, "Adam", 1e-9),
-    does_not_move(steps=80),
-    "SLOW",
-    control=paced,
+    "letters-lstm-48-adam-1e-9", lambda s: spelled(s, "Adam", 1e-9), does_not_move(steps=80), "SLOW", control=paced
 )
 zoo.sick(
     "letters-lstm-48-adam-3",

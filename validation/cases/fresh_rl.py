@@ -76,13 +76,7 @@ def lazy(seed: int) -> Setup:
 
 
 zoo.sick(
-    "errands-bonus-of-the-wrong-sign",
-    lazy,
-    at_last(explores(0, 0.03)),
-    *STUCK,
-    layer="ways",
-    also=SURE,
-    control=calm,
+    "errands-bonus-of-the-wrong-sign", lazy, at_last(explores(0, 0.03)), *STUCK, layer="ways", also=SURE, control=calm
 )
 free = zoo.healthy("errands-all-ways-open", lambda s: walks(s, Walker()))
 zoo.sick(
@@ -331,10 +325,7 @@ zoo.healthy(
     analyzer="general",
 )
 zoo.healthy("arm-small-steps-clipped-to-0.05", lambda s: turns(s, Arm(-3.0, 1.0), clip=0.05, steps=80))
-zoo.healthy(
-    "arm-narrow-deviation-that-is-meant",
-    lambda s: turns(s, Arm(-3.0, 1.0, math.log(0.25)), steps=60),
-)
+zoo.healthy("arm-narrow-deviation-that-is-meant", lambda s: turns(s, Arm(-3.0, 1.0, math.log(0.25)), steps=60))
 
 
 class Curious(nn.Module):

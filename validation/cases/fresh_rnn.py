@@ -486,10 +486,7 @@ zoo.sick(
 
 # --- odd and healthy
 
-zoo.healthy(
-    "order-lstm-gates-from-uniform-times",
-    lambda s: ordered(s, chrono(nn.LSTM(6, 28, batch_first=True), 24)),
-)
+zoo.healthy("order-lstm-gates-from-uniform-times", lambda s: ordered(s, chrono(nn.LSTM(6, 28, batch_first=True), 24)))
 
 
 def chrono(rnn: nn.LSTM, longest: int) -> nn.LSTM:

@@ -49,12 +49,7 @@ def lstm(width: int, forget: float, layers: int = 1, **more) -> nn.LSTM:
 
 keeps = zoo.healthy("signs-lstm-28-forget-bias-5", lambda s: signs(s, lstm(28, 5.0)))
 zoo.sick(
-    "signs-lstm-28-forget-bias-minus-3",
-    lambda s: signs(s, lstm(28, -3.0)),
-    FORGETS,
-    *SHORT,
-    layer="rnn",
-    control=keeps,
+    "signs-lstm-28-forget-bias-minus-3", lambda s: signs(s, lstm(28, -3.0)), FORGETS, *SHORT, layer="rnn", control=keeps
 )
 zoo.sick(
     "signs-two-lstms-22-forget-bias-minus-4",

@@ -95,12 +95,7 @@ def convolved(seed: int, lr: float) -> Program:
 
 seen = zoo.healthy("convolutions-sgd-0.03", lambda s: convolved(s, 0.03))
 zoo.sick(
-    "convolutions-sgd-1e-7",
-    lambda s: convolved(s, 1e-7),
-    broken(steps_below(1e-6)),
-    *CRAWLS,
-    also=IDLE,
-    control=seen,
+    "convolutions-sgd-1e-7", lambda s: convolved(s, 1e-7), broken(steps_below(1e-6)), *CRAWLS, also=IDLE, control=seen
 )
 
 

@@ -80,12 +80,7 @@ zoo.sick(
     control=in_order,
 )
 zoo.sick(
-    "step-before-backward",
-    lambda s: ordered(s, "ZFSB"),
-    broken(wiped, less=0.01),
-    *EARLY,
-    also=IDLE,
-    control=in_order,
+    "step-before-backward", lambda s: ordered(s, "ZFSB"), broken(wiped, less=0.01), *EARLY, also=IDLE, control=in_order
 )
 
 

@@ -495,11 +495,7 @@ def pretrained(seed: int, train: bool) -> Program:
 
 hub = zoo.healthy("from-a-hub-then-train", lambda s: pretrained(s, True))
 zoo.sick(
-    "from-a-hub-in-evaluation-mode",
-    lambda s: pretrained(s, False),
-    broken(evaluating),
-    "evaluation_mode",
-    control=hub,
+    "from-a-hub-in-evaluation-mode", lambda s: pretrained(s, False), broken(evaluating), "evaluation_mode", control=hub
 )
 
 # --- weights that are overwritten, batches that repeat
@@ -747,12 +743,7 @@ def summed(seed: int, reduction: str) -> Program:
 
 meaned = zoo.healthy("signal-sgd-mean", lambda s: summed(s, "mean"))
 zoo.sick(
-    "signal-sgd-sum",
-    lambda s: summed(s, "sum"),
-    broken(steps_above(1), less=0.3),
-    *SUMMED,
-    also=LOST,
-    control=meaned,
+    "signal-sgd-sum", lambda s: summed(s, "sum"), broken(steps_above(1), less=0.3), *SUMMED, also=LOST, control=meaned
 )
 
 

@@ -382,11 +382,7 @@ def few_tensors(count: int):
 
 registered = zoo.healthy("layers-in-a-module-list", lambda s: stacked(s, nn.ModuleList))
 zoo.sick(
-    "layers-in-a-python-list",
-    lambda s: stacked(s, list),
-    broken(few_tensors(6)),
-    "hidden_layers",
-    control=registered,
+    "layers-in-a-python-list", lambda s: stacked(s, list), broken(few_tensors(6)), "hidden_layers", control=registered
 )
 
 

@@ -272,13 +272,7 @@ def trainer(seed: int, fault: bool) -> Program:
 
 
 zoo.beside(
-    "shops-trainer-updates-last",
-    "shops-trainer-updates-first",
-    trainer,
-    harmed(),
-    *EARLY,
-    "never_moves",
-    also=IDLE,
+    "shops-trainer-updates-last", "shops-trainer-updates-first", trainer, harmed(), *EARLY, "never_moves", also=IDLE
 )
 
 # --- the loss has no way back
@@ -313,14 +307,7 @@ for sound, name, build in (
     ("digits-cross-entropy-as-loss", "digits-accuracy-as-loss", accuracy_loss),
     ("mails-forward-with-gradients", "mails-forward-under-no-grad", no_grad_forward),
 ):
-    zoo.beside(
-        sound,
-        name,
-        build,
-        harmed(nothing_comes()),
-        *UNBOUND,
-        also={*IDLE, "VANISHING", "DEAD", "only_decay"},
-    )
+    zoo.beside(sound, name, build, harmed(nothing_comes()), *UNBOUND, also={*IDLE, "VANISHING", "DEAD", "only_decay"})
 
 # --- rates
 
@@ -566,14 +553,7 @@ for sound, name, build in (
     ("soils-loader-goes-on", "soils-loader-begins-anew-at-every-step", next_iter),
     ("rents-seed-set-once", "rents-seed-set-in-the-loop", seeded),
 ):
-    zoo.beside(
-        sound,
-        name,
-        build,
-        harmed(repeats),
-        "same_batch",
-        also={"VANISHING", "SLOW", "DEAD", "LOW_RANK"},
-    )
+    zoo.beside(sound, name, build, harmed(repeats), "same_batch", also={"VANISHING", "SLOW", "DEAD", "LOW_RANK"})
 
 # --- sizes of steps
 
@@ -654,10 +634,7 @@ FINE: dict[str, tuple[str, Schedule]] = {
     "halved-twice": ("power", lambda o: MultiStepLR(o, [40, 60], 0.5)),
 }
 for what, (name, schedule) in FINE.items():
-    zoo.healthy(
-        f"plain-{name}-{what}",
-        lambda s, n=name, c=schedule: scheduled(KINDS[n], rate_of(n), c, c)(s, False),
-    )
+    zoo.healthy(f"plain-{name}-{what}", lambda s, n=name, c=schedule: scheduled(KINDS[n], rate_of(n), c, c)(s, False))
 for name, kind, rate, options in (
     ("rents", "NAdam", 4e-3, {}),
     ("soils", "SGD", 0.1, {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}),

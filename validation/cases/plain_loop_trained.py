@@ -236,14 +236,7 @@ for sound, name, build in (
     ("soils-optimizer-of-the-student", "soils-optimizer-of-the-teacher", distilled),
 ):
     zoo.beside(
-        sound,
-        name,
-        build,
-        harmed(strangers),
-        *FOREIGN,
-        "not_in_optimizer",
-        "never_moves",
-        also={*IDLE, "detached"},
+        sound, name, build, harmed(strangers), *FOREIGN, "not_in_optimizer", "never_moves", also={*IDLE, "detached"}
     )
 
 # --- replaced

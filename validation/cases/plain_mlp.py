@@ -649,12 +649,7 @@ def priced(seed: int, scale: float, **more) -> Setup:
 
 unit = zoo.healthy("flights-standardised-target-sgd-0.03", lambda s: priced(s, 1.0))
 zoo.sick(
-    "flights-target-in-seconds-sgd-0.03",
-    lambda s: priced(s, 1800.0),
-    diverges(),
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=unit,
+    "flights-target-in-seconds-sgd-0.03", lambda s: priced(s, 1800.0), diverges(), *RUNS_AWAY, also=BLOWN, control=unit
 )
 
 
@@ -857,10 +852,5 @@ def momentous(seed: int, lr: float, momentum: float) -> Setup:
 
 swing = zoo.healthy("arm-nesterov-0.1-momentum-0.9", lambda s: momentous(s, 0.1, 0.9))
 zoo.sick(
-    "arm-nesterov-3-momentum-0.99",
-    lambda s: momentous(s, 3.0, 0.99),
-    diverges(),
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=swing,
+    "arm-nesterov-3-momentum-0.99", lambda s: momentous(s, 3.0, 0.99), diverges(), *RUNS_AWAY, also=BLOWN, control=swing
 )

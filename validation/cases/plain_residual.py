@@ -320,14 +320,7 @@ class Track(nn.Module):
 
 
 rate = zoo.healthy("tracks-residual-adam-2e-3", lambda s: quick(s, 2e-3))
-zoo.sick(
-    "tracks-residual-adam-1",
-    lambda s: quick(s, 1.0),
-    diverges(10),
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=rate,
-)
+zoo.sick("tracks-residual-adam-1", lambda s: quick(s, 1.0), diverges(10), *RUNS_AWAY, also=BLOWN, control=rate)
 
 
 class Bounded(nn.Module):

@@ -757,13 +757,7 @@ def same_speaker(seed: int, floor: float) -> Setup:
 
 
 floored = zoo.healthy("commands-in-pairs-root-with-a-floor", lambda s: same_speaker(s, 1e-6))
-zoo.sick(
-    "commands-in-pairs-root-of-nothing",
-    lambda s: same_speaker(s, 0.0),
-    breaks,
-    "NUMERICAL",
-    control=floored,
-)
+zoo.sick("commands-in-pairs-root-of-nothing", lambda s: same_speaker(s, 0.0), breaks, "NUMERICAL", control=floored)
 
 
 class Captioner(nn.Module):

@@ -683,13 +683,7 @@ def by_hand(seed: int, hides: int) -> Setup:
 
 
 right_mask = zoo.healthy("tickets-mask-fills-where-it-is-0", lambda s: by_hand(s, 0))
-zoo.sick(
-    "tickets-mask-fills-where-it-is-1",
-    lambda s: by_hand(s, 1),
-    breaks,
-    "NUMERICAL",
-    control=right_mask,
-)
+zoo.sick("tickets-mask-fills-where-it-is-1", lambda s: by_hand(s, 1), breaks, "NUMERICAL", control=right_mask)
 
 
 def distilled(seed: int, by_hand: bool) -> Setup:
@@ -707,13 +701,7 @@ def distilled(seed: int, by_hand: bool) -> Setup:
 
 
 by_torch = zoo.healthy("verses-distilled-divergence-by-torch", lambda s: distilled(s, False), thrives(0.1))
-zoo.sick(
-    "verses-distilled-divergence-by-hand",
-    lambda s: distilled(s, True),
-    breaks,
-    "NUMERICAL",
-    control=by_torch,
-)
+zoo.sick("verses-distilled-divergence-by-hand", lambda s: distilled(s, True), breaks, "NUMERICAL", control=by_torch)
 
 
 class Adapted(nn.Module):
@@ -980,9 +968,5 @@ def unbiased(seed: int, limit: float) -> Setup:
 
 clamped = zoo.healthy("songs-weights-of-chance-clamped", lambda s: unbiased(s, 5.0))
 zoo.sick(
-    "songs-weights-of-chance-unbounded",
-    lambda s: unbiased(s, 1e9),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=clamped,
+    "songs-weights-of-chance-unbounded", lambda s: unbiased(s, 1e9), gradient_norms_spread(30), *JUMPS, control=clamped
 )

@@ -83,11 +83,7 @@ def steering(seed: int, reach: float, share: float, factor: float = 1.0) -> Setu
 
 wheel = zoo.healthy("steering-within-5-deviation-2", lambda s: steering(s, 5.0, 0.4))
 zoo.sick(
-    "steering-within-5-deviation-0.01",
-    lambda s: steering(s, 5.0, 0.002),
-    explores(0, 0.02, 0.4),
-    *STUCK,
-    control=wheel,
+    "steering-within-5-deviation-0.01", lambda s: steering(s, 5.0, 0.002), explores(0, 0.02, 0.4), *STUCK, control=wheel
 )
 zoo.sick(
     "steering-within-5-deviation-100",

@@ -464,11 +464,7 @@ def rounds(seed: int, registered: bool) -> Program:
 
 in_modules = zoo.healthy("rounds-in-a-list-of-modules", lambda s: rounds(s, True))
 zoo.sick(
-    "rounds-in-a-plain-list",
-    lambda s: rounds(s, False),
-    broken(registers(4)),
-    "hidden_layers",
-    control=in_modules,
+    "rounds-in-a-plain-list", lambda s: rounds(s, False), broken(registers(4)), "hidden_layers", control=in_modules
 )
 
 
@@ -496,11 +492,7 @@ def experts(seed: int, registered: bool) -> Program:
 
 known_experts = zoo.healthy("experts-registered-by-name", lambda s: experts(s, True))
 zoo.sick(
-    "experts-known-to-nobody",
-    lambda s: experts(s, False),
-    broken(registers(4)),
-    "hidden_layers",
-    control=known_experts,
+    "experts-known-to-nobody", lambda s: experts(s, False), broken(registers(4)), "hidden_layers", control=known_experts
 )
 
 # --- look alike and are right

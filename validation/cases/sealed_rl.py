@@ -396,9 +396,7 @@ class Noisy(nn.Linear):
 
 
 zoo.healthy(
-    "alleys-noisy-layers",
-    lambda s: values(s, nn.Sequential(Noisy(8, 40), nn.ELU(), Noisy(40, 4))),
-    analyzer="general",
+    "alleys-noisy-layers", lambda s: values(s, nn.Sequential(Noisy(8, 40), nn.ELU(), Noisy(40, 4))), analyzer="general"
 )
 
 

@@ -489,8 +489,7 @@ zoo.healthy(
     own(GRAINS, lambda m, r: optim.Adam(m.parameters(), r), change=wrong_labels(0.4), steps=140),
 )
 zoo.healthy(
-    "drill-grains-batches-of-four",
-    own(GRAINS, lambda m, r: optim.AdamW(m.parameters(), r), batch=4, steps=200),
+    "drill-grains-batches-of-four", own(GRAINS, lambda m, r: optim.AdamW(m.parameters(), r), batch=4, steps=200)
 )
 zoo.healthy(
     "drill-homes-batches-of-two-sgd",

@@ -144,12 +144,7 @@ for name, twin, more in (
 ):
     key = NAMES[more.get("names", "short")]["clip"]
     zoo.sick(
-        f"drill-ratios-{name}",
-        surrogate(**more),
-        broken(logged(key, above=0.3)),
-        *FAR_OFF,
-        also=LOST,
-        control=twin,
+        f"drill-ratios-{name}", surrogate(**more), broken(logged(key, above=0.3)), *FAR_OFF, also=LOST, control=twin
     )
 zoo.sick(
     "drill-ratios-last-action-pays-ten",

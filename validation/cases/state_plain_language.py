@@ -59,9 +59,7 @@ for name, kind, low, rate, long in (
         control=quick,
     )
 zoo.healthy(
-    "plain-crops-loss-counts-late-beta2-0.9",
-    aged(KINDS["crops"], lambda x, y: (x, y, 0.05), 0.9, 4e-3),
-    learns(0.05),
+    "plain-crops-loss-counts-late-beta2-0.9", aged(KINDS["crops"], lambda x, y: (x, y, 0.05), 0.9, 4e-3), learns(0.05)
 )
 
 # --- attention
@@ -282,13 +280,7 @@ for sound, fault, build, layer in (
     ("tickets-rows-of-12", "tickets-rows-of-300", lambda s, f: filled(s, 300 if f else 12), "words"),
 ):
     zoo.beside(
-        sound,
-        fault,
-        build,
-        harmed(measured("share of the top row", above=0.7)),
-        "embedding_row",
-        layer=layer,
-        also=ROW,
+        sound, fault, build, harmed(measured("share of the top row", above=0.7)), "embedding_row", layer=layer, also=ROW
     )
 zoo.healthy("plain-tickets-a-fifth-of-words-unknown", lambda s: unknown(s, 0.2))
 zoo.healthy("plain-tickets-rows-of-20", lambda s: filled(s, 20))

@@ -268,12 +268,7 @@ def missing_value(_x: Tensor, y: Tensor) -> None:
 
 clean = zoo.healthy("veiled-loader-clean", loader(None))
 zoo.sick(
-    "veiled-loader-a-misplaced-point",
-    loader(misplaced_point),
-    broken(spikes(3)),
-    *SPOILT,
-    also=BROKEN,
-    control=clean,
+    "veiled-loader-a-misplaced-point", loader(misplaced_point), broken(spikes(3)), *SPOILT, also=BROKEN, control=clean
 )
 zoo.sick(
     "veiled-loader-minus-9999-for-missing",

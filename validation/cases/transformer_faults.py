@@ -374,9 +374,5 @@ def weighed(seed: int, spread: float) -> Setup:
 
 weights = zoo.healthy("documents-weigh-nearly-alike", lambda s: weighed(s, 0.2))
 zoo.sick(
-    "documents-weigh-by-their-readers",
-    lambda s: weighed(s, 5.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=weights,
+    "documents-weigh-by-their-readers", lambda s: weighed(s, 5.0), gradient_norms_spread(30), *JUMPS, control=weights
 )

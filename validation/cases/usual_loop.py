@@ -252,14 +252,7 @@ for sound, name, build in (
     ("posts-loss-as-it-is", "posts-loss-as-a-new-tensor", new_tensor),
     ("roads-overlap-of-soft-masks", "roads-overlap-of-hard-masks", hard_mask),
 ):
-    zoo.beside(
-        sound,
-        name,
-        build,
-        harmed(nothing_comes()),
-        *UNBOUND,
-        also={*IDLE, "VANISHING", "DEAD", "only_decay"},
-    )
+    zoo.beside(sound, name, build, harmed(nothing_comes()), *UNBOUND, also={*IDLE, "VANISHING", "DEAD", "only_decay"})
 
 # --- rates
 
@@ -1008,8 +1001,7 @@ for name, kind, rate, options in (
     build = rated(KINDS[name], kind, rate, rate, 80, **options)
     zoo.healthy(f"usual-{name}-{kind.lower()}-as-usual", lambda s, b=build: b(s, False))
 zoo.healthy(
-    "usual-roads-four-parts",
-    lambda s: in_parts(lambda s: (Road(), roads(s, batch=4), bce), 4, 0.3, 40)(s, False),
+    "usual-roads-four-parts", lambda s: in_parts(lambda s: (Road(), roads(s, batch=4), bce), 4, 0.3, 40)(s, False)
 )
 zoo.healthy("usual-letters-clip-1-at-every-step", lambda s: clipped("letters", 0.3, 1.0, 1.0)(s, False))
 

@@ -356,14 +356,7 @@ def powers(seed: int, cubic: bool) -> Setup:
 
 
 bent = zoo.healthy("motors-activation-of-a-sine", lambda s: powers(s, False))
-zoo.sick(
-    "motors-activation-of-a-cube",
-    lambda s: powers(s, True),
-    breaks,
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=bent,
-)
+zoo.sick("motors-activation-of-a-cube", lambda s: powers(s, True), breaks, *RUNS_AWAY, also=BLOWN, control=bent)
 
 # --- jumps
 

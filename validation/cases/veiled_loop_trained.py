@@ -546,11 +546,7 @@ def wrapped(seed: int, kept: bool) -> Program:
 
 kept_table = zoo.healthy("veiled-table-kept-as-a-module", lambda s: wrapped(s, True))
 zoo.sick(
-    "veiled-table-in-a-tuple",
-    lambda s: wrapped(s, False),
-    broken(registers(4)),
-    "hidden_layers",
-    control=kept_table,
+    "veiled-table-in-a-tuple", lambda s: wrapped(s, False), broken(registers(4)), "hidden_layers", control=kept_table
 )
 
 # --- look alike and are right

@@ -552,11 +552,7 @@ def misread(seed: int, factor: float) -> Setup:
 
 read = zoo.healthy("bakes-read-in-one-unit", lambda s: misread(s, 1.0))
 zoo.sick(
-    "bakes-now-and-then-in-thousandths",
-    lambda s: misread(s, 1000.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=read,
+    "bakes-now-and-then-in-thousandths", lambda s: misread(s, 1000.0), gradient_norms_spread(30), *JUMPS, control=read
 )
 
 
@@ -593,9 +589,5 @@ def limited(seed: int, clip: float) -> Setup:
 
 free = zoo.healthy("minerals-sgd-gradients-within-2", lambda s: limited(s, 2.0))
 zoo.sick(
-    "minerals-sgd-gradients-within-1e-7",
-    lambda s: limited(s, 1e-7),
-    does_not_move(steps=60),
-    "SLOW",
-    control=free,
+    "minerals-sgd-gradients-within-1e-7", lambda s: limited(s, 1e-7), does_not_move(steps=60), "SLOW", control=free
 )

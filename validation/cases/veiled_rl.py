@@ -400,8 +400,4 @@ class Remembering(nn.Module):
 
 
 zoo.healthy("stalls-policy-with-a-memory", lambda s: trades(s, Remembering(), lr=1e-2))
-zoo.healthy(
-    "rafts-advantages",
-    lambda s: rowed(s, Critic(), advantage, clip=0.5, lr=1e-2, steps=80),
-    thrives(0.1),
-)
+zoo.healthy("rafts-advantages", lambda s: rowed(s, Critic(), advantage, clip=0.5, lr=1e-2, steps=80), thrives(0.1))
