@@ -8,8 +8,10 @@ RUNS_AWAY = ("EXPLODING", "UNSTABLE", "NUMERICAL")
 JUMPS = ("UNSTABLE", "EXPLODING")
 ONE_WAY = ("LOW_RANK", "BOTTLENECK")
 SHORT = ("SHORT_MEMORY", "SPECTRAL_RADIUS", "VANISHING")
+CUT_SHORT = (*SHORT, "DISCONNECTED")
 CHAOTIC = ("SPECTRAL_RADIUS", "EXPLODING")
 STUCK = ("EXPLORATION", "ENTROPY_COLLAPSE")
+AT_ITS_ENDS = ("SATURATION", "EXPLORATION", "VANISHING")
 
 # --- also true
 
@@ -38,6 +40,8 @@ FOREIGN = ("foreign_optimizer", "replaced_parameters", "SLOW")
 REPLACED = ("replaced_parameters", "not_in_optimizer", "SLOW")
 STILL = ("never_moves", "SLOW")
 LORA = ("lora_frozen", "SLOW", "DISCONNECTED")
+LORA_FROZEN = (*LORA, "frozen", "never_moves")
+LORA_IDLE = (*LORA, "never_moves", "only_decay", "DEAD")
 FREEZE = ("frozen", "SLOW", "DISCONNECTED")
 # The order zero_grad, step, backward and the order backward, zero_grad, step are one circle, cut at two places.
 WIPED = ("zero_grad_before_step", "step_before_backward")

@@ -39,7 +39,7 @@ from validation.evidence.loops import (
     ungiven,
     unmoved,
 )
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA_FROZEN, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out, learn, train_step
 from validation.tasks import Task, token_loss
@@ -416,9 +416,7 @@ zoo.sick(
     "adapters-by-another-library's-word",
     lambda s: adapted(s, "lora_"),
     broken(resting("adapter_")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    *LORA_FROZEN,
     layer=("0", "2"),
     also=IDLE,
     control=adapters,

@@ -26,7 +26,7 @@ from validation.evidence import (
     states_flat,
     thrives,
 )
-from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.nets.programs import Tagger
 from validation.setups import live
@@ -143,10 +143,7 @@ zoo.sick(
     "cues-state-out-of-the-graph-every-third-step",
     lambda s: cued(s, Truncated(3), 14),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.cell",
     control=walked,
 )

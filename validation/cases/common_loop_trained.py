@@ -45,7 +45,7 @@ from validation.evidence.loops import (
     ungiven,
     unmoved,
 )
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, LORA_FROZEN, REPLACED, STILL, UNHELD
 from validation.nets import Lora, mlp
 from validation.nets.programs import Einsum, Gpt, Layer, of_object
 from validation.programs import adam, fit
@@ -468,9 +468,7 @@ zoo.beside(
     "decoder-adapters-frozen-with-the-rest",
     lambda s, fault: adapted(s, "frozen after" if fault else ""),
     broken(resting("c_fc.down", "c_fc.up", "c_proj.down", "c_proj.up"), less=0.9),
-    *LORA,
-    "frozen",
-    "never_moves",
+    *LORA_FROZEN,
     layer=FEED,
     also=NO_GRADIENT,
 )

@@ -21,7 +21,7 @@ from validation.evidence import (
     no_gradient,
     thrives,
 )
-from validation.labels import CHAOTIC, GROWS, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.setups import live
 from validation.tasks import every, flags, gestures, tallies, tides
@@ -170,10 +170,7 @@ zoo.sick(
     # The reservoir that is left of the first steps can be read, so the answer is learned late and in part.
     lambda s: flagged(s, Truncated(7, 28, 5), 30, lr=2e-3),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="memory.cell",
     control=uncut,
 )

@@ -27,7 +27,7 @@ from validation.evidence import (
     states_rank,
     thrives,
 )
-from validation.labels import CHAOTIC, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
 from validation.nets import Cell, constant_, gate_bias_
 from validation.nets.programs import RankOne, Tagger
 from validation.setups import live, told
@@ -128,8 +128,7 @@ zoo.sick(
     "first-word-in-chunks-of-8-state-forgotten",
     lambda s: chunked(s, gru(4.0), carry=False),
     both(lasting(back("enter", below=1e-12)), lags(0.1)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="rnn",
     control=whole,
 )
@@ -137,8 +136,7 @@ zoo.sick(
     "first-word-in-chunks-of-8-history-detached",
     lambda s: chunked(s, gru(4.0), cut=True),
     both(lasting(back("enter", below=1e-12)), lags(0.1)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="rnn",
     control=whole,
 )
@@ -171,8 +169,7 @@ zoo.sick(
     "early-sum-lstm-cell-hidden-made-anew-in-the-loop",
     lambda s: early_sum(s, fresh=10),
     both(lasting(back(below=1e-12)), lags(0.1)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="cell",
     control=adds,
 )
@@ -226,8 +223,7 @@ zoo.sick(
     "sales-weekly-lstm-48-windows-of-three-days",
     lambda s: shop(s, Windowed(3)),
     both(lasting(back("enter", below=1e-12)), lags(0.08)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="rnn.lstm",
     control=season,
 )

@@ -26,7 +26,7 @@ from validation.evidence import (
     no_gradient,
     thrives,
 )
-from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.nets.programs import Tagger
 from validation.setups import live
@@ -124,10 +124,7 @@ zoo.sick(
     "order-in-pieces-each-from-zero",
     lambda s: ordered(s, Pieces(False), 16, steps=80),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.lstm",
     control=pieces,
 )

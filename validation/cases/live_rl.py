@@ -27,7 +27,7 @@ from validation.evidence import (
     no_gradient,
     thrives,
 )
-from validation.labels import JUMPS, STUCK, SURE
+from validation.labels import AT_ITS_ENDS, JUMPS, STUCK, SURE
 from validation.setups import live
 from validation.tasks import chain, choices, every, moves
 
@@ -204,9 +204,7 @@ zoo.sick(
     "wheel-within-3-mean-at-its-ends",
     lambda s: steer(s, 3.0, 1.0, 500.0),
     lasting(flat_behind("mu", "tanh", 0.85)),
-    "SATURATION",
-    "EXPLORATION",
-    "VANISHING",
+    *AT_ITS_ENDS,
     layer="mu",
     also={"EXPLODING"},
     control=wheel,

@@ -50,7 +50,7 @@ from validation.evidence.loops import (
     ungiven,
     unmoved,
 )
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA_FROZEN, LORA_IDLE, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out, sgd
 from validation.tasks import token_loss
@@ -449,10 +449,7 @@ zoo.beside(
     "tunes-adapters-alpha-over-rank-whole-division",
     lambda s, fault: adapted(s, 16 // 32 if fault else 16 / 32, False),
     harmed(unmoved(*LORAS)),
-    *LORA,
-    "never_moves",
-    "only_decay",
-    "DEAD",
+    *LORA_IDLE,
     layer=LORAS,
     also={*NO_GRADIENT, "detached"},
 )
@@ -461,9 +458,7 @@ zoo.beside(
     "tunes-adapters-in-inference-mode",
     lambda s, fault: adapted(s, 1.0, fault),
     harmed(resting("lora_a", "lora_b")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    *LORA_FROZEN,
     layer=LORAS,
     also=NO_GRADIENT,
 )

@@ -41,7 +41,7 @@ from validation.evidence import (
     thrives,
     train,
 )
-from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell
 from validation.setups import live
 from validation.tasks import every
@@ -94,8 +94,7 @@ zoo.sick(
     "adverts-lstm-in-chunks-repackaged-hidden",
     lambda s: adverts(s, Chunks("repackaged"), 40, lr=1e-2),
     CUT_OFF,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.lstm", "enter"),
     control=whole,
 )
@@ -103,8 +102,7 @@ zoo.sick(
     "adverts-lstm-in-chunks-hidden-begun-anew",
     lambda s: adverts(s, Chunks("anew"), 40, lr=1e-2),
     CUT_OFF,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.lstm", "enter"),
     control=whole,
 )

@@ -22,7 +22,7 @@ from validation.evidence import (
     saturated,
     trains,
 )
-from validation.labels import JUMPS, STUCK, SURE
+from validation.labels import AT_ITS_ENDS, JUMPS, STUCK, SURE
 from validation.nets import Shared, fond_of, sure
 from validation.setups import discrete, mover
 from validation.tasks import choices, every
@@ -97,9 +97,7 @@ zoo.sick(
     "steering-within-5-mean-at-its-ends",
     lambda s: steering(s, 5.0, 0.4, 400.0),
     both(saturated("squash", "tanh", 0.85), learns_less(lr=1e-2, by=0.1)),
-    "SATURATION",
-    "EXPLORATION",
-    "VANISHING",
+    *AT_ITS_ENDS,
     layer=("mean", "squash"),
     also={"EXPLODING"},
     control=wheel,

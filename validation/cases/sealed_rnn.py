@@ -31,7 +31,7 @@ from validation.evidence import (
     states_flat,
     thrives,
 )
-from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell
 from validation.setups import live
 from validation.tasks import every
@@ -151,10 +151,7 @@ zoo.sick(
     "passwords-state-begins-anew-in-each-part",
     lambda s: word(s, Chunked(False), 15),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.gru",
     control=carried,
 )

@@ -5,7 +5,6 @@ Half: common.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -56,7 +55,7 @@ from validation.evidence.states import (
 from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
-from validation.states import BROKEN, IDLE, Made, loop
+from validation.states import BROKEN, IDLE, Made, loop, reloads
 from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("state", half="common", proof=learns())
@@ -277,13 +276,10 @@ for name, steps, how in (
     )
 
 
-def saved(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The state goes through a file, as at the end of a job."""
-    if step == 45:
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-
-
-zoo.healthy("common-names-resumed-with-state", loop(MADE["names"], lambda p, r: adam(p, r), after=saved))
+zoo.healthy(
+    "common-names-resumed-with-state",
+    loop(MADE["names"], lambda p, r: adam(p, r), after=reloads(lambda step: step == 45)),
+)
 zoo.healthy(
     "common-leaves-state-cleared-once",
     loop(MADE["leaves"], lambda p, r: adam(p, r), after=lambda o, i: o.state.clear() if i == 30 else None),

@@ -26,8 +26,9 @@ from validation.cases._common_loops import (
     prose,
     study,
 )
-from validation.cases._everyday_loops import measured
+from validation.cases._everyday_loops import largest_share, measured
 from validation.cases.state_everyday_language import moments_lag
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
 from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
@@ -113,18 +114,12 @@ for name, make, stage, rate, long in (
 
 def largest_logit(model: nn.Module, x: Tensor) -> float:
     """Over all attentions, of queries and keys as they are."""
-    seen: list[float] = []
 
-    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        q, k, _ = module.qkv(inputs[0]).unflatten(-1, (3, module.heads, -1)).unbind(2)
-        seen.append(float(torch.einsum("bihd,bjhd->bhij", q, k).abs().max() * module.scale))
+    def read(module: Einsum, x: Tensor) -> float:
+        q, k, _ = module.qkv(x).unflatten(-1, (3, module.heads, -1)).unbind(2)
+        return float(torch.einsum("bihd,bjhd->bhij", q, k).abs().max() * module.scale)
 
-    handles = [m.register_forward_pre_hook(look) for m in model.modules() if isinstance(m, Einsum)]
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at((m for m in model.modules() if isinstance(m, Einsum)), read, model, x)
 
 
 def attending(
@@ -199,10 +194,6 @@ def routed(seed: int, balance: float, *, lean: float = 0.0, other: Callable[[Ten
         out, load, _ = model(batch[0])
         return token_loss(out, batch[1]) + balance * (other(load) if other else load)
 
-    def share() -> float:
-        with torch.no_grad():
-            return float(model(task.aside()[0])[2].max())
-
     return study(
         model,
         task,
@@ -210,7 +201,7 @@ def routed(seed: int, balance: float, *, lean: float = 0.0, other: Callable[[Ten
         lambda o, y: token_loss(o[0], y),
         120,
         loss_of=loss_of,
-        facts={"largest share": share},
+        facts={"largest share": largest_share(model, task)},
     )
 
 

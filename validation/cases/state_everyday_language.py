@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Log, Program, Zoo, costly
 from validation.cases._everyday_loops import Measured, measured, supervised, train
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
 from validation.labels import COLLAPSED, LOUD_LOGITS
@@ -127,20 +128,13 @@ class Unscaled(Attention):
 
 def largest_logit(model: LanguageModel, tokens: Tensor) -> float:
     """Over all blocks, of the queries and keys as they are."""
-    seen: list[float] = []
 
-    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        assert isinstance(module, Attention)
-        q, k = module.split(module.query(inputs[0])), module.split(module.key(inputs[0]))
+    def read(module: Attention, x: Tensor) -> float:
+        q, k = module.split(module.query(x)), module.split(module.key(x))
         by = 1.0 if isinstance(module, Unscaled) and not module.scaled else q.shape[-1] ** 0.5
-        seen.append(float((q @ k.transpose(-2, -1)).abs().max()) / by)
+        return float((q @ k.transpose(-2, -1)).abs().max()) / by
 
-    handles = [block.attention.register_forward_pre_hook(look) for block in model.blocks]
-    with torch.no_grad():
-        model(tokens)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at((block.attention for block in model.blocks), read, model, tokens)
 
 
 def attending(seed: int, *, scaled: bool | None = None, fast: float = 2e-3) -> Program:

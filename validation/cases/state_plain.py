@@ -5,7 +5,6 @@ Half: plain.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -31,7 +30,7 @@ from validation.evidence.states import (
 from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
-from validation.states import BROKEN, IDLE, Made, loop
+from validation.states import BROKEN, IDLE, Made, loop, reloads
 from validation.tasks import drawn_once, token_loss
 
 zoo = Zoo("state", half="plain", proof=learns())
@@ -224,13 +223,10 @@ for name, steps, how in (
     )
 
 
-def saved(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The state goes through a file, as at the end of a job."""
-    if step % 30 == 29:
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-
-
-zoo.healthy("plain-power-saved-and-loaded", loop(MADE["power"], lambda p, r: adam(p, r), after=saved))
+zoo.healthy(
+    "plain-power-saved-and-loaded",
+    loop(MADE["power"], lambda p, r: adam(p, r), after=reloads(lambda step: step % 30 == 29)),
+)
 zoo.healthy(
     "plain-tunes-state-cleared-once",
     loop(MADE["tunes"], lambda p, r: adam(p, r), after=lambda o, i: o.state.clear() if i == 40 else None),

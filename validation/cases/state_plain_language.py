@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from validation.case import Program, Zoo
 from validation.cases._common_loops import study
-from validation.cases._everyday_loops import measured
+from validation.cases._everyday_loops import largest_share, measured
 from validation.cases._plain_loops import (
     KINDS,
     Critic,
@@ -33,6 +33,7 @@ from validation.cases._plain_loops import (
 )
 from validation.cases.state_common_language import aged, noisy, top_row
 from validation.cases.state_everyday_language import moments_lag
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
 from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
@@ -67,20 +68,13 @@ zoo.healthy(
 
 def largest_logit(model: Music, x: Tensor) -> float:
     """Over all blocks, of queries and keys as they are."""
-    seen: list[float] = []
 
-    def look(block: MusicBlock, inputs: tuple[Tensor, ...]) -> None:
-        h = block.norm1(inputs[0])
+    def read(block: MusicBlock, x: Tensor) -> float:
+        h = block.norm1(x)
         q, k = (part(h).unflatten(-1, (block.heads, -1)).transpose(1, 2) for part in (block.q, block.k))
-        scale = q.shape[-1] ** -0.5 if block.scale is None else block.scale
-        seen.append(float((q @ k.transpose(-1, -2)).abs().max() * scale))
+        return float((q @ k.transpose(-1, -2)).abs().max() * (block.scale or q.shape[-1] ** -0.5))
 
-    handles = [block.register_forward_pre_hook(look) for block in model.blocks]
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at(model.blocks, read, model, x)
 
 
 def attending(seed: int, *, scale: float | None = None, std: float | None = None, fast: float = 4e-3, heads: int = 2):
@@ -190,10 +184,6 @@ def routed(seed: int, make: Callable[[], Experts], balance: float, lean: float =
         out, load, _ = model(batch[0])
         return loss(out, batch[1]) + balance * load
 
-    def share() -> float:
-        with torch.no_grad():
-            return float(model(task.aside()[0])[2].max())
-
     return study(
         model,
         task,
@@ -201,7 +191,7 @@ def routed(seed: int, make: Callable[[], Experts], balance: float, lean: float =
         lambda o, y: loss(o[0], y),
         110,
         loss_of=loss_of,
-        facts={"largest share": share},
+        facts={"largest share": largest_share(model, task)},
     )
 
 

@@ -5,7 +5,6 @@ Half: usual.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -32,7 +31,7 @@ from validation.evidence.states import (
 from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
-from validation.states import BROKEN, IDLE, Made, loop
+from validation.states import BROKEN, IDLE, Made, loop, reloads
 from validation.tasks import drawn_once
 
 zoo = Zoo("state", half="usual", proof=learns())
@@ -215,13 +214,9 @@ for name, how in (("weather", "made-anew"), ("cars", "cleared")):
     )
 
 
-def saved(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The state goes through a file, as at the end of a job."""
-    if step == 35:
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-
-
-zoo.healthy("usual-letters-saved-and-loaded", usual("letters", lambda p, r: adamw(p, r), after=saved))
+zoo.healthy(
+    "usual-letters-saved-and-loaded", usual("letters", lambda p, r: adamw(p, r), after=reloads(lambda step: step == 35))
+)
 zoo.healthy(
     "usual-streets-state-cleared-once",
     usual("streets", lambda p, r: adam(p, r), after=lambda o, i: o.state.clear() if i == 30 else None),

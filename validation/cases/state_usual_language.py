@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import study
-from validation.cases._everyday_loops import measured
+from validation.cases._everyday_loops import largest_share, measured
 from validation.cases._plain_loops import harmed
 from validation.cases._usual_loops import (
     KINDS,
@@ -33,6 +33,7 @@ from validation.cases._usual_loops import (
 )
 from validation.cases.state_common_language import aged, noisy, top_row
 from validation.cases.state_everyday_language import moments_lag
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
 from validation.labels import COLLAPSED, LOUD_LOGITS, NOISY, OUTDATED
@@ -69,19 +70,12 @@ zoo.healthy(
 
 def largest_logit(model: Gpt, x: Tensor) -> float:
     """Over all blocks, as the softmax sees it."""
-    seen: list[float] = []
 
-    def look(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        q, k, _ = block.split(inputs[0])
-        scale = q.shape[-1] ** -0.5 if block.scale is None else block.scale
-        seen.append(float((q @ k.transpose(-1, -2)).abs().max() * scale))
+    def read(block: nn.Module, x: Tensor) -> float:
+        q, k, _ = block.split(x)
+        return float((q @ k.transpose(-1, -2)).abs().max() * (block.scale or q.shape[-1] ** -0.5))
 
-    handles = [block.register_forward_pre_hook(look) for block in model.blocks]
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at(model.blocks, read, model, x)
 
 
 def attending(seed: int, *, std: float = 0.2, heads: int = 2, depth: int = 1, fast: float = 4e-3) -> Program:
@@ -155,13 +149,17 @@ def routed(seed: int, balance: float, lean: float = 0.0, noise: float = 0.0) -> 
         out, load, _ = model(batch[0] + noise * torch.randn_like(batch[0]))
         return F.mse_loss(out, batch[1]) + balance * load
 
-    def share() -> float:
-        with torch.no_grad():
-            return float(model(task.aside()[0])[2].max())
-
     score = held_out(model, regimes(seed, 256), lambda o, y: F.mse_loss(o[0], y))
     optimizer = adamw(model.parameters(), lr=2e-2)
-    return study(model, task, optimizer, steps=110, loss_of=loss_of, score=score, facts={"largest share": share})
+    return study(
+        model,
+        task,
+        optimizer,
+        steps=110,
+        loss_of=loss_of,
+        score=score,
+        facts={"largest share": largest_share(model, task)},
+    )
 
 
 for sound, fault, good, bad in (

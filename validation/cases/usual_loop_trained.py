@@ -52,7 +52,7 @@ from validation.evidence.loops import (
     ungiven,
     unmoved,
 )
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA_FROZEN, LORA_IDLE, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, sgd
 from validation.tasks import token_loss
@@ -381,10 +381,7 @@ zoo.beside(
     "letters-adapters-both-factors-zero",
     lambda s, fault: adapted(s, fault, False),
     harmed(unmoved(*(f"{path}.lora_{part}" for path in LORAS for part in "ab"))),
-    *LORA,
-    "never_moves",
-    "only_decay",
-    "DEAD",
+    *LORA_IDLE,
     layer=LORAS,
     also={*NO_GRADIENT, "detached"},
 )
@@ -393,9 +390,7 @@ zoo.beside(
     "letters-adapters-before-freezing",
     lambda s, fault: adapted(s, False, fault),
     harmed(resting("lora_a", "lora_b")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    *LORA_FROZEN,
     layer=LORAS,
     also=NO_GRADIENT,
 )

@@ -26,7 +26,7 @@ from validation.evidence import (
     no_gradient,
     thrives,
 )
-from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell
 from validation.setups import frozen, live
 from validation.tasks import copying, echo, every, gestures, loads, pulses, swings, tides
@@ -80,8 +80,7 @@ zoo.sick(
     "anthems-state-times-begin",
     lambda s: episodes(s, False),
     both(lasting(through_time("enter", below=1e-12, first=1)), ends_worse()),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("cell", "enter"),
     control=kept,
 )
@@ -258,8 +257,7 @@ zoo.sick(
     "anthems-gru-burn-in-of-15-of-20",
     lambda s: keys(s, BurnIn(15), 40),
     both(lasting(through_time("enter", below=1e-12, first=1)), ends_worse()),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.gru", "enter"),
     control=replayed,
 )

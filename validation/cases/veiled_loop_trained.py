@@ -50,7 +50,7 @@ from validation.evidence.loops import (
     ungiven,
     unmoved,
 )
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, LORA_FROZEN, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out, learn, plainly, script, sgd, step_from
 from validation.tasks import token_loss
@@ -460,9 +460,7 @@ zoo.sick(
     "veiled-frozen-after-low-rank-was-added",
     lambda s: low_rank(s, frozen_late=True),
     broken(resting("lora_")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    *LORA_FROZEN,
     layer=("0.lora_A", "0.lora_B", "2.lora_A", "2.lora_B"),
     also=IDLE,
     control=beside,

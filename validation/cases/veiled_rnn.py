@@ -28,7 +28,7 @@ from validation.evidence import (
     thrives,
     time_ratio,
 )
-from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell
 from validation.setups import live
 from validation.tasks import every
@@ -159,10 +159,7 @@ zoo.sick(
     "weights-lstm-cell-cut-every-5-steps",
     lambda s: weighed(s, Cells(3, cut=5), 14),
     both(lasting(time_ratio(below=1e-6)), lags(0.1)),
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.cell",
     control=cells,
 )
@@ -170,10 +167,7 @@ zoo.sick(
     "weights-lstm-cell-wiped-every-6-steps",
     lambda s: weighed(s, Cells(3, wipe=6), 14),
     both(lasting(time_ratio(below=1e-6)), lags(0.1)),
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.cell",
     control=cells,
 )
