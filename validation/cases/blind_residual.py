@@ -12,19 +12,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import gratings, plants, scans, states, tones
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS
 from validation.nets import Reversible
 from validation.setups import live

@@ -12,20 +12,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import cues, moods, reviews, tides, voltages
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    both,
-    breaks,
-    dead,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    states_flat,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS, states_flat
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient
+from validation.evidence.training import gradient_norms_spread
 from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.nets.programs import Tagger

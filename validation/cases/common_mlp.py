@@ -29,27 +29,20 @@ from validation.cases._common_nets import (
     worse,
 )
 from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, glorot, he, stands_still, start
-from validation.evidence import (
-    at_last,
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives, trained
+from validation.evidence.signal import (
     both,
-    breaks,
     dead,
-    diverges,
-    does_not_move,
     equal_units,
-    gradient_norms_spread,
     gradient_ratio,
     judged,
-    lags,
-    lasting,
     no_gradient,
+    output_of,
     rank_at_most,
     saturated,
-    thrives,
     trace,
 )
-from validation.evidence.live import trained
-from validation.evidence.signal import output_of
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import communities, every

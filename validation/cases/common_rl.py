@@ -19,23 +19,10 @@ from validation.case import Case, Setup, Zoo
 from validation.cases._common_nets import SQUEEZED, Through, tower
 from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, he
 from validation.cases._everyday_sequences import more_than
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    explores,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
-from validation.evidence.play import earns_less, missed
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.play import earns_less, explores, missed
+from validation.evidence.signal import both, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live
 from validation.tasks import Task, drawn_once, every

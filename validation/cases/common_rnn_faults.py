@@ -23,20 +23,10 @@ from validation.cases._common_sequences import (
     sentences,
     small_gradients,
 )
-from validation.evidence import (
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    gradient_norms_spread,
-    gradient_ratio,
-    lasting,
-    never_fires,
-    no_gradient,
-    states_rank,
-    thrives,
-)
-from validation.evidence.signal import judged
+from validation.evidence.live import breaks, lasting, never_fires, thrives
+from validation.evidence.recurrent import states_rank
+from validation.evidence.signal import both, gradient_ratio, judged, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every

@@ -48,23 +48,12 @@ from validation.labels import (
 )
 from validation.nets import DeepSet, SequenceModel, mlp
 from validation.programs import adam, fit, held_out, sgd, train_step
-from validation.tasks import (
-    documents,
-    drawn_once,
-    genres,
-    grains,
-    heaps,
-    homes,
-    loads,
-    paints,
-    pulses,
-    regression,
-    sensors,
-    songs,
-    spots,
-    tides,
-    token_loss,
-)
+from validation.tasks.bench import grains, sensors, songs, tides
+from validation.tasks.everyday import heaps
+from validation.tasks.sequences import token_loss
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import documents, genres, homes, loads, paints, pulses, spots
+from validation.tasks.vectors import regression
 
 zoo = Zoo("loop", half="drill", proof=learns())
 

@@ -11,16 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    breaks,
-    flat_behind,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS
+from validation.evidence.signal import no_gradient
 from validation.labels import CHAOTIC, CUT_SHORT, GROWS, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.setups import live

@@ -41,27 +41,13 @@ from validation.evidence.loops import (
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import LanguageModel, SequenceModel, Shared, Tabular, TwoTower, he_, mlp
 from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import (
-    bends,
-    blobs,
-    chain,
-    ciphers,
-    drawn_once,
-    errands,
-    genres,
-    homes,
-    images,
-    keepsakes,
-    majority,
-    markov,
-    order,
-    paints,
-    strokes,
-    table,
-    tanks,
-    token_loss,
-    views,
-)
+from validation.tasks.everyday import bends, strokes, tanks
+from validation.tasks.rewards import chain
+from validation.tasks.sequences import ciphers, markov, token_loss
+from validation.tasks.signals import images
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import errands, genres, homes, keepsakes, majority, order, paints
+from validation.tasks.vectors import blobs, table, views
 
 zoo = Zoo("loop", half="everyday", proof=learns())
 

@@ -71,27 +71,13 @@ from validation.labels import (
 )
 from validation.nets import ConvNet, LanguageModel, SequenceModel, UNet, Vision, he_, mlp
 from validation.programs import adam, fit, fit_by_closure, held_out, sgd, step_from, train_step
-from validation.tasks import (
-    bends,
-    blobs,
-    chain,
-    ciphers,
-    drawn_once,
-    genres,
-    grey,
-    homes,
-    images,
-    loads,
-    majority,
-    markov,
-    paints,
-    pulses,
-    series,
-    spirals,
-    stains,
-    strokes,
-    token_loss,
-)
+from validation.tasks.everyday import bends, spirals, stains, strokes
+from validation.tasks.rewards import chain
+from validation.tasks.sequences import ciphers, markov, token_loss
+from validation.tasks.signals import grey, images, series
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import genres, homes, loads, majority, paints, pulses
+from validation.tasks.vectors import blobs
 
 zoo = Zoo("loop", half="everyday", proof=learns())
 

@@ -29,23 +29,9 @@ from validation.cases._everyday_nets import (
     start,
     windows,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    rank_at_most,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, equal_units, gradient_ratio, no_gradient, rank_at_most
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.nets import Autoencoder
 from validation.setups import live

@@ -12,21 +12,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._everyday_sequences import LETTERS, back, chars, first_word, motions, sales, tags, weather
-from validation.evidence import (
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    gates_flat,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    states_rank,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, never_fires, thrives
+from validation.evidence.recurrent import gates_flat, states_rank
+from validation.evidence.signal import both, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
 from validation.nets import Cell, constant_, gate_bias_
 from validation.nets.programs import RankOne, Tagger

@@ -28,24 +28,12 @@ from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST
 from validation.nets import SequenceModel, mlp
 from validation.nets.programs import Tagger
 from validation.programs import adam, fit, held_out, sgd, step_from
-from validation.tasks import (
-    Task,
-    drawn_once,
-    errands,
-    glyphs,
-    homes,
-    loads,
-    majority,
-    markov,
-    paints,
-    patches,
-    pulses,
-    regression,
-    sorting,
-    stains,
-    token_loss,
-)
+from validation.tasks.everyday import stains
 from validation.tasks.rewards import short_of_best
+from validation.tasks.sequences import markov, token_loss
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.trades import errands, glyphs, homes, loads, majority, paints, pulses, sorting
+from validation.tasks.vectors import patches, regression
 
 zoo = Zoo("loop", half="fresh", proof=learns())
 

@@ -50,7 +50,9 @@ from validation.labels import (
 from validation.nets import DeepSet, SequenceModel, UNet, mlp
 from validation.nets.programs import Tagger
 from validation.programs import adam, fit, held_out, sgd, step_from, train_step
-from validation.tasks import (
+from validation.tasks.everyday import stains
+from validation.tasks.sequences import token_loss
+from validation.tasks.trades import (
     blanks,
     clicks,
     genres,
@@ -60,12 +62,10 @@ from validation.tasks import (
     majority,
     order,
     paints,
-    patches,
     pulses,
     scenes,
-    stains,
-    token_loss,
 )
+from validation.tasks.vectors import patches
 
 zoo = Zoo("loop", half="fresh", proof=learns())
 LOST = {*THROWN_OFF, "EXPLORATION"}

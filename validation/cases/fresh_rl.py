@@ -14,18 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    at_last,
-    breaks,
-    does_not_move,
-    explores,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    no_gradient,
-    regret,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.play import explores, regret
+from validation.evidence.signal import no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, STUCK, SURE
 from validation.nets import mlp
 from validation.setups import choosing, live

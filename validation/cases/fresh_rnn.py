@@ -14,18 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    breaks,
-    diverges,
-    flat_behind,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS
+from validation.evidence.signal import no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.nets.programs import Tagger

@@ -15,18 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    breaks,
-    does_not_move,
-    explores,
-    flat_behind,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.play import explores
+from validation.evidence.signal import no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import AT_ITS_ENDS, JUMPS, STUCK, SURE
 from validation.setups import live
 from validation.tasks import chain, choices, every, moves

@@ -28,19 +28,11 @@ from validation.evidence.loops import (
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import DeepSet, SequenceModel, Shared, Signal, Vision, mlp, scale_
 from validation.programs import held_out, step_from
-from validation.tasks import (
-    Task,
-    choices,
-    drawn_once,
-    echo,
-    grey,
-    images,
-    patches,
-    regression,
-    series,
-    token_loss,
-    waves,
-)
+from validation.tasks.rewards import choices
+from validation.tasks.sequences import echo, token_loss
+from validation.tasks.signals import grey, images, series, waves
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import patches, regression
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 

@@ -45,32 +45,18 @@ from validation.labels import (
     UNDIVIDED,
     WIPED,
 )
-from validation.nets import (
-    LanguageModel,
-    Mixer,
-    SequenceModel,
-    Shared,
-    Signal,
-    Tabular,
-    Vision,
-    mlp,
-    torch_encoder,
-)
+from validation.nets.attention import LanguageModel, Vision, torch_encoder
+from validation.nets.conv import Signal
+from validation.nets.dense import Tabular, mlp
+from validation.nets.policy import Shared
+from validation.nets.recurrent import SequenceModel
+from validation.nets.residual import Mixer
 from validation.programs import clips, fit, held_out, program, step_from, train_step
-from validation.tasks import (
-    Task,
-    chain,
-    choices,
-    drawn_once,
-    grey,
-    markov,
-    patches,
-    recall,
-    series,
-    table,
-    token_loss,
-    waves,
-)
+from validation.tasks.rewards import chain, choices
+from validation.tasks.sequences import markov, recall, token_loss
+from validation.tasks.signals import grey, series, waves
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import patches, table
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 LOST = {*THROWN_OFF, "EXPLORATION"}

@@ -19,19 +19,10 @@ from validation.case import Program, Zoo
 from validation.evidence.loops import keeps, learns
 from validation.nets import SequenceModel, Signal, Vision, mlp, torch_encoder
 from validation.programs import fit, held_out, program, step_from, train_step
-from validation.tasks import (
-    Task,
-    drawn_once,
-    echo,
-    grey,
-    images,
-    patches,
-    pictures,
-    regression,
-    series,
-    token_loss,
-    waves,
-)
+from validation.tasks.sequences import echo, token_loss
+from validation.tasks.signals import grey, images, pictures, series, waves
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import patches, regression
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 

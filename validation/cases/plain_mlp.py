@@ -28,25 +28,9 @@ from validation.cases._plain_nets import (
     sales,
     survey,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    dead,
-    diverges,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    judged,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-    train,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, judged, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread, train
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import clicks, every, views

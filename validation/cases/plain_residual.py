@@ -34,20 +34,9 @@ from validation.cases._plain_nets import (
     tracks,
     with_groups,
 )
-from validation.evidence import (
-    both,
-    breaks,
-    channel_rank,
-    dead,
-    diverges,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.signal import both, channel_rank, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import frozen, live, pair, pretrain
 from validation.tasks import every

@@ -20,22 +20,10 @@ from validation.cases._common_nets import SQUEEZED, tower
 from validation.cases._everyday_nets import CUT_OFF, NARROW, orthogonal
 from validation.cases._everyday_sequences import more_than
 from validation.cases._plain_nets import BLOWN
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    dead,
-    diverges,
-    explores,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-)
-from validation.evidence.play import earns_less, missed
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.play import earns_less, explores, missed
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live
 from validation.tasks import Task, drawn_once

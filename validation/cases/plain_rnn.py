@@ -28,19 +28,9 @@ from validation.cases._plain_sequences import (
     verses,
     warmups,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    gradient_norms_spread,
-    judged,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-    train,
-)
+from validation.evidence.live import at_last, breaks, lasting, never_fires, thrives
+from validation.evidence.signal import both, judged, no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread, train
 from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell
 from validation.setups import live

@@ -33,18 +33,9 @@ from validation.cases._plain_sequences import (
     tokens_of,
     verses,
 )
-from validation.evidence import (
-    at_last,
-    attends_sharply,
-    both,
-    breaks,
-    diverges,
-    gradient_norms_spread,
-    heads_agree,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import at_last, attends_sharply, breaks, heads_agree, lasting, thrives
+from validation.evidence.signal import both, no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import ALIKE, JUMPS, LOST, ONE, RUNS_AWAY, SHARP
 from validation.setups import live
 from validation.tasks import Task, every, token_loss

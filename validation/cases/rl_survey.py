@@ -10,18 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    both,
-    dead,
-    does_not_move,
-    explores,
-    gradient_norms_spread,
-    learns_less,
-    no_gradient,
-    not_finite,
-    saturated,
-    trains,
-)
+from validation.evidence.play import explores
+from validation.evidence.signal import both, dead, no_gradient, not_finite, saturated
+from validation.evidence.training import does_not_move, gradient_norms_spread, learns_less, trains
 from validation.labels import AT_ITS_ENDS, JUMPS, STUCK, SURE
 from validation.nets import Shared, fond_of, sure
 from validation.setups import discrete, mover

@@ -29,22 +29,12 @@ from validation.labels import SPOILT
 from validation.nets import DeepSet, SequenceModel, mlp, torch_encoder
 from validation.programs import held_out, train_step
 from validation.states import BROKEN, IDLE, loop
-from validation.tasks import (
-    Task,
-    genres,
-    glyphs,
-    grains,
-    heaps,
-    homes,
-    loads,
-    pairings,
-    patches,
-    sensors,
-    songs,
-    spectra,
-    strokes,
-    token_loss,
-)
+from validation.tasks.bench import grains, pairings, sensors, songs, spectra
+from validation.tasks.everyday import heaps, strokes
+from validation.tasks.sequences import token_loss
+from validation.tasks.task import Task
+from validation.tasks.trades import genres, glyphs, homes, loads
+from validation.tasks.vectors import patches
 
 zoo = Zoo("state", half="drill", proof=learns())
 optim = torch.optim

@@ -32,18 +32,12 @@ from validation.labels import LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import LanguageModel, SequenceModel, UNet, he_, mlp
 from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, Made, loop
-from validation.tasks import (
-    bends,
-    blobs,
-    drawn_once,
-    homes,
-    images,
-    loads,
-    majority,
-    markov,
-    stains,
-    token_loss,
-)
+from validation.tasks.everyday import bends, stains
+from validation.tasks.sequences import markov, token_loss
+from validation.tasks.signals import images
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import homes, loads, majority
+from validation.tasks.vectors import blobs
 
 zoo = Zoo("state", half="everyday", proof=learns())
 adam, adamw, sgd = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD

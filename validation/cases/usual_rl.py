@@ -20,20 +20,10 @@ from validation.cases._everyday_nets import CUT_OFF, NARROW
 from validation.cases._everyday_sequences import more_than
 from validation.cases._plain_nets import BLOWN
 from validation.cases._usual_nets import falls_behind
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    explores,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
-from validation.evidence.play import missed
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.play import explores, missed
+from validation.evidence.signal import both, no_gradient, rank_at_most, saturated
+from validation.evidence.training import gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live, of_logits
 from validation.tasks import Task, every

@@ -16,16 +16,9 @@ from validation.case import Setup, Zoo
 from validation.cases._common_sequences import Each, Last, ends_worse, grows, through_time, told
 from validation.cases._everyday_sequences import more_than
 from validation.cases._usual_sequences import ANTHEM, MOODS, admissions, anthems, climate, jingles, moods, phones, walks
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    gradient_norms_spread,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lasting, thrives
+from validation.evidence.signal import both, no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell
 from validation.setups import frozen, live

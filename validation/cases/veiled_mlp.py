@@ -12,23 +12,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import atlases, bakes, fares, halves, ledgers, minerals, recipes
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    dead,
-    diverges,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.signal import both, dead, equal_units, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import mlp
 from validation.nets.programs import Plain

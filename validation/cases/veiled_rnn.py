@@ -12,22 +12,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import dances, drifts, weights, whispers
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    both,
-    breaks,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    states_flat,
-    thrives,
-    time_ratio,
-)
+from validation.evidence.live import breaks, lags, lasting, never_fires, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS, states_flat, time_ratio
+from validation.evidence.signal import both, equal_units, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell
 from validation.setups import live
