@@ -42,16 +42,8 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import stored, supervised, train
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    ends_below,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import SequenceModel, mlp
 from validation.programs import adam, held_out, sgd
@@ -79,7 +71,7 @@ zoo.beside(
     "wines-log-softmax-by-hand",
     "wines-log-of-softmax-underflows",
     own_log,
-    broken(not_finite_in(0.3), less=0),
+    broken(facts.not_finite_in(0.3), less=0),
     *LOSS_LOST,
     also={*WRECKED, "bad_batch", "first_loss_high", "input_scales"},
 )
@@ -114,7 +106,7 @@ zoo.beside(
     "pairs-root-with-eps",
     "pairs-root-of-zero",
     distances,
-    broken(not_finite_in(0.3), less=0),
+    broken(facts.not_finite_in(0.3), less=0),
     *LOSS_LOST,
     also={*WRECKED, "bad_batch"},
 )
@@ -137,7 +129,7 @@ zoo.beside(
     "bikes-constant-column-guarded",
     "bikes-constant-column-divided-by-zero",
     standardised,
-    broken(not_finite_in(0.9)),
+    broken(facts.not_finite_in(0.9)),
     *LOSS_LOST,
     also={*WRECKED, *IDLE, "bad_batch", "input_scales", "all_masked"},
 )
@@ -155,7 +147,7 @@ zoo.beside(
     "quakes-minimised",
     "quakes-maximised",
     maximised,
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     also={"SATURATION", "DEAD", "rate_too_high", "first_loss_high", "VANISHING"},
 )
@@ -178,7 +170,7 @@ zoo.beside(
     "cells-gradient-down",
     "cells-gradient-up",
     by_hand,
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     also={"SATURATION", "DEAD", "rate_too_high", "LOW_RANK", "loss_nonfinite", "NUMERICAL"},
 )
@@ -201,7 +193,7 @@ zoo.beside(
     "wines-rows-with-their-labels",
     "wines-rows-sorted-without-labels",
     sorted_apart,
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW", "batch_size"},
 )
@@ -218,7 +210,7 @@ zoo.beside(
     "leaves-scaled-once",
     "leaves-scaled-again-and-again",
     scaled_twice,
-    broken(stays, less=0.2),
+    broken(facts.stays, less=0.2),
     "loss_stuck",
     "input_scales",
     "SLOW",
@@ -250,7 +242,7 @@ zoo.beside(
     "sets-mean-over-members",
     "sets-mean-over-the-batch",
     trays,
-    broken(stays, less=0.2),
+    broken(facts.stays, less=0.2),
     "loss_stuck",
     "LOW_RANK",
     also={"SLOW", "BOTTLENECK", "VANISHING", "broadcast", "DEAD"},
@@ -271,7 +263,7 @@ zoo.beside(
     "decoder-tied-small-deviation",
     "decoder-tied-deviation-of-one",
     tied_to_ones,
-    broken(begins_above(2.5 * math.log(40))),
+    broken(facts.begins_above(2.5 * math.log(40))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -291,7 +283,7 @@ zoo.beside(
     "leaves-head-default",
     "leaves-head-drawn-large",
     wide_head,
-    broken(begins_above(2.5 * math.log(6))),
+    broken(facts.begins_above(2.5 * math.log(6))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -318,7 +310,7 @@ zoo.beside(
     "instructions-prompt-of-4-in-10",
     "instructions-prompt-fills-the-row",
     instructed,
-    broken(not_finite_in(0.9), less=0.01),
+    broken(facts.not_finite_in(0.9), less=0.01),
     *MASKED,
     "loss_nonfinite",
     also={*IDLE, *WRECKED},
@@ -343,7 +335,7 @@ zoo.beside(
     "cells-inside-a-region",
     "cells-region-read-as-zeros",
     regions,
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "all_masked",
     "DISCONNECTED",
     "DEAD",
@@ -534,7 +526,7 @@ zoo.beside(
     "loans-soft-labels-rounded",
     "loans-soft-labels-cut-to-zero",
     truncated,
-    broken(ends_below(0.03)),
+    broken(facts.ends_below(0.03)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
 )
@@ -554,7 +546,7 @@ zoo.beside(
     "quakes-change-since-the-last",
     "quakes-change-of-a-value-to-itself",
     relative,
-    broken(ends_below(0.03)),
+    broken(facts.ends_below(0.03)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
     twin_proof=learns(),
@@ -581,7 +573,7 @@ zoo.beside(
     "answers-rewards-as-they-are",
     "answers-rewards-clipped-to-one-value",
     lambda s, fault: groups(s, lambda r, _: (r + 2).clamp(max=2.0) if fault else r),
-    broken(nothing_comes(), less=0.05),
+    broken(facts.nothing_comes(), less=0.05),
     "no_reward_variance",
     also={*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets"},
 )
@@ -589,7 +581,7 @@ zoo.beside(
     "answers-checked-one-by-one",
     "answers-checker-accepts-all",
     lambda s, fault: groups(s, lambda r, _: torch.ones_like(r) if fault else (r > 0.6).float()),
-    broken(nothing_comes(), less=0.05),
+    broken(facts.nothing_comes(), less=0.05),
     "no_reward_variance",
     also={*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets"},
 )

@@ -55,20 +55,8 @@ from validation.cases._common_loops import (
 )
 from validation.cases._everyday_loops import loader, stored, supervised, train
 from validation.cases._mistakes import ordered, scheduled
-from validation.evidence.loops import (
-    all_of,
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    old_in,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    wiped,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import all_of, broken, learns
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED, WRECKED
 from validation.nets import Actor, mlp
 from validation.programs import adam, held_out, script, sgd
@@ -105,7 +93,7 @@ zoo.beside(
     "cells-cleared-per-batch",
     "cells-cleared-per-epoch",
     once_per_epoch,
-    broken(stale(), less=0.9),
+    broken(facts.stale(), less=0.9),
     "missing_zero_grad",
     also={*HEAPED, *WRECKED},
 )
@@ -133,7 +121,7 @@ zoo.beside(
     "decoder-cleared",
     "decoder-never-cleared",
     never_cleared(lambda s: (Decoder(), prose(s), token_loss), 3e-3),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
     also={*HEAPED, *WRECKED},
 )
@@ -141,7 +129,7 @@ zoo.beside(
     "films-cleared",
     "films-never-cleared",
     never_cleared(lambda s: (Factors(), films(s), F.mse_loss), 2e-2, 90),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
     also={*HEAPED, *WRECKED},
 )
@@ -166,7 +154,7 @@ zoo.beside(
     "gaits-all-cleared",
     "gaits-only-head-cleared",
     head_cleared,
-    broken(stale("conv1", "conv2", "bn1", "bn2")),
+    broken(facts.stale("conv1", "conv2", "bn1", "bn2")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("conv1", "conv2", "bn1", "bn2"),
@@ -207,7 +195,7 @@ zoo.beside(
     "offers-actor-and-critic",
     "offers-critic-never-cleared",
     actor_critic,
-    broken(old_in("critic")),
+    broken(facts.old_in("critic")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("critic.0", "critic.2", "critic.4"),
@@ -221,7 +209,7 @@ zoo.beside(
     "faces-coder-backward-then-step",
     "faces-coder-cleared-between-backward-and-step",
     ordered("BZS", lambda s: (Coder(), faces(s), F.mse_loss), 5e-3),
-    broken(wiped, less=0.01),
+    broken(facts.wiped, less=0.01),
     *WIPED,
     also=IDLE,
 )
@@ -245,7 +233,7 @@ zoo.beside(
     "loans-norms-logged",
     "loans-norms-logged-and-cleared",
     logged_norms,
-    broken(wiped, less=0.01),
+    broken(facts.wiped, less=0.01),
     *WIPED,
     "never_moves",
     also=IDLE,
@@ -306,7 +294,7 @@ zoo.beside(
     "bikes-loss-of-tensors",
     "bikes-loss-of-numbers",
     rewrapped,
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     *UNBOUND,
     also={*IDLE, "VANISHING", "DEAD"},
 )
@@ -329,7 +317,7 @@ zoo.beside(
     "loans-loss-of-probabilities",
     "loans-loss-of-decisions",
     thresholded,
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     *UNBOUND,
     also={*IDLE, "VANISHING", "DEAD"},
 )
@@ -353,7 +341,7 @@ zoo.beside(
         lambda o: LambdaLR(o, lambda i: min(1.0, (i + 1) / 20)),
         lambda o: LambdaLR(o, lambda i: min(1, i // 2000)),
     ),
-    broken(rate_below(1e-12), less=0.01),
+    broken(facts.rate_below(1e-12), less=0.01),
     *NO_RATE,
     "never_moves",
     also={*IDLE, "rate_too_low", "schedule_ended"},
@@ -373,7 +361,7 @@ zoo.beside(
     "cells-rate-put-back-after-search",
     "cells-rate-left-at-zero-after-search",
     searched,
-    broken(rate_below(1e-12), less=0.01),
+    broken(facts.rate_below(1e-12), less=0.01),
     *NO_RATE,
     "never_moves",
     also={*IDLE, "rate_too_low", "schedule_ended"},
@@ -382,7 +370,7 @@ zoo.beside(
     "leaves-step-lr-every-20",
     "leaves-step-lr-every-batch",
     scheduled(resnet, 3e-3, lambda o: StepLR(o, 20, 0.5), lambda o: StepLR(o, 1, 0.3)),
-    broken(rate_below(1e-6), less=0.9),
+    broken(facts.rate_below(1e-6), less=0.9),
     *ENDED,
     "rate_too_low",
     also=IDLE,
@@ -391,7 +379,7 @@ zoo.beside(
     "recipes-polynomial-over-all-steps",
     "recipes-polynomial-over-five-steps",
     scheduled(text, 4e-3, lambda o: PolynomialLR(o, 90), lambda o: PolynomialLR(o, 5)),
-    broken(rate_below(1e-9), less=0.6),
+    broken(facts.rate_below(1e-9), less=0.6),
     *ENDED,
     "zero_rate",
     "rate_too_low",
@@ -401,7 +389,7 @@ zoo.beside(
     "quakes-linear-to-a-tenth",
     "quakes-linear-to-zero-in-eight-steps",
     scheduled(gru, 5e-3, lambda o: LinearLR(o, 1.0, 0.1, 80), lambda o: LinearLR(o, 1.0, 0.0, 8)),
-    broken(rate_below(1e-9), less=0.6),
+    broken(facts.rate_below(1e-9), less=0.6),
     *ENDED,
     "zero_rate",
     "rate_too_low",
@@ -428,7 +416,7 @@ zoo.beside(
     "loans-plateau-patience-15",
     "loans-plateau-no-patience",
     patience,
-    broken(rate_below(1e-5), less=0.8),
+    broken(facts.rate_below(1e-5), less=0.8),
     *ENDED,
     "rate_too_low",
     also={*IDLE, "zero_rate"},
@@ -452,7 +440,7 @@ zoo.beside(
     "captions-clip-norm-1",
     "captions-clip-norm-0.001",
     clipped(clip, 0.05, 1.0, 1e-3),
-    broken(clipped_by(50), less=0.3),
+    broken(facts.clipped_by(50), less=0.3),
     *TIGHT,
     "rate_too_low",
     also=IDLE,
@@ -461,7 +449,7 @@ zoo.beside(
     "leaves-clip-value-0.5",
     "leaves-clip-value-1e-5",
     clipped(resnet, 0.05, 0.5, 1e-5, True),
-    broken(clipped_by(50), less=0.3),
+    broken(facts.clipped_by(50), less=0.3),
     *TIGHT,
     "rate_too_low",
     also=IDLE,
@@ -498,7 +486,7 @@ zoo.beside(
     "pixels-checked-and-back-to-training",
     "pixels-checked-and-left-in-evaluation",
     moded(pixels, 3e-3, "checked"),
-    broken(evaluating, less=0.95),
+    broken(facts.evaluating, less=0.95),
     "evaluation_mode",
     also={"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW"},
 )
@@ -509,7 +497,7 @@ zoo.beside(
     "gaits-loaded-and-back-to-training",
     "gaits-loaded-and-left-in-evaluation",
     moded(counts, 3e-3, "loaded"),
-    broken(all_of(evaluating, ends_at(0.3))),
+    broken(all_of(facts.evaluating, ends_at(0.3))),
     "evaluation_mode",
     also={"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW"},
 )
@@ -538,7 +526,7 @@ zoo.beside(
     "recipes-average-put-in-and-out",
     "recipes-average-left-in",
     shadowed,
-    broken(overwritten, less=0.5),
+    broken(facts.overwritten, less=0.5),
     "weights_overwritten",
     also={*LEARNS_NOTHING, "rate_too_low"},
 )
@@ -568,7 +556,7 @@ zoo.beside(
     "wines-best-weights-kept",
     "wines-goes-back-to-best-at-every-batch",
     best_kept,
-    broken(overwritten, less=0.8),
+    broken(facts.overwritten, less=0.8),
     "weights_overwritten",
     also={*LEARNS_NOTHING, "rate_too_low"},
 )
@@ -590,7 +578,7 @@ zoo.beside(
     "fonts-all-batches",
     "fonts-one-batch-left-from-a-test",
     one_batch,
-    broken(repeats),
+    broken(facts.repeats),
     "same_batch",
     also={"VANISHING", "SLOW", "DEAD"},
 )
@@ -620,7 +608,7 @@ zoo.beside(
     "wines-generator-made-once",
     "wines-generator-made-for-each-batch",
     reseeded,
-    broken(repeats),
+    broken(facts.repeats),
     "same_batch",
     also={"VANISHING", "SLOW"},
 )

@@ -47,15 +47,8 @@ from validation.cases._plain_loops import (
     tunes,
     visitors,
 )
-from validation.evidence.loops import (
-    begins_above,
-    ends_below,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import learns
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.programs import adam, held_out, sgd
@@ -89,7 +82,7 @@ zoo.beside(
     "rents-variance-by-softplus",
     "rents-variance-may-be-negative",
     lambda s, fault: study(m := Doubt(fault), rents(s), adam(m, 4e-3), likelihood, 60),
-    harmed(not_finite_in(0.5)),
+    harmed(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     also={*WRECKED, *IDLE, "bad_batch", "first_loss_high"},
     twin_proof=learns(0.2),
@@ -111,7 +104,7 @@ zoo.beside(
     "counts-log-of-one-plus",
     "counts-log-of-zero",
     counted,
-    harmed(not_finite_in(0.5)),
+    harmed(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     also={*WRECKED, *IDLE, "bad_batch", "first_loss_high", "input_scales"},
 )
@@ -138,7 +131,7 @@ zoo.beside(
     "mails-share-of-words-guarded",
     "mails-share-of-words-of-an-empty-mail",
     shares,
-    harmed(not_finite_in(0.5)),
+    harmed(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     "bad_batch",
     also={*WRECKED, *IDLE, "input_scales"},
@@ -164,7 +157,7 @@ zoo.beside(
     "beats-linear-decay-over-all-steps",
     "beats-linear-decay-goes-below-zero",
     over_time(KINDS["beats"], 0.05, lambda i: 1 - i / 100, lambda i: 1 - i / 20),
-    harmed(grows),
+    harmed(facts.grows),
     *CLIMBS,
     also=ASCENT,
 )
@@ -174,7 +167,7 @@ zoo.beside(
     over_time(
         KINDS["scans"], 0.1, lambda i: 0.5 * (1 + math.cos(math.pi * i / 100)), lambda i: math.cos(math.pi * i / 50)
     ),
-    harmed(grows),
+    harmed(facts.grows),
     *CLIMBS,
     also=ASCENT,
 )
@@ -205,7 +198,7 @@ zoo.beside(
     "fabrics-two-loaders-one-order",
     "fabrics-two-loaders-two-orders",
     zipped,
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     also={"SLOW", "batch_size", "constant_targets", "DEAD"},
 )
@@ -238,7 +231,7 @@ zoo.beside(
     "first-word-batch-first",
     "first-word-batch-first-forgotten",
     lambda s, fault: study(m := FirstWord(not fault), remembered(s), adam(m, 1e-2), steps=100),
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     "SHORT_MEMORY",
     "VANISHING",
@@ -265,7 +258,7 @@ zoo.beside(
     "rents-standardised",
     "rents-in-euros",
     amounts,
-    harmed(begins_above(1000.0)),
+    harmed(facts.begins_above(1000.0)),
     "first_loss_high",
     "EXPLODING",
     "rate_too_low",
@@ -296,7 +289,7 @@ zoo.beside(
     "photos-unit-vectors-over-0.07",
     "photos-any-vectors-over-0.07",
     lambda s, fault: study(m := Bare(fault), wide_photos(s), sgd(m, 0.05, momentum=0.9), steps=70),
-    harmed(begins_above(2.5 * math.log(32))),
+    harmed(facts.begins_above(2.5 * math.log(32))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -331,7 +324,7 @@ zoo.beside(
     "tags-mask-of-words",
     "tags-mask-of-padding-and-no-padding",
     inverted,
-    harmed(not_finite_in(0.9)),
+    harmed(facts.not_finite_in(0.9)),
     *MASKED,
     "loss_nonfinite",
     also={*IDLE, *WRECKED},
@@ -355,7 +348,7 @@ zoo.beside(
     "scans-hard-pixels-above-0.05",
     "scans-hard-pixels-above-12",
     hard_ones,
-    harmed(nothing_comes()),
+    harmed(facts.nothing_comes()),
     "all_masked",
     "DISCONNECTED",
     "DEAD",
@@ -535,7 +528,7 @@ zoo.beside(
     "digits-labels-of-folders",
     "digits-label-of-the-parent-folder",
     labelled(lambda s: (Vgg(norm=False), digits(s, 6), F.cross_entropy), lambda y: y // 10, 3e-3, 60),
-    harmed(ends_below(0.05)),
+    harmed(facts.ends_below(0.05)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD", "loss_stuck"},
     twin_proof=learns(0.5),
@@ -544,7 +537,7 @@ zoo.beside(
     "crops-labels-of-percentages",
     "crops-labels-divided-as-whole-numbers",
     labelled(KINDS["crops"], lambda y: (80 * y).long().div(100, rounding_mode="floor").float(), 6e-3, 90),
-    harmed(ends_below(0.05)),
+    harmed(facts.ends_below(0.05)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
 )
@@ -571,7 +564,7 @@ zoo.beside(
     "adverts-groups-of-six",
     "adverts-groups-of-one",
     lambda s, fault: adverts(s, 1 if fault else 6, lambda r: r),
-    harmed(nothing_comes()),
+    harmed(facts.nothing_comes()),
     "no_reward_variance",
     also=NO_SPREAD,
 )
@@ -579,7 +572,7 @@ zoo.beside(
     "adverts-paid-above-a-half",
     "adverts-paid-above-one",
     lambda s, fault: adverts(s, 6, lambda r: (r > (1.0 if fault else 0.5)).float()),
-    harmed(nothing_comes()),
+    harmed(facts.nothing_comes()),
     "no_reward_variance",
     also=NO_SPREAD,
 )

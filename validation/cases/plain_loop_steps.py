@@ -27,6 +27,7 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
+from validation import labels
 from validation.case import Program, Zoo
 from validation.cases._common_loops import study
 from validation.cases._everyday_loops import loader, stored, supervised, train
@@ -59,45 +60,16 @@ from validation.cases._plain_loops import (
     tunes,
     two_losses,
 )
-from validation.evidence.loops import (
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    old_in,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import learns
 from validation.nets import mlp
 from validation.programs import adam, held_out, script, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="plain", proof=learns())
 adamw = torch.optim.AdamW
-PILED = {*HEAPED, *WRECKED, "UNSTABLE", "NUMERICAL", "momentum_too_long"}
-THROWN = {*THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL"}
+PILED = {*labels.HEAPED, *labels.WRECKED, "UNSTABLE", "NUMERICAL", "momentum_too_long"}
+THROWN = {*labels.THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL"}
 
 # --- gradients that are never cleared, or not all
 
@@ -106,7 +78,7 @@ zoo.beside(
     "crops-cleared-at-every-step",
     "crops-cleared-when-it-logs",
     cleared_when(lambda i: i % 25 == 0, KINDS["crops"], 0.1),
-    harmed(stale()),
+    harmed(facts.stale()),
     "missing_zero_grad",
     also=PILED,
 )
@@ -114,7 +86,7 @@ zoo.beside(
     "glosses-cleared-at-every-step",
     "glosses-never-cleared",
     cleared_when(lambda i: False, KINDS["glosses"], 0.3),
-    harmed(stale()),
+    harmed(facts.stale()),
     "missing_zero_grad",
     also=PILED,
 )
@@ -141,7 +113,7 @@ zoo.beside(
     "rents-four-parts-then-cleared",
     "rents-four-parts-never-cleared",
     micro,
-    harmed(stale()),
+    harmed(facts.stale()),
     "missing_zero_grad",
     "undivided_accumulation",
     also=PILED,
@@ -170,7 +142,7 @@ zoo.beside(
     "spectra-both-optimizers-cleared",
     "spectra-decoder-never-cleared",
     two_optimizers,
-    harmed(old_in("decoder")),
+    harmed(facts.old_in("decoder")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("decoder.0", "decoder.1", "decoder.3"),
@@ -197,7 +169,7 @@ zoo.beside(
     "doses-trunk-and-heads-cleared",
     "doses-heads-never-cleared",
     trunk_cleared,
-    harmed(stale("amount", "kind")),
+    harmed(facts.stale("amount", "kind")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("amount", "kind"),
@@ -211,10 +183,10 @@ zoo.beside(
     "friends-backward-step",
     "friends-backward-clear-step",
     ordered("BZS", KINDS["friends"], 5e-3, "AdamW", weight_decay=0.0),
-    harmed(wiped),
-    *WIPED,
+    harmed(facts.wiped),
+    *labels.WIPED,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -234,19 +206,19 @@ zoo.beside(
     "tunes-broken-gradients-thrown-away",
     "tunes-finite-gradients-thrown-away",
     finite_ones,
-    harmed(wiped),
-    *WIPED,
+    harmed(facts.wiped),
+    *labels.WIPED,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
 zoo.beside(
     "tickets-step-at-the-end",
     "tickets-clear-step-backward",
     ordered("ZSB", KINDS["tickets"], 1e-2, "AdamW", weight_decay=0.0),
     harmed(),
-    *EARLY,
+    *labels.EARLY,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -272,7 +244,13 @@ def trainer(seed: int, fault: bool) -> Program:
 
 
 zoo.beside(
-    "shops-trainer-updates-last", "shops-trainer-updates-first", trainer, harmed(), *EARLY, "never_moves", also=IDLE
+    "shops-trainer-updates-last",
+    "shops-trainer-updates-first",
+    trainer,
+    harmed(),
+    *labels.EARLY,
+    "never_moves",
+    also=labels.IDLE,
 )
 
 # --- the loss has no way back
@@ -307,7 +285,14 @@ for sound, name, build in (
     ("digits-cross-entropy-as-loss", "digits-accuracy-as-loss", accuracy_loss),
     ("mails-forward-with-gradients", "mails-forward-under-no-grad", no_grad_forward),
 ):
-    zoo.beside(sound, name, build, harmed(nothing_comes()), *UNBOUND, also={*IDLE, "VANISHING", "DEAD", "only_decay"})
+    zoo.beside(
+        sound,
+        name,
+        build,
+        harmed(facts.nothing_comes()),
+        *labels.UNBOUND,
+        also={*labels.IDLE, "VANISHING", "DEAD", "only_decay"},
+    )
 
 # --- rates
 
@@ -321,10 +306,10 @@ zoo.beside(
         lambda o: LambdaLR(o, lambda i: min(1.0, i / 10)),
         stepped=False,
     ),
-    harmed(rate_below(1e-12), worse=1.2),
-    *NO_RATE,
+    harmed(facts.rate_below(1e-12), worse=1.2),
+    *labels.NO_RATE,
     "never_moves",
-    also={*IDLE, "rate_too_low", "schedule_ended"},
+    also={*labels.IDLE, "rate_too_low", "schedule_ended"},
 )
 
 
@@ -339,19 +324,19 @@ zoo.beside(
     "tickets-rate-by-batch",
     "tickets-rate-by-batch-whole-division",
     by_batch,
-    harmed(rate_below(1e-12)),
-    *NO_RATE,
+    harmed(facts.rate_below(1e-12)),
+    *labels.NO_RATE,
     "never_moves",
-    also={*IDLE, "rate_too_low", "schedule_ended"},
+    also={*labels.IDLE, "rate_too_low", "schedule_ended"},
 )
 zoo.beside(
     "spectra-exponential-0.98",
     "spectra-exponential-0.7-at-every-batch",
     scheduled(KINDS["spectra"], 4e-3, lambda o: ExponentialLR(o, 0.98), lambda o: ExponentialLR(o, 0.7)),
-    harmed(rate_below(1e-6)),
-    *ENDED,
+    harmed(facts.rate_below(1e-6)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 zoo.beside(
     "speech-milestones-in-batches",
@@ -359,10 +344,10 @@ zoo.beside(
     scheduled(
         KINDS["speech"], 1e-2, lambda o: MultiStepLR(o, [50, 70], 0.1), lambda o: MultiStepLR(o, [4, 8, 10], 0.05)
     ),
-    harmed(rate_below(1e-5)),
-    *ENDED,
+    harmed(facts.rate_below(1e-5)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -385,10 +370,10 @@ zoo.beside(
     "digits-plateau-of-accuracy-by-max",
     "digits-plateau-of-accuracy-by-min",
     plateau,
-    harmed(rate_below(1e-5)),
-    *ENDED,
+    harmed(facts.rate_below(1e-5)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 # --- clipping
@@ -415,15 +400,24 @@ for name, rate, good, bad, by_value in (
         f"{name}-clip-{way}-{good:g}",
         f"{name}-clip-{way}-{bad:g}",
         clipped(KINDS[name], rate, good, bad, by_value=by_value),
-        harmed(clipped_by(30)),
-        *TIGHT,
+        harmed(facts.clipped_by(30)),
+        *labels.TIGHT,
         "rate_too_low",
-        also=IDLE,
+        also=labels.IDLE,
     )
 
 # --- modes
 
-MODE = {"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW", "NUMERICAL"}
+MODE = {
+    "first_loss_high",
+    "input_scales",
+    "rate_too_high",
+    *labels.WRECKED,
+    "UNSTABLE",
+    "EXPLODING",
+    "SLOW",
+    "NUMERICAL",
+}
 
 
 def from_a_file(seed: int, fault: bool) -> Program:
@@ -457,7 +451,7 @@ zoo.beside(
     "soils-from-a-file-and-train",
     "soils-from-a-file-without-train",
     from_a_file,
-    harmed(evaluating),
+    harmed(facts.evaluating),
     "evaluation_mode",
     also=MODE,
 )
@@ -465,7 +459,7 @@ zoo.beside(
     "digits-train-in-every-epoch",
     "digits-train-before-the-epochs",
     after_each_epoch,
-    harmed(evaluating),
+    harmed(facts.evaluating),
     "evaluation_mode",
     also=MODE,
     twin_proof=learns(idle=("features.0.bias", "features.4.bias")),  # a norm takes them out
@@ -508,9 +502,9 @@ for sound, name, build in (
         sound,
         name,
         build,
-        harmed(overwritten),
+        harmed(facts.overwritten),
         "weights_overwritten",
-        also={*LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
+        also={*labels.LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
     )
 
 # --- the same batch
@@ -553,7 +547,7 @@ for sound, name, build in (
     ("soils-loader-goes-on", "soils-loader-begins-anew-at-every-step", next_iter),
     ("rents-seed-set-once", "rents-seed-set-in-the-loop", seeded),
 ):
-    zoo.beside(sound, name, build, harmed(repeats), "same_batch", also={"VANISHING", "SLOW", "DEAD", "LOW_RANK"})
+    zoo.beside(sound, name, build, harmed(facts.repeats), "same_batch", also={"VANISHING", "SLOW", "DEAD", "LOW_RANK"})
 
 # --- sizes of steps
 
@@ -567,8 +561,8 @@ for name, kind, good, bad, options in (
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, **options),
-        harmed(steps_above(2), worse=1.2),
-        *FAST,
+        harmed(facts.steps_above(2), worse=1.2),
+        *labels.FAST,
         "loss_grows",
         also=THROWN,
     )
@@ -581,9 +575,9 @@ for name, kind, good, bad, options in (
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, 80, **options),
-        harmed(steps_below(1e-4)),
-        *CRAWLS,
-        also=IDLE,
+        harmed(facts.steps_below(1e-4)),
+        *labels.CRAWLS,
+        also=labels.IDLE,
     )
 
 
@@ -595,8 +589,8 @@ for name, whole, rate in (
         f"{name}-mean-over-the-batch",
         f"{name}-sum-over-the-batch",
         summed(KINDS[name], whole, rate, 70),
-        harmed(steps_above(2)),
-        *SUMMED,
+        harmed(facts.steps_above(2)),
+        *labels.SUMMED,
         "loss_grows",
         also=THROWN,
     )
@@ -611,7 +605,7 @@ for name, made, parts, rate in (
         f"{name}-{parts}-parts-as-they-are",
         in_parts(made, parts, rate, 30),
         harmed(),
-        *UNDIVIDED,
+        *labels.UNDIVIDED,
         "loss_grows",
         also={*THROWN, "summed_loss"},
     )

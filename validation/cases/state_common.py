@@ -41,17 +41,8 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import stored, supervised, train
+from validation.evidence import states as facts
 from validation.evidence.loops import Played, all_of, broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    states,
-    young,
-)
 from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
@@ -86,7 +77,7 @@ for name, eps in (("leaves", 1.0), ("names", 0.3), ("faces", 0.1), ("films", 1.0
     zoo.sick(
         f"common-{name}-eps-{eps:g}",
         loop(MADE[name], lambda p, r, eps=eps: adam(p, r, eps=eps)),
-        broken(eps_above_gradients(), less=0.6),
+        broken(facts.eps_above_gradients(), less=0.6),
         *DAMPED,
         also=IDLE,
         control=base[name],
@@ -95,7 +86,7 @@ for name, scale in (("quakes", 1e-8), ("decoder", 1e-9)):
     zoo.sick(
         f"common-{name}-loss-times-{scale:g}",
         loop(MADE[name], lambda p, r: adam(p, r), scale=scale),
-        broken(eps_above_gradients(), less=0.6),
+        broken(facts.eps_above_gradients(), less=0.6),
         "eps_rules",
         "SLOW",
         also=IDLE,
@@ -118,7 +109,7 @@ for name, rate in (("decoder", 1e-5), ("cells", 1e-5), ("faces", 3e-5)):
     zoo.sick(
         f"common-{name}-bfloat16-rate-{rate:g}",
         loop(MADE[name], lambda p, _, rate=rate: adamw(p, rate), dtype=half),
-        broken(same_bits(), less=0.3),
+        broken(facts.same_bits(), less=0.3),
         *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
@@ -139,7 +130,7 @@ whole = zoo.healthy("common-recipes-go-on-in-float32", lambda s: finetuned(s, to
 zoo.sick(
     "common-recipes-go-on-in-bfloat16",
     lambda s: finetuned(s, half),
-    broken(same_bits(0.5), less=0.9),
+    broken(facts.same_bits(0.5), less=0.9),
     *ROUNDED_OFF,
     also=IDLE,
     control=whole,
@@ -148,7 +139,7 @@ for name in ("leaves", "names", "faces", "bikes"):
     zoo.sick(
         f"common-{name}-float16",
         loop(MADE[name], lambda p, r: adam(p, r), dtype=torch.float16),
-        broken(no_second_moment(), less=0.2),
+        broken(facts.no_second_moment(), less=0.2),
         *UNDERFLOWN,
         also=LOST,
         control=base[name],
@@ -176,7 +167,7 @@ for name, decay in (("decoder", 30.0), ("recipes", 40.0), ("quakes", 20.0)):
     zoo.sick(
         f"common-{name}-adamw-decay-{decay:g}",
         loop(MADE[name], lambda p, r, decay=decay: adamw(p, r, weight_decay=decay)),
-        broken(shrunk(), less=0.6),
+        broken(facts.shrunk(), less=0.6),
         "decay_dominates",
         also=LOST,
         control=base[name],
@@ -184,7 +175,7 @@ for name, decay in (("decoder", 30.0), ("recipes", 40.0), ("quakes", 20.0)):
 zoo.sick(
     "common-bikes-adam-l2-of-1",
     loop(MADE["bikes"], lambda p, r: adam(p, r, weight_decay=1.0)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=LOST,
     control=base["bikes"],
@@ -198,7 +189,7 @@ pushed = {
 zoo.sick(
     "common-faces-sgd-decay-0.1",
     loop(MADE["faces"], lambda p, _: sgd(p, 0.5, 0.9, 0, 0.1)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=LOST,
     control=pushed["faces"],
@@ -213,7 +204,7 @@ for name, rate in (("cells", 0.3), ("faces", 0.5), ("wines", 0.05)):
     zoo.sick(
         f"common-{name}-momentum-0.999",
         loop(MADE[name], lambda p, _, rate=rate: sgd(p, rate, 0.999)),
-        broken(remembers(), less=0.7),
+        broken(facts.remembers(), less=0.7),
         *LONG_MEMORY,
         also=LOST,
         control=pushed[name],
@@ -222,7 +213,7 @@ for name, rate in (("cells", 0.3), ("faces", 0.5), ("wines", 0.05)):
 
 def long_first_moment(played: Played) -> tuple[bool, str]:
     """The first moment of Adam remembers more than a hundred steps."""
-    memory = max(1 / (1 - group["betas"][0]) for _, group in states(played))
+    memory = max(1 / (1 - group["betas"][0]) for _, group in facts.states(played))
     return memory > 100, f"the first moment remembers {memory:.0f} steps"
 
 
@@ -269,7 +260,7 @@ for name, steps, how in (
     zoo.sick(
         f"common-{name}-state-{how}-every-{steps}",
         loop(MADE[name], lambda p, _: adam(p, 0.03), after=every(steps, how)),
-        broken(young, less=0.97),
+        broken(facts.young, less=0.97),
         *FORGETFUL,
         also=BROKEN,
         control=quick[name],
@@ -340,7 +331,7 @@ for name, spoilt, spoil in (
     zoo.sick(
         f"common-{name}-file-{spoilt}",
         lambda s, m=make, t=task_of, o=loss, r=rate, p=spoil, c=clip: shuffled(m(), t(s), o, p, s, r, c),
-        broken(spikes()),
+        broken(facts.spikes()),
         *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales", "first_loss_high"},

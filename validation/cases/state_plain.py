@@ -17,16 +17,8 @@ from validation.cases._common_loops import study
 from validation.cases._everyday_loops import stored, supervised, train
 from validation.cases._plain_loops import KINDS, Music, harmed, rate_of, rents, tunes
 from validation.cases.state_common import every, long_first_moment, put, times
+from validation.evidence import states as facts
 from validation.evidence.loops import broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
 from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
@@ -55,7 +47,7 @@ for name, eps in (("crops", 1.0), ("photos", 10.0), ("spectra", 0.3), ("tickets"
     zoo.sick(
         f"plain-{name}-eps-{eps:g}",
         loop(MADE[name], lambda p, r, eps=eps: adam(p, r, eps=eps)),
-        harmed(eps_above_gradients()),
+        harmed(facts.eps_above_gradients()),
         *DAMPED,
         also=IDLE,
         control=base[name],
@@ -64,7 +56,7 @@ for name, scale in (("rents", 1e-9), ("beats", 1e-9)):
     zoo.sick(
         f"plain-{name}-loss-times-{scale:g}",
         loop(MADE[name], lambda p, r: adam(p, r), scale=scale),
-        harmed(eps_above_gradients()),
+        harmed(facts.eps_above_gradients()),
         *DAMPED,
         also=IDLE,
         control=base[name],
@@ -86,7 +78,7 @@ for name, rate in (("tickets", 2e-5), ("scans", 1e-5), ("crops", 1e-5)):
     zoo.sick(
         f"plain-{name}-bfloat16-rate-{rate:g}",
         loop(MADE[name], lambda p, _, rate=rate: adamw(p, rate), dtype=half),
-        harmed(same_bits()),
+        harmed(facts.same_bits()),
         *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
@@ -107,7 +99,7 @@ whole = zoo.healthy("plain-tunes-go-on-in-float32", lambda s: goes_on(s, torch.f
 zoo.sick(
     "plain-tunes-go-on-in-bfloat16",
     lambda s: goes_on(s, half),
-    broken(same_bits(0.5), less=0.7),
+    broken(facts.same_bits(0.5), less=0.7),
     *ROUNDED_OFF,
     also=IDLE,
     control=whole,
@@ -117,7 +109,7 @@ for name in ("crops", "photos", "scans", "rents"):
     zoo.sick(
         f"plain-{name}-float16",
         loop(MADE[name], lambda p, r: adam(p, r), dtype=torch.float16),
-        harmed(no_second_moment()),
+        harmed(facts.no_second_moment()),
         *UNDERFLOWN,
         also=LOST,
         control=control,
@@ -146,7 +138,7 @@ for name, decay in (("speech", 40.0), ("tunes", 40.0)):
     zoo.sick(
         f"plain-{name}-adamw-decay-{decay:g}",
         loop(MADE[name], lambda p, r, decay=decay: adamw(p, r, weight_decay=decay)),
-        harmed(shrunk()),
+        harmed(facts.shrunk()),
         "decay_dominates",
         also=LOST,
         control=base[name],
@@ -154,7 +146,7 @@ for name, decay in (("speech", 40.0), ("tunes", 40.0)):
 zoo.sick(
     "plain-power-adam-l2-of-1",
     loop(MADE["power"], lambda p, r: adam(p, r, weight_decay=1.0)),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=base["power"],
@@ -166,7 +158,7 @@ pushed = {
 zoo.sick(
     "plain-scans-sgd-decay-0.3",
     loop(MADE["scans"], lambda p, _: sgd(p, 0.1, 0.9, 0, 0.3)),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=pushed["scans"],
@@ -182,7 +174,7 @@ for name, rate in (("crops", 0.1), ("friends", 0.2), ("beats", 0.05)):
     zoo.sick(
         f"plain-{name}-momentum-0.999",
         loop(MADE[name], lambda p, _, rate=rate: sgd(p, rate, 0.999)),
-        harmed(remembers()),
+        harmed(facts.remembers()),
         *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
@@ -216,7 +208,7 @@ for name, steps, how in (
     zoo.sick(
         f"plain-{name}-state-{how}-every-{steps}",
         loop(MADE[name], lambda p, _: adam(p, 0.02), after=every(steps, how)),
-        harmed(young),
+        harmed(facts.young),
         *FORGETFUL,
         also=BROKEN,
         control=quick[name],
@@ -262,7 +254,7 @@ for name, spoilt, spoil, clip in (
     zoo.sick(
         f"plain-{name}-file-{spoilt}",
         file(name, spoil, clip),
-        harmed(spikes()),
+        harmed(facts.spikes()),
         *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales", "first_loss_high"},

@@ -24,17 +24,8 @@ from validation.cases._sealed_tasks import (
     stars,
     swells,
 )
+from validation.evidence import states as facts
 from validation.evidence.loops import all_of, broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    jumps,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
 from validation.labels import SPOILT, TOO_LATE, UNDERFLOWN
 from validation.nets import OneLayer, mlp
 from validation.programs import clips, held_out, learn, shuffled, train_step
@@ -112,7 +103,7 @@ sounds = zoo.healthy("sealed-sounds-adam", loop(SOUNDS, lambda p, r: adam(p, r),
 zoo.sick(
     "sealed-sounds-adam-eps-1",
     loop(SOUNDS, lambda p, r: adam(p, r, eps=1.0), steps=80),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=sounds,
@@ -121,7 +112,7 @@ small_loss = zoo.healthy("sealed-codes-loss-over-1e7", loop(CODES, lambda p, r: 
 zoo.sick(
     "sealed-codes-loss-over-1e7-eps-1e-6",
     loop(CODES, lambda p, r: adamw(p, r, eps=1e-6), scale=1e-7),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also={*IDLE, "decay_dominates"},
     control=small_loss,
@@ -130,7 +121,7 @@ graphs = zoo.healthy("sealed-graphs-amsgrad", loop(GRAPHS, lambda p, r: torch.op
 zoo.sick(
     "sealed-graphs-amsgrad-eps-3",
     loop(GRAPHS, lambda p, r: torch.optim.AdamW(p, r, amsgrad=True, eps=3.0)),
-    broken(eps_above_gradients(), less=0.6),
+    broken(facts.eps_above_gradients(), less=0.6),
     "eps_rules",
     also=IDLE,
     control=graphs,
@@ -142,7 +133,7 @@ shifts_half = zoo.healthy("sealed-shifts-bfloat16", loop(SHIFTS, lambda p, r: ad
 zoo.sick(
     "sealed-shifts-bfloat16-rate-1e-6",
     loop(SHIFTS, lambda p, r: adamw(p, 1e-6), dtype=half),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=shifts_half,
@@ -151,7 +142,7 @@ codes_half = zoo.healthy("sealed-codes-bfloat16-adam", loop(CODES, lambda p, r: 
 zoo.sick(
     "sealed-codes-bfloat16-adam-rate-3e-6",
     loop(CODES, lambda p, r: adam(p, 3e-6), dtype=half),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=codes_half,
@@ -162,7 +153,7 @@ stars_half = zoo.healthy(
 zoo.sick(
     "sealed-hazy-stars-bfloat16-sgd-rate-2e-5",
     loop(HAZY, lambda p, r: sgd(p, 2e-5, momentum=0.9), dtype=half),
-    broken(same_bits(0.9), less=0.5),
+    broken(facts.same_bits(0.9), less=0.5),
     "lost_updates",
     also=IDLE,
     control=stars_half,
@@ -172,7 +163,7 @@ codes_adam = zoo.healthy("sealed-codes-adam", loop(CODES, lambda p, r: adam(p, r
 zoo.sick(
     "sealed-stars-float16",
     loop(STARS, lambda p, r: adam(p, r), dtype=torch.float16),
-    broken(no_second_moment(), less=0.3),
+    broken(facts.no_second_moment(), less=0.3),
     *UNDERFLOWN,
     also=BROKEN,
     control=stars_adam,
@@ -180,7 +171,7 @@ zoo.sick(
 zoo.sick(
     "sealed-codes-float16-eps-1e-4",
     loop(CODES, lambda p, r: adam(p, r, eps=1e-4), dtype=torch.float16, scale=1e-2),
-    broken(no_second_moment()),
+    broken(facts.no_second_moment()),
     "second_moment_underflow",
     also={*BROKEN, "eps_rules"},
     control=codes_adam,
@@ -192,7 +183,7 @@ gaits_adamw = zoo.healthy("sealed-gaits-adamw", loop(GAITS, lambda p, r: adamw(p
 zoo.sick(
     "sealed-gaits-adamw-decay-12",
     loop(GAITS, lambda p, r: adamw(p, r, weight_decay=12.0)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also={*BROKEN, "SHORT_MEMORY"},
     control=gaits_adamw,
@@ -203,7 +194,7 @@ stars_sgd = zoo.healthy(
 zoo.sick(
     "sealed-stars-sgd-decay-0.5",
     loop(STARS, lambda p, r: sgd(p, 0.05, momentum=0.9, weight_decay=0.5)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=stars_sgd,
@@ -214,7 +205,7 @@ sounds_adamw = zoo.healthy(
 zoo.sick(
     "sealed-sounds-adamw-decay-30",
     loop(SOUNDS, lambda p, r: adamw(p, r, weight_decay=30.0), steps=80),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=sounds_adamw,
@@ -228,7 +219,7 @@ swells_sgd = zoo.healthy(
 zoo.sick(
     "sealed-swells-sgd-momentum-0.999",
     loop(SWELLS, lambda p, r: sgd(p, 0.5, momentum=0.999), steps=100),
-    broken(remembers(), less=0.8),
+    broken(facts.remembers(), less=0.8),
     "momentum_too_long",
     also=BROKEN,
     control=swells_sgd,
@@ -237,7 +228,7 @@ bags_sgd = zoo.healthy("sealed-bags-sgd-momentum-0.9", loop(BAGS, lambda p, r: s
 zoo.sick(
     "sealed-bags-nesterov-0.997",
     loop(BAGS, lambda p, r: sgd(p, 1.0, momentum=0.997, nesterov=True), steps=100),
-    broken(remembers(), less=0.8),
+    broken(facts.remembers(), less=0.8),
     "momentum_too_long",
     also=BROKEN,
     control=bags_sgd,
@@ -264,7 +255,7 @@ graphs_adam = zoo.healthy("sealed-graphs-adam", loop(GRAPHS, lambda p, r: adam(p
 zoo.sick(
     "sealed-graphs-state-emptied-every-step",
     loop(GRAPHS, lambda p, r: adam(p, r), after=clears(1)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=graphs_adam,
@@ -272,7 +263,7 @@ zoo.sick(
 zoo.sick(
     "sealed-gaits-state-emptied-every-5",
     loop(GAITS, lambda p, r: adamw(p, r), after=clears(5)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=gaits_adamw,
@@ -280,7 +271,7 @@ zoo.sick(
 zoo.sick(
     "sealed-stars-state-from-disk-every-3",
     loop(STARS, lambda p, r: adam(p, r), after=from_disk(3)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=stars_adam,
@@ -317,7 +308,7 @@ tidy = zoo.healthy("sealed-loader-tidy", loader(None, F.mse_loss))
 zoo.sick(
     "sealed-loader-one-target-of-4000",
     loader(far_out, F.mse_loss),
-    broken(spikes(3)),
+    broken(facts.spikes(3)),
     *SPOILT,
     also=BROKEN,
     control=tidy,
@@ -325,7 +316,7 @@ zoo.sick(
 zoo.sick(
     "sealed-loader-two-targets-of-minus-900",
     loader(two_far_out, F.mse_loss),
-    broken(spikes(4)),
+    broken(facts.spikes(4)),
     *SPOILT,
     also=BROKEN,
     control=tidy,
@@ -358,7 +349,7 @@ def files(factor: float, every: int) -> Callable[[int], Program]:
 zoo.sick(
     "sealed-files-weighed-200-every-17th",
     files(200.0, 17),
-    broken(spikes(3)),
+    broken(facts.spikes(3)),
     *SPOILT,
     also=BROKEN,
     control=zoo.healthy("sealed-files-weighed-1", files(1.0, 1000)),
@@ -389,7 +380,7 @@ def bursts(beta2: float, loud: bool) -> Callable[[int], Program]:
 zoo.sick(
     "sealed-bursts-beta2-0.9999",
     bursts(0.9999, True),
-    broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
+    broken(all_of(facts.jumps(), facts.spikes(3, 5.0)), less=0.9),
     *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("sealed-no-bursts-beta2-0.99", bursts(0.99, False)),

@@ -18,16 +18,8 @@ from validation.cases._everyday_loops import stored, supervised, train
 from validation.cases._plain_loops import harmed
 from validation.cases._usual_loops import KINDS, PlainConv, birds, cars, rate_of
 from validation.cases.state_common import every, long_first_moment, put, times
+from validation.evidence import states as facts
 from validation.evidence.loops import learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
 from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
@@ -65,7 +57,7 @@ for name, eps in (("stones", 1.0), ("roads", 1.0)):
     zoo.sick(
         f"usual-{name}-eps-{eps:g}",
         usual(name, lambda p, r, eps=eps: adam(p, r, eps=eps)),
-        harmed(eps_above_gradients()),
+        harmed(facts.eps_above_gradients()),
         *DAMPED,
         also=IDLE,
         control=base[name],
@@ -73,7 +65,7 @@ for name, eps in (("stones", 1.0), ("roads", 1.0)):
 zoo.sick(
     "usual-letters-loss-divided-by-ten-billions",
     usual("letters", lambda p, r: adam(p, r), scale=1e-10),
-    harmed(eps_above_gradients()),
+    harmed(facts.eps_above_gradients()),
     *DAMPED,
     also=IDLE,
     control=base["letters"],
@@ -93,7 +85,7 @@ for name, rate in (("stones", 1e-5), ("streets", 1e-5)):
     zoo.sick(
         f"usual-{name}-bfloat16-rate-{rate:g}",
         usual(name, lambda p, _, rate=rate: adamw(p, rate), dtype=half),
-        harmed(same_bits()),
+        harmed(facts.same_bits()),
         *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
@@ -113,7 +105,7 @@ for name in ("stones", "roads"):
     zoo.sick(
         f"usual-{name}-float16",
         usual(name, lambda p, r: adam(p, r), dtype=torch.float16),
-        harmed(no_second_moment()),
+        harmed(facts.no_second_moment()),
         *UNDERFLOWN,
         also=LOST,
         control=base[name],
@@ -142,7 +134,7 @@ for name, decay in (("quotes", 50.0), ("letters", 50.0)):
     zoo.sick(
         f"usual-{name}-adamw-decay-{decay:g}",
         usual(name, lambda p, r, decay=decay: adamw(p, r, weight_decay=decay)),
-        harmed(shrunk()),
+        harmed(facts.shrunk()),
         "decay_dominates",
         also=LOST,
         control=base[name],
@@ -150,7 +142,7 @@ for name, decay in (("quotes", 50.0), ("letters", 50.0)):
 zoo.sick(
     "usual-tiles-adam-l2-of-0.5",
     usual("tiles", lambda p, r: adam(p, r, weight_decay=0.5)),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=base["tiles"],
@@ -164,7 +156,7 @@ pushed = {
 zoo.sick(
     "usual-nests-sgd-decay-0.5",
     usual("nests", lambda p, _: sgd(p, 0.03, 0.9, 0, 0.5), steps=50),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=pushed["nests"],
@@ -179,7 +171,7 @@ for name, rate in (("streets", 0.1), ("stones", 0.1)):
     zoo.sick(
         f"usual-{name}-momentum-0.999",
         usual(name, lambda p, _, rate=rate: sgd(p, rate, 0.999)),
-        harmed(remembers()),
+        harmed(facts.remembers()),
         *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
@@ -207,7 +199,7 @@ for name, how in (("weather", "made-anew"), ("cars", "cleared")):
     zoo.sick(
         f"usual-{name}-state-{how}-at-every-step",
         usual(name, lambda p, _: adam(p, 0.03), after=every(1, how), steps=90),
-        harmed(young),
+        harmed(facts.young),
         *FORGETFUL,
         also=BROKEN,
         control=quick[name],
@@ -250,7 +242,7 @@ for name, spoilt, spoil in (
     zoo.sick(
         f"usual-{name}-file-{spoilt}",
         file(name, spoil),
-        harmed(spikes()),
+        harmed(facts.spikes()),
         *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales"},
@@ -293,7 +285,7 @@ zoo.beside(
     "tiles-mean-once-under-eps-1e-4",
     "tiles-mean-divided-again-under-eps-1e-4",
     mean_of_means,
-    harmed(eps_above_gradients()),
+    harmed(facts.eps_above_gradients()),
     *DAMPED,
     also=IDLE,
 )

@@ -25,6 +25,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
+from validation import labels
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import at_least, lowest_above, study
 from validation.cases._everyday_loops import loader, stored, supervised, train
@@ -59,55 +60,17 @@ from validation.cases._usual_loops import (
     tiles,
     weather,
 )
-from validation.evidence.loops import (
-    Played,
-    begins_above,
-    clipped_by,
-    ends_below,
-    evaluating,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    old_in,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    stays,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CLIMBS,
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    LOSS_LOST,
-    MASKED,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, learns
 from validation.nets import mlp
 from validation.programs import adam, held_out, script, sgd, step_from
 from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("loop", half="usual", proof=learns())
 adamw = torch.optim.AdamW
-PILED = {*HEAPED, *WRECKED, "NUMERICAL", "momentum_too_long"}
-THROWN = {*THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL", "SLOW"}
-ODD = {*WRECKED, "EXPLODING", "UNSTABLE", "SLOW", "rate_too_low", "rate_too_high", "BOTTLENECK", "batch_size"}
+PILED = {*labels.HEAPED, *labels.WRECKED, "NUMERICAL", "momentum_too_long"}
+THROWN = {*labels.THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL", "SLOW"}
+ODD = {*labels.WRECKED, "EXPLODING", "UNSTABLE", "SLOW", "rate_too_low", "rate_too_high", "BOTTLENECK", "batch_size"}
 
 # --- gradients that are not cleared, are gone, or come too late
 
@@ -153,7 +116,7 @@ zoo.beside(
     "stones-cleared-in-the-inner-loop",
     "stones-cleared-above-the-inner-loop",
     cleared_when(lambda i: i % 40 == 0, KINDS["stones"], 0.1),
-    harmed(stale()),
+    harmed(facts.stale()),
     "missing_zero_grad",
     also=PILED,
 )
@@ -161,7 +124,7 @@ zoo.beside(
     "quotes-towers-and-temperature-cleared",
     "quotes-temperature-cleared-twice",
     other_optimizer,
-    harmed(old_in("left")),
+    harmed(facts.old_in("left")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("left.0", "left.2", "right.0", "right.2"),
@@ -171,7 +134,7 @@ zoo.beside(
     "claims-tables-cleared",
     "claims-tables-hardly-ever-cleared",
     tables_and_rest,
-    harmed(old_in("tables")),
+    harmed(facts.old_in("tables")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("tables.0", "tables.1"),
@@ -214,12 +177,14 @@ zoo.beside(
     "streets-norms-are-logged",
     "streets-norms-are-logged-and-cleared",
     checks_gradients,
-    harmed(wiped),
-    *WIPED,
+    harmed(facts.wiped),
+    *labels.WIPED,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
-zoo.beside("tiles-step-below", "tiles-step-on-top", step_on_top, harmed(), *EARLY, "never_moves", also=IDLE)
+zoo.beside(
+    "tiles-step-below", "tiles-step-on-top", step_on_top, harmed(), *labels.EARLY, "never_moves", also=labels.IDLE
+)
 
 # --- the loss has no way back
 
@@ -252,7 +217,14 @@ for sound, name, build in (
     ("posts-loss-as-it-is", "posts-loss-as-a-new-tensor", new_tensor),
     ("roads-overlap-of-soft-masks", "roads-overlap-of-hard-masks", hard_mask),
 ):
-    zoo.beside(sound, name, build, harmed(nothing_comes()), *UNBOUND, also={*IDLE, "VANISHING", "DEAD", "only_decay"})
+    zoo.beside(
+        sound,
+        name,
+        build,
+        harmed(facts.nothing_comes()),
+        *labels.UNBOUND,
+        also={*labels.IDLE, "VANISHING", "DEAD", "only_decay"},
+    )
 
 # --- rates
 
@@ -266,10 +238,10 @@ zoo.beside(
         lambda o: LambdaLR(o, lambda i: i // 2000),
         70,
     ),
-    harmed(rate_below(1e-12)),
-    *NO_RATE,
+    harmed(facts.rate_below(1e-12)),
+    *labels.NO_RATE,
     "never_moves",
-    also={*IDLE, "rate_too_low", "schedule_ended"},
+    also={*labels.IDLE, "rate_too_low", "schedule_ended"},
 )
 zoo.beside(
     "cars-linear-decay-over-all-steps",
@@ -277,20 +249,20 @@ zoo.beside(
     scheduled(
         KINDS["cars"], rate_of("cars"), lambda o: LinearLR(o, 1.0, 0.01, 70), lambda o: LinearLR(o, 1.0, 0.0, 5), 70
     ),
-    harmed(rate_below(1e-8)),
-    *ENDED,
+    harmed(facts.rate_below(1e-8)),
+    *labels.ENDED,
     "zero_rate",
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 zoo.beside(
     "dates-steps-of-30",
     "dates-steps-of-1",
     scheduled(KINDS["dates"], rate_of("dates"), lambda o: StepLR(o, 30, 0.3), lambda o: StepLR(o, 1, 0.3), 60),
-    harmed(rate_below(1e-6)),
-    *ENDED,
+    harmed(facts.rate_below(1e-6)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 # --- clipping
@@ -308,10 +280,10 @@ zoo.beside(
     "roads-clip-1",
     "roads-clip-0.0005",
     clipped("roads", 0.3, 1.0, 5e-4),
-    harmed(clipped_by(30)),
-    *TIGHT,
+    harmed(facts.clipped_by(30)),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -338,15 +310,24 @@ zoo.beside(
     "stones-clipped-after-unscale",
     "stones-clipped-before-unscale",
     scaled_loss,
-    harmed(steps_below(1e-5)),
-    *TIGHT,
+    harmed(facts.steps_below(1e-5)),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 # --- modes and weights
 
-MODE = {"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW", "NUMERICAL"}
+MODE = {
+    "first_loss_high",
+    "input_scales",
+    "rate_too_high",
+    *labels.WRECKED,
+    "UNSTABLE",
+    "EXPLODING",
+    "SLOW",
+    "NUMERICAL",
+}
 
 
 def left_in_eval(seed: int, fault: bool) -> Program:
@@ -365,7 +346,7 @@ zoo.beside(
     "drums-tried-then-train",
     "drums-tried-and-left-in-eval",
     left_in_eval,
-    harmed(evaluating),
+    harmed(facts.evaluating),
     "evaluation_mode",
     also=MODE,
     twin_proof=learns(idle=("conv1.bias", "conv2.bias")),
@@ -409,7 +390,7 @@ def averaged_in(seed: int, fault: bool) -> Program:
 
 for sound, name, build, fact in (
     ("cars-best-by-smaller-loss", "cars-best-by-larger-loss", best_so_far, at_least(6, "overwritten")),
-    ("posts-average-taken-out-again", "posts-average-left-in", averaged_in, overwritten),
+    ("posts-average-taken-out-again", "posts-average-left-in", averaged_in, facts.overwritten),
 ):
     zoo.beside(
         sound,
@@ -417,7 +398,7 @@ for sound, name, build, fact in (
         build,
         harmed(fact),
         "weights_overwritten",
-        also={*LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
+        also={*labels.LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
     )
 
 # --- the same batch
@@ -461,7 +442,7 @@ for sound, name, build in (
         sound,
         name,
         build,
-        harmed(repeats),
+        harmed(facts.repeats),
         "same_batch",
         also={"VANISHING", "SLOW", "DEAD", "LOW_RANK", "embedding_row"},
     )
@@ -478,8 +459,8 @@ for name, kind, good, bad, steps, options in (
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, steps, **options),
-        harmed(steps_above(1), worse=1.2),
-        *FAST,
+        harmed(facts.steps_above(1), worse=1.2),
+        *labels.FAST,
         "loss_grows",
         also=THROWN,
     )
@@ -491,9 +472,9 @@ for name, kind, good, bad, steps, options in (
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, steps, **options),
-        harmed(steps_below(1e-4)),
-        *CRAWLS,
-        also=IDLE,
+        harmed(facts.steps_below(1e-4)),
+        *labels.CRAWLS,
+        also=labels.IDLE,
     )
 
 
@@ -505,8 +486,8 @@ for name, whole, rate in (
         f"{name}-mean-of-the-errors",
         f"{name}-sum-of-the-errors",
         summed(KINDS[name], whole, rate, 60),
-        harmed(steps_above(1)),
-        *SUMMED,
+        harmed(facts.steps_above(1)),
+        *labels.SUMMED,
         "loss_grows",
         also=THROWN,
     )
@@ -517,7 +498,7 @@ zoo.beside(
     "cars-20-parts-as-they-are",
     in_parts(lambda s: (mlp([8, 40, 40, 1], nn.GELU), cars(s, 8), F.mse_loss), 20, 0.03, 30),
     harmed(),
-    *UNDIVIDED,
+    *labels.UNDIVIDED,
     "loss_grows",
     also={*THROWN, "summed_loss"},
 )
@@ -553,16 +534,29 @@ def distances(seed: int, fault: bool) -> Program:
 
 
 for sound, name, build, fact in (
-    ("cars-by-deviation-and-a-little", "cars-by-deviation-of-a-constant-column", by_deviation, not_finite_in(0.5)),
-    ("stones-distances-and-a-little", "stones-distances-to-themselves", distances, not_finite_in(0.5)),
+    (
+        "cars-by-deviation-and-a-little",
+        "cars-by-deviation-of-a-constant-column",
+        by_deviation,
+        facts.not_finite_in(0.5),
+    ),
+    ("stones-distances-and-a-little", "stones-distances-to-themselves", distances, facts.not_finite_in(0.5)),
 ):
     zoo.beside(
         sound,
         name,
         build,
         harmed(fact),
-        *LOSS_LOST,
-        also={*WRECKED, *IDLE, "bad_batch", "first_loss_high", "input_scales", "constant_targets", "all_masked"},
+        *labels.LOSS_LOST,
+        also={
+            *labels.WRECKED,
+            *labels.IDLE,
+            "bad_batch",
+            "first_loss_high",
+            "input_scales",
+            "constant_targets",
+            "all_masked",
+        },
         twin_proof=learns(0.1, idle=("0.weight",)),
     )
 
@@ -607,8 +601,8 @@ def reversed_head(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 8e-3), steps=80, loss_of=loss_of, score=score)
 
 
-ASCENT = {*WRECKED, "rate_too_high", "NUMERICAL", "SLOW", "first_loss_high"}
-zoo.beside("nests-downwards", "nests-upwards", upwards, harmed(grows), *CLIMBS, also=ASCENT)
+ASCENT = {*labels.WRECKED, "rate_too_high", "NUMERICAL", "SLOW", "first_loss_high"}
+zoo.beside("nests-downwards", "nests-upwards", upwards, harmed(facts.grows), *labels.CLIMBS, also=ASCENT)
 zoo.beside(
     "domains-turned-before-the-domain",
     "domains-turned-before-the-label",
@@ -653,7 +647,7 @@ zoo.beside(
     "weather-states-transposed",
     "weather-states-by-view",
     lambda s, fault: study(m := TimeFirst(fault), weather(s), adam(m, 1e-2), F.mse_loss, 80),
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     also={"SLOW", "broadcast", "batch_size", "constant_targets", "LOW_RANK", "BOTTLENECK", "VANISHING"},
 )
@@ -661,7 +655,7 @@ zoo.beside(
     "nests-labels-in-order-of-pictures",
     "nests-labels-in-another-order",
     sorted_apart,
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     also={"SLOW", "batch_size", "constant_targets", "DEAD", "rate_too_low"},
 )
@@ -671,11 +665,11 @@ zoo.beside(
     lambda s, fault: study(
         m := Gpt(width=64, std=1.0 if fault else 0.05), letters(s), sgd(m, 0.05, momentum=0.9), token_loss, 70
     ),
-    harmed(begins_above(2 * math.log(12)), worse=1.2),
+    harmed(facts.begins_above(2 * math.log(12)), worse=1.2),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
-    also={*WRECKED, "UNSTABLE", "rate_too_high", "SLOW", "BOTTLENECK", "embedding_row", "attention_logits"},
+    also={*labels.WRECKED, "UNSTABLE", "rate_too_high", "SLOW", "BOTTLENECK", "embedding_row", "attention_logits"},
 )
 
 
@@ -695,7 +689,7 @@ zoo.beside(
     "failures-in-days",
     "failures-in-seconds",
     in_seconds,
-    harmed(begins_above(1e6)),
+    harmed(facts.begins_above(1e6)),
     "first_loss_high",
     "EXPLODING",
     "rate_too_low",
@@ -740,19 +734,19 @@ zoo.beside(
     "letters-answers-count",
     "letters-answers-cut-off",
     answers_only,
-    harmed(not_finite_in(0.9)),
-    *MASKED,
+    harmed(facts.not_finite_in(0.9)),
+    *labels.MASKED,
     "loss_nonfinite",
-    also={*IDLE, *WRECKED},
+    also={*labels.IDLE, *labels.WRECKED},
 )
 zoo.beside(
     "posts-mask-of-padding",
     "posts-mask-of-words",
     lambda s, fault: study(m := Watcher(fault), posts(s), adam(m, 4e-3), steps=60),
-    harmed(not_finite_in(0.5)),
-    *MASKED,
+    harmed(facts.not_finite_in(0.5)),
+    *labels.MASKED,
     "loss_nonfinite",
-    also={*IDLE, *WRECKED},
+    also={*labels.IDLE, *labels.WRECKED},
 )
 
 
@@ -817,7 +811,7 @@ for sound, name, build in (
 
 # --- what goes into the loss
 
-TWICE = {"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING, "rate_too_low"}
+TWICE = {"SATURATION", "VANISHING", "DEAD", *labels.LEARNS_NOTHING, "rate_too_low"}
 
 
 def activated(name: str, last: Callable[[Tensor], Tensor], steps: int = 60):
@@ -877,7 +871,7 @@ for sound, name, make, task_of, kind in (
         shaped(make, task_of, 1e-2, kind),
         harmed(),
         "broadcast",
-        also={*LEARNS_NOTHING, "constant_targets", "VANISHING", "LOW_RANK", "BOTTLENECK", "batch_size"},
+        also={*labels.LEARNS_NOTHING, "constant_targets", "VANISHING", "LOW_RANK", "BOTTLENECK", "batch_size"},
     )
 
 # --- data
@@ -927,7 +921,7 @@ for name, fault_name, wrong, steps in (
         f"{name}-labels-as-they-are",
         fault_name,
         labelled(KINDS[name], wrong, rate_of(name), steps),
-        harmed(ends_below(0.05)),
+        harmed(facts.ends_below(0.05)),
         "constant_targets",
         also=EASY,
         twin_proof=learns(idle=("conv1.bias", "conv2.bias")),
@@ -965,7 +959,16 @@ zoo.beside(
     lambda s, fault: menu(s, fault),
     harmed(no_gain),
     "no_reward_variance",
-    also={*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets", "rate_too_low"},
+    also={
+        *labels.IDLE,
+        "detached",
+        "VANISHING",
+        "DEAD",
+        "all_masked",
+        "detached_loss",
+        "constant_targets",
+        "rate_too_low",
+    },
 )
 
 # --- healthy: schedules, optimizers, losses
