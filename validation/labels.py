@@ -86,3 +86,16 @@ THROWN_OFF = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "
 HEAPED = {"EXPLODING", "UNSTABLE", "loss_grows", "rate_too_high"}
 """Gradients that pile up grow, and with them the steps."""
 LEARNS_NOTHING = {"loss_stuck", "SLOW"}
+WRONG_MODE = {
+    *WRECKED,
+    "first_loss_high",
+    "input_scales",
+    "rate_too_high",
+    "UNSTABLE",
+    "EXPLODING",
+    "SLOW",
+    "NUMERICAL",
+}
+"""What a network in evaluation mode does with inputs as they were measured."""
+NO_WAY_BACK = {*IDLE, "VANISHING", "DEAD", "only_decay"}
+"""Beside a loss that no gradient comes from."""

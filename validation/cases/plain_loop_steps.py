@@ -285,14 +285,7 @@ for sound, name, build in (
     ("digits-cross-entropy-as-loss", "digits-accuracy-as-loss", accuracy_loss),
     ("mails-forward-with-gradients", "mails-forward-under-no-grad", no_grad_forward),
 ):
-    zoo.beside(
-        sound,
-        name,
-        build,
-        harmed(facts.nothing_comes()),
-        *labels.UNBOUND,
-        also={*labels.IDLE, "VANISHING", "DEAD", "only_decay"},
-    )
+    zoo.beside(sound, name, build, harmed(facts.nothing_comes()), *labels.UNBOUND, also=labels.NO_WAY_BACK)
 
 # --- rates
 
@@ -408,17 +401,6 @@ for name, rate, good, bad, by_value in (
 
 # --- modes
 
-MODE = {
-    "first_loss_high",
-    "input_scales",
-    "rate_too_high",
-    *labels.WRECKED,
-    "UNSTABLE",
-    "EXPLODING",
-    "SLOW",
-    "NUMERICAL",
-}
-
 
 def from_a_file(seed: int, fault: bool) -> Program:
     """A function that loads the weights gives the model in evaluation mode; columns are as they were measured."""
@@ -453,7 +435,7 @@ zoo.beside(
     from_a_file,
     harmed(facts.evaluating),
     "evaluation_mode",
-    also=MODE,
+    also=labels.WRONG_MODE,
 )
 zoo.beside(
     "digits-train-in-every-epoch",
@@ -461,7 +443,7 @@ zoo.beside(
     after_each_epoch,
     harmed(facts.evaluating),
     "evaluation_mode",
-    also=MODE,
+    also=labels.WRONG_MODE,
     twin_proof=learns(idle=("features.0.bias", "features.4.bias")),  # a norm takes them out
 )
 

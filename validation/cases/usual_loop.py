@@ -217,14 +217,7 @@ for sound, name, build in (
     ("posts-loss-as-it-is", "posts-loss-as-a-new-tensor", new_tensor),
     ("roads-overlap-of-soft-masks", "roads-overlap-of-hard-masks", hard_mask),
 ):
-    zoo.beside(
-        sound,
-        name,
-        build,
-        harmed(facts.nothing_comes()),
-        *labels.UNBOUND,
-        also={*labels.IDLE, "VANISHING", "DEAD", "only_decay"},
-    )
+    zoo.beside(sound, name, build, harmed(facts.nothing_comes()), *labels.UNBOUND, also=labels.NO_WAY_BACK)
 
 # --- rates
 
@@ -318,17 +311,6 @@ zoo.beside(
 
 # --- modes and weights
 
-MODE = {
-    "first_loss_high",
-    "input_scales",
-    "rate_too_high",
-    *labels.WRECKED,
-    "UNSTABLE",
-    "EXPLODING",
-    "SLOW",
-    "NUMERICAL",
-}
-
 
 def left_in_eval(seed: int, fault: bool) -> Program:
     """The model is tried on a batch before training, in evaluation mode; the signal is as it was recorded."""
@@ -348,7 +330,7 @@ zoo.beside(
     left_in_eval,
     harmed(facts.evaluating),
     "evaluation_mode",
-    also=MODE,
+    also=labels.WRONG_MODE,
     twin_proof=learns(idle=("conv1.bias", "conv2.bias")),
 )
 
