@@ -81,6 +81,18 @@ def scheduled(
     return build
 
 
+def clipped(made: Made, rate: float, good: float, bad: float, steps: int = 80, by_value: bool = False) -> Beside:
+    """SGD with momentum under a limit for the norm of its gradients, or for each of their numbers."""
+
+    def build(seed: int, fault: bool) -> Program:
+        model, task, loss = made(seed)
+        cut = nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_
+        optimizer, limit = sgd(model, rate, momentum=0.9), bad if fault else good
+        return study(model, task, optimizer, loss, steps, ready=lambda _: cut(model.parameters(), limit))
+
+    return build
+
+
 def rated(made: Made, kind: str, good: float, bad: float, steps: int = 70, **options: Any) -> Beside:
     """A rate that suits, and one that does not."""
 
@@ -130,5 +142,33 @@ def labelled(made: Made, wrong: Callable[[Tensor], Tensor], rate: float, steps: 
         unseen = held_out(model, made(seed)[1], loss)
         task = task.changed(lambda x, y: (x, wrong(y))) if fault else task
         return study(model, task, adam(model, rate), loss, steps, score=unseen)
+
+    return build
+
+
+def activated(made: Made, last: Callable[[Tensor], Tensor], rate: float, steps: int) -> Beside:
+    """The last activation stands in the model and in the loss; what the author prints is the score."""
+
+    def build(seed: int, fault: bool) -> Program:
+        model, task, loss = made(seed)
+        wrong = lambda out, y: loss(last(out), y)  # noqa: E731
+        return study(model, task, adam(model, rate), wrong if fault else loss, steps)
+
+    return build
+
+
+def shaped(
+    make: Callable[[], nn.Module], task_of: Callable[[int], Task], rate: float, kind: Callable[..., Tensor], steps: int
+) -> Beside:
+    """The model gives (N, 1), the targets come as (N,)."""
+
+    def build(seed: int, fault: bool) -> Program:
+        model = make()
+
+        def meant(out: Tensor, y: Tensor) -> Tensor:
+            return kind(out.squeeze(1), y)
+
+        task = task_of(seed).changed(lambda x, y: (x, y.flatten()))
+        return study(model, task, adam(model, rate), kind if fault else meant, steps, meant)
 
     return build

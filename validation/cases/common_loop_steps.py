@@ -54,7 +54,7 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import loader, stored, supervised, train
-from validation.cases._mistakes import ordered, scheduled
+from validation.cases._mistakes import clipped, ordered, scheduled
 from validation.evidence import loops as facts
 from validation.evidence.loops import all_of, broken, learns
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED, WRECKED
@@ -425,17 +425,6 @@ zoo.beside(
 # --- clipping
 
 
-def clipped(make: Callable[[int], tuple], rate: float, good: float, bad: float, by_value: bool = False, steps=80):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        cut = nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_
-        limit = bad if fault else good
-        optimizer = sgd(model, rate, momentum=0.9)
-        return study(model, task, optimizer, loss, steps, ready=lambda _: cut(model.parameters(), limit))
-
-    return build
-
-
 zoo.beside(
     "captions-clip-norm-1",
     "captions-clip-norm-0.001",
@@ -448,7 +437,7 @@ zoo.beside(
 zoo.beside(
     "leaves-clip-value-0.5",
     "leaves-clip-value-1e-5",
-    clipped(resnet, 0.05, 0.5, 1e-5, True),
+    clipped(resnet, 0.05, 0.5, 1e-5, by_value=True),
     broken(facts.clipped_by(50), less=0.3),
     *TIGHT,
     "rate_too_low",

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import lowest_above, study
 from validation.cases._everyday_loops import stored, supervised, train
-from validation.cases._mistakes import labelled
+from validation.cases._mistakes import activated, labelled, shaped
 from validation.cases._plain_loops import (
     KINDS,
     Basket,
@@ -403,21 +403,10 @@ for sound, fault_name, build in (
 TWICE = {"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING}
 
 
-def activated(make: Callable[[int], tuple], last: Callable[[Tensor], Tensor], rate: float, steps: int = 80):
-    """The last activation stands in the model and in the loss; what the author prints is the score."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        wrong = lambda out, y: loss(last(out), y)  # noqa: E731
-        return study(model, task, adam(model, rate), wrong if fault else loss, steps)
-
-    return build
-
-
 zoo.beside(
     "tickets-logits",
     "tickets-softmax-twice",
-    activated(KINDS["tickets"], lambda o: o.softmax(dim=1), 1e-2),
+    activated(KINDS["tickets"], lambda o: o.softmax(dim=1), 1e-2, 80),
     harmed(lowest_above(math.log(1 + 5 / math.e) - 0.01)),
     "double_softmax",
     also=TWICE,
@@ -433,30 +422,15 @@ zoo.beside(
 zoo.beside(
     "crops-logits",
     "crops-sigmoid-twice",
-    activated(KINDS["crops"], torch.sigmoid, 4e-3),
+    activated(KINDS["crops"], torch.sigmoid, 4e-3, 80),
     harmed(lowest_above(0.4)),
     "double_softmax",
     also=TWICE,
 )
 zoo.healthy(
     "plain-tickets-log-softmax-into-cross-entropy",
-    lambda s: activated(KINDS["tickets"], lambda o: o.log_softmax(dim=1), 1e-2)(s, True),
+    lambda s: activated(KINDS["tickets"], lambda o: o.log_softmax(dim=1), 1e-2, 80)(s, True),
 )
-
-
-def shaped(make: Callable[[], nn.Module], task_of: Callable[[int], Task], rate: float, kind: Callable[..., Tensor]):
-    """The model gives (N, 1), the loader gives (N,)."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model = make()
-
-        def meant(out: Tensor, y: Tensor) -> Tensor:
-            return kind(out.squeeze(1), y)
-
-        task = task_of(seed).changed(lambda x, y: (x, y.flatten()))
-        return study(model, task, adam(model, rate), kind if fault else meant, 90, meant)
-
-    return build
 
 
 def by_hand(out: Tensor, y: Tensor) -> Tensor:
@@ -472,7 +446,7 @@ for sound, fault_name, make, task_of, rate, kind in (
     zoo.beside(
         sound,
         fault_name,
-        shaped(make, task_of, rate, kind),
+        shaped(make, task_of, rate, kind, 90),
         harmed(),
         "broadcast",
         also={*LEARNS_NOTHING, "constant_targets", "VANISHING", "LOW_RANK", "BOTTLENECK", "batch_size"},

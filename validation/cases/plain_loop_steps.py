@@ -1,4 +1,3 @@
-# ruff: noqa: D103 - a case is explained by its name
 """Plain programs with a fault of the loop: order, clearing, rates, clipping, modes, sums, copies; and their twins.
 
 Half: plain.
@@ -31,12 +30,21 @@ from validation import labels
 from validation.case import Program, Zoo
 from validation.cases._common_loops import study
 from validation.cases._everyday_loops import loader, stored, supervised, train
-from validation.cases._mistakes import Loss, Schedule, cleared_when, in_parts, ordered, rated, scheduled, summed
+from validation.cases._mistakes import (
+    Loss,
+    Schedule,
+    cleared_when,
+    clipped,
+    in_parts,
+    ordered,
+    rated,
+    scheduled,
+    summed,
+)
 from validation.cases._plain_loops import (
     KINDS,
     Desk,
     Heart,
-    Made,
     Mail,
     NeuMf,
     Rows,
@@ -370,17 +378,6 @@ zoo.beside(
 )
 
 # --- clipping
-
-
-def clipped(made: Made, rate: float, good: float, bad: float, steps: int = 80, by_value: bool = False):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        cut = nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_
-        optimizer = sgd(model, rate, momentum=0.9)
-        limit = bad if fault else good
-        return study(model, task, optimizer, loss, steps, ready=lambda _: cut(model.parameters(), limit))
-
-    return build
 
 
 for name, rate, good, bad, by_value in (

@@ -29,7 +29,18 @@ from validation import labels
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import at_least, lowest_above, study
 from validation.cases._everyday_loops import loader, stored, supervised, train
-from validation.cases._mistakes import Loss, Schedule, cleared_when, in_parts, labelled, rated, scheduled, summed
+from validation.cases._mistakes import (
+    Loss,
+    Schedule,
+    activated,
+    cleared_when,
+    in_parts,
+    labelled,
+    rated,
+    scheduled,
+    shaped,
+    summed,
+)
 from validation.cases._plain_loops import harmed
 from validation.cases._usual_loops import (
     KINDS,
@@ -796,17 +807,6 @@ for sound, name, build in (
 TWICE = {"SATURATION", "VANISHING", "DEAD", *labels.LEARNS_NOTHING, "rate_too_low"}
 
 
-def activated(name: str, last: Callable[[Tensor], Tensor], steps: int = 60):
-    """The model ends in an activation that the loss has as well."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        wrong = lambda out, y: loss(last(out), y)  # noqa: E731
-        return study(model, task, adam(model, rate_of(name)), wrong if fault else loss, steps)
-
-    return build
-
-
 for name, what, last, level, steps in (
     ("stones", "softmax", lambda o: o.softmax(dim=1), math.log(1 + 4 / math.e) - 0.01, 80),
     ("adverts", "sigmoid", torch.sigmoid, 0.4, 80),
@@ -815,26 +815,11 @@ for name, what, last, level, steps in (
     zoo.beside(
         f"{name}-logits",
         f"{name}-{what}-twice",
-        activated(name, last, steps),
+        activated(KINDS[name], last, rate_of(name), steps),
         harmed(lowest_above(level)),
         "double_softmax",
         also=TWICE,
     )
-
-
-def shaped(make: Callable[[], nn.Module], task_of: Callable[[int], Task], rate: float, kind: Callable[..., Tensor]):
-    """The model gives (N, 1), the targets come as (N,)."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model = make()
-
-        def meant(out: Tensor, y: Tensor) -> Tensor:
-            return kind(out.squeeze(1), y)
-
-        task = task_of(seed).changed(lambda x, y: (x, y.flatten()))
-        return study(model, task, adam(model, rate), kind if fault else meant, 80, meant)
-
-    return build
 
 
 for sound, name, make, task_of, kind in (
@@ -850,7 +835,7 @@ for sound, name, make, task_of, kind in (
     zoo.beside(
         sound,
         name,
-        shaped(make, task_of, 1e-2, kind),
+        shaped(make, task_of, 1e-2, kind, 80),
         harmed(),
         "broadcast",
         also={*labels.LEARNS_NOTHING, "constant_targets", "VANISHING", "LOW_RANK", "BOTTLENECK", "batch_size"},
