@@ -239,6 +239,24 @@ class Zoo:
         more["also"] = frozenset(more.get("also", ()))
         return self._add(name, build=build, proof=proof, fault=types[0], label=frozenset(types), **more)
 
+    def beside(
+        self,
+        sound: str,
+        fault: str,
+        build: Callable[[int, bool], Program],
+        proof: Proof,
+        *types: str,
+        twin_proof: Proof | None = None,
+        **more: Any,
+    ) -> Case:
+        """Add a sound program and the same with its fault; `build` is told the seed and whether it has the fault.
+
+        Both names begin with that of the half.
+        """
+        half = self._shared["half"]
+        twin = self.healthy(f"{half}-{sound}", lambda seed: build(seed, False), twin_proof)
+        return self.sick(f"{half}-{fault}", lambda seed: build(seed, True), proof, *types, control=twin, **more)
+
     def _add(self, name: str, **fields: Any) -> Case:
         case = Case(**{**self._shared, "name": f"{self._shared['family']}/{name}", **fields})
         self.cases.append(case)

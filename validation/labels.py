@@ -8,8 +8,10 @@ RUNS_AWAY = ("EXPLODING", "UNSTABLE", "NUMERICAL")
 JUMPS = ("UNSTABLE", "EXPLODING")
 ONE_WAY = ("LOW_RANK", "BOTTLENECK")
 SHORT = ("SHORT_MEMORY", "SPECTRAL_RADIUS", "VANISHING")
+CUT_SHORT = (*SHORT, "DISCONNECTED")
 CHAOTIC = ("SPECTRAL_RADIUS", "EXPLODING")
 STUCK = ("EXPLORATION", "ENTROPY_COLLAPSE")
+AT_ITS_ENDS = ("SATURATION", "EXPLORATION", "VANISHING")
 
 # --- also true
 
@@ -38,6 +40,8 @@ FOREIGN = ("foreign_optimizer", "replaced_parameters", "SLOW")
 REPLACED = ("replaced_parameters", "not_in_optimizer", "SLOW")
 STILL = ("never_moves", "SLOW")
 LORA = ("lora_frozen", "SLOW", "DISCONNECTED")
+LORA_FROZEN = (*LORA, "frozen", "never_moves")
+LORA_IDLE = (*LORA, "never_moves", "only_decay", "DEAD")
 FREEZE = ("frozen", "SLOW", "DISCONNECTED")
 # The order zero_grad, step, backward and the order backward, zero_grad, step are one circle, cut at two places.
 WIPED = ("zero_grad_before_step", "step_before_backward")
@@ -55,6 +59,22 @@ CLIMBS = ("loss_grows", "UNSTABLE", "EXPLODING")
 MASKED = ("all_masked", "NUMERICAL")
 BIG_START = ("first_loss_high", "EXPLODING")
 
+# --- causes in the state of an optimizer, in one sample, or in what a language model or a policy logs
+
+DAMPED = ("eps_rules", "SLOW", "rate_too_low")
+ROUNDED_OFF = ("lost_updates", "SLOW", "rate_too_low")
+UNDERFLOWN = ("second_moment_underflow", "NUMERICAL", "loss_nonfinite")
+LONG_MEMORY = ("momentum_too_long", "EXPLODING", "UNSTABLE")
+FORGETFUL = ("state_reset", "UNSTABLE", "rate_too_high")
+SPOILT = ("bad_batch", "UNSTABLE")
+TOO_LATE = ("stale_second_moment", "bad_batch", "UNSTABLE")
+OUTDATED = ("stale_second_moment", "UNSTABLE", "EXPLODING")
+NOISY = ("batch_size", "UNSTABLE", "rate_too_high")
+COLLAPSED = ("policy_entropy_collapse", *STUCK)
+ONE_ANSWER = ("policy_entropy_collapse", "EXPLORATION", "kl_runaway")
+FAR_OFF = ("clip_fraction_high", "kl_runaway", "rate_too_high")
+LOUD_LOGITS = ("attention_logits", "ENTROPY_COLLAPSE")
+
 # --- also true of a broken program
 
 IDLE = {"loss_stuck", "never_moves", "SLOW", "DISCONNECTED"}
@@ -66,3 +86,16 @@ THROWN_OFF = {*WRECKED, "ENTROPY_COLLAPSE", "RANK_COLLAPSE", "HEAD_DIVERSITY", "
 HEAPED = {"EXPLODING", "UNSTABLE", "loss_grows", "rate_too_high"}
 """Gradients that pile up grow, and with them the steps."""
 LEARNS_NOTHING = {"loss_stuck", "SLOW"}
+WRONG_MODE = {
+    *WRECKED,
+    "first_loss_high",
+    "input_scales",
+    "rate_too_high",
+    "UNSTABLE",
+    "EXPLODING",
+    "SLOW",
+    "NUMERICAL",
+}
+"""What a network in evaluation mode does with inputs as they were measured."""
+NO_WAY_BACK = {*IDLE, "VANISHING", "DEAD", "only_decay"}
+"""Beside a loss that no gradient comes from."""

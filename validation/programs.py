@@ -62,6 +62,34 @@ def shuffled(x: Tensor, y: Tensor, batch: int, epochs: int, seed: int) -> Iterat
         yield from DataLoader(TensorDataset(x, y), batch, shuffle=True, generator=order)
 
 
+def descend(optimizer: torch.optim.Optimizer, loss_of: Callable[[], Tensor]) -> Tensor:
+    """One step of every tutorial: clear, look at the loss, go back, move."""
+    optimizer.zero_grad()
+    loss = loss_of()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def train_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: Any, y: Any, criterion: Criterion = F.cross_entropy
+) -> float:
+    """The same on a batch, for loops that note the loss."""
+    return descend(optimizer, lambda: criterion(call(model, x), y)).item()
+
+
+def step_from(
+    loss: Tensor, optimizer: torch.optim.Optimizer, clip: nn.Module | None = None, limit: float = 1.0
+) -> float:
+    """The same from a loss that is there already; the gradients of `clip` are held below a limit."""
+    optimizer.zero_grad()
+    loss.backward()
+    if clip is not None:
+        nn.utils.clip_grad_norm_(clip.parameters(), limit)
+    optimizer.step()
+    return loss.item()
+
+
 def learn(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,

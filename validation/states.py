@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,16 @@ def zeroes(every: int) -> Callable[[torch.optim.Optimizer, int], None]:
             for state in optimizer.state.values():
                 for value in state.values():
                     value.zero_()
+
+    return after
+
+
+def reloads(when: Callable[[int], bool]) -> Callable[[torch.optim.Optimizer, int], None]:
+    """The state goes through a file at some steps, as at the end of a job."""
+
+    def after(optimizer: torch.optim.Optimizer, step: int) -> None:
+        if when(step):
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
 
     return after
 

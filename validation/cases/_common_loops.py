@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.case import Build, Case, Program, Proof, Zoo
+from validation.case import Program
 from validation.cases._everyday_loops import train
 from validation.evidence.loops import Fact, Played
 from validation.nets import mlp
@@ -436,16 +436,6 @@ def study(
 
     score = score or held_out(model, task, meant or loss)
     return train(model, task, loss_of or plain, optimizer, score, epochs=1, limit=steps, **more)
-
-
-def beside(
-    zoo: Zoo, sound: str, fault: str, build: Callable[[int, bool], Program], proof: Proof, *types: str, **more: Any
-) -> Case:
-    """Add a sound program and the same with its fault; `build` is told the seed and whether it has the fault."""
-    proof_of_twin = more.pop("twin_proof", None)
-    healthy: Build = lambda s: build(s, False)  # noqa: E731
-    twin = zoo.healthy(f"common-{sound}", healthy, proof_of_twin)
-    return zoo.sick(f"common-{fault}", lambda s: build(s, True), proof, *types, control=twin, **more)
 
 
 def lowest_above(level: float) -> Fact:

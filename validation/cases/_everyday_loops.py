@@ -36,6 +36,16 @@ def measured(name: str, *, above: float | None = None, below: float | None = Non
     return fact
 
 
+def largest_share(model: nn.Module, task: Task) -> Callable[[], float]:
+    """Measures how much of unseen data goes to one expert; the model gives the shares as the third of its outputs."""
+
+    def share() -> float:
+        with torch.no_grad():
+            return float(model(task.aside()[0])[2].max())
+
+    return share
+
+
 def stored(task: Task, batches: int) -> TensorDataset:
     """A data set of so many batches of a task, whose inputs are one tensor."""
     data = [next(iter(task)) for _ in range(batches)]

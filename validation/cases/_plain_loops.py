@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.case import Build, Case, Evidence, Program, Proof, Zoo, costly
+from validation.case import Case, Evidence, Proof, costly
 from validation.evidence.loops import Fact, play
 from validation.nets import mlp
 from validation.tasks import Task, drawn_once, token_loss
@@ -623,7 +623,7 @@ def rate_of(name: str) -> float:
     return RATES.get(name, 4e-3)
 
 
-# --- proofs and pairs
+# --- proofs
 
 WORSE = 1.3
 """Harm: the loss that was meant ends at so many times that of the twin, on unseen data."""
@@ -643,13 +643,3 @@ def harmed(fact: Fact | None = None, worse: float = WORSE) -> Proof:
         return Evidence(holds, text)
 
     return costly(proof)
-
-
-def beside(
-    zoo: Zoo, sound: str, fault: str, build: Callable[[int, bool], Program], proof: Proof, *types: str, **more: Any
-) -> Case:
-    """Add a sound program and the same with its fault; `build` is told the seed and whether it has the fault."""
-    proof_of_twin = more.pop("twin_proof", None)
-    healthy: Build = lambda s: build(s, False)  # noqa: E731
-    twin = zoo.healthy(f"plain-{sound}", healthy, proof_of_twin)
-    return zoo.sick(f"plain-{fault}", lambda s: build(s, True), proof, *types, control=twin, **more)

@@ -1,16 +1,14 @@
-"""What the programs of the half `usual` share: their data, their networks, and how a fault stands beside its twin."""
+"""What the programs of the half `usual` share: their data, their networks, their rates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.case import Build, Case, Program, Proof, Zoo
 from validation.nets import mlp
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -514,13 +512,3 @@ RATES = {"weather": 1e-2, "posts": 1e-2, "adverts": 1e-2, "tiles": 5e-3, "cars":
 def rate_of(name: str) -> float:
     """The rate of Adam that suits."""
     return RATES.get(name, 4e-3)
-
-
-def beside(
-    zoo: Zoo, sound: str, fault: str, build: Callable[[int, bool], Program], proof: Proof, *types: str, **more: Any
-) -> Case:
-    """Add a sound program and the same with its fault; `build` is told the seed and whether it has the fault."""
-    proof_of_twin = more.pop("twin_proof", None)
-    healthy: Build = lambda s: build(s, False)  # noqa: E731
-    twin = zoo.healthy(f"usual-{sound}", healthy, proof_of_twin)
-    return zoo.sick(f"usual-{fault}", lambda s: build(s, True), proof, *types, control=twin, **more)

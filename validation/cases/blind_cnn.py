@@ -14,20 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import cells, gratings, scans, tones
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW
 from validation.nets import he_
 from validation.setups import live

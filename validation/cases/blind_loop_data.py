@@ -28,21 +28,12 @@ from validation.cases._blind_tasks import (
     tones,
     twins,
 )
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    floor_above,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-    vanishes,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, learn, sgd
+from validation.programs import adam, fit, held_out, learn, sgd, step_from, train_step
 from validation.tasks import Task, drawn_once, token_loss
 from validation.tasks.rewards import short_of_best
 
@@ -78,7 +69,7 @@ sure = zoo.healthy("deviation-by-softplus", lambda s: deviations(s, True))
 zoo.sick(
     "deviation-as-it-comes",
     lambda s: deviations(s, False),
-    broken(not_finite_in(0.5)),
+    broken(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
     control=sure,
@@ -96,7 +87,7 @@ minimised = zoo.healthy("optimizer-minimises", lambda s: maximised(s, False))
 zoo.sick(
     "optimizer-maximises",
     lambda s: maximised(s, True),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     "NUMERICAL",
     also={"SATURATION", "DEAD", "rate_too_high", "loss_nonfinite", "VANISHING", "LOW_RANK", "BOTTLENECK"},
@@ -115,11 +106,7 @@ def shuffled(seed: int, apart: bool) -> Program:
             rows = torch.randperm(640, generator=random)
             labels = torch.randperm(640, generator=random) if apart else rows
             for i, j in zip(rows.split(32), labels.split(32), strict=True):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x[i]), y[j])
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x[i], y[j]))
 
     score = held_out(model, states(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -129,7 +116,7 @@ together = zoo.healthy("rows-and-labels-shuffled-together", lambda s: shuffled(s
 zoo.sick(
     "rows-and-labels-shuffled-apart",
     lambda s: shuffled(s, True),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW"},
     control=together,
@@ -157,7 +144,7 @@ hears = zoo.healthy("quiet-parts-cut", lambda s: gated(s, 0.1))
 zoo.sick(
     "all-parts-cut",
     lambda s: gated(s, 90.0),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     "never_moves",
     "DEAD",
@@ -199,7 +186,7 @@ on_sphere = zoo.healthy("matching-of-unit-vectors", lambda s: matched(s, 2.0, Tr
 zoo.sick(
     "matching-of-vectors-with-the-scale-of-unit-ones",
     lambda s: matched(s, 6.0, False),
-    broken(begins_above(5 * math.log(48))),
+    broken(facts.begins_above(5 * math.log(48))),
     *BIG_START,
     "SATURATION",
     also={"UNSTABLE", "rate_too_low", "SLOW", "rate_too_high", "NUMERICAL"},
@@ -218,7 +205,7 @@ from_mean = zoo.healthy("pressures-from-their-mean", lambda s: pascals(s, 0.0))
 zoo.sick(
     "pressures-of-101325",
     lambda s: pascals(s, 101325.0),
-    broken(begins_above(1e6), less=0.1),
+    broken(facts.begins_above(1e6), less=0.1),
     *BIG_START,
     also={"rate_too_low", "UNSTABLE", "LOW_RANK", "input_scales", "SATURATION", "SHORT_MEMORY", *LEARNS_NOTHING},
     control=from_mean,
@@ -244,7 +231,7 @@ prompts = zoo.healthy("prompts-left-out", lambda s: prompted(s, False))
 zoo.sick(
     "rows-left-out-with-their-prompts",
     lambda s: prompted(s, True),
-    broken(not_finite_in(0.2)),
+    broken(facts.not_finite_in(0.2)),
     *MASKED,
     also={"loss_nonfinite"},
     control=prompts,
@@ -292,7 +279,7 @@ right_unit = zoo.healthy("readings-above-a-limit", lambda s: compared(s, 0.0))
 zoo.sick(
     "readings-above-a-limit-in-another-unit",
     lambda s: compared(s, 1000.0),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION"},
     control=right_unit,
@@ -323,7 +310,7 @@ zoo.sick(
     "gratings-probabilities-into-cross-entropy",
     lambda s: pictured(s, True),
     # ln(1 + 5/e) is the least that a softmax of probabilities can reach with six classes.
-    broken(floor_above(1.04)),
+    broken(facts.floor_above(1.04)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,
@@ -417,10 +404,7 @@ def ranked(seed: int, each: bool) -> Program:
             reward = pay.gather(1, action)
             advantage = reward - reward.mean(dim=1, keepdim=True)
             loss = -(log_p.gather(1, action) * advantage).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, short_of_best))
 
@@ -429,7 +413,7 @@ groups = zoo.healthy("answers-in-groups-of-six", lambda s: ranked(s, False))
 zoo.sick(
     "answers-in-groups-of-one",
     lambda s: ranked(s, True),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "no_reward_variance",
     also={*IDLE, "DEAD", "SATURATION", "EXPLORATION"},
     control=groups,

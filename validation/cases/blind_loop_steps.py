@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR, PolynomialLR
 from torch.utils.data import DataLoader, TensorDataset
 
+from validation import labels
 from validation.case import Program, Zoo
 from validation.cases._blind_tasks import (
     cells,
@@ -32,40 +33,11 @@ from validation.cases._blind_tasks import (
     tones,
     twins,
 )
-from validation.evidence.loops import (
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    unmoved,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.nets import mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, fit_by_closure, held_out, sgd
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd, step_from, train_step
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -132,9 +104,9 @@ each_batch = zoo.healthy("callback-clears-each-batch", lambda s: cleared(s, "bat
 zoo.sick(
     "callback-clears-each-epoch",
     lambda s: cleared(s, "epoch_begin"),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=each_batch,
 )
 
@@ -163,9 +135,9 @@ unnested = zoo.healthy("cleared-beside-the-print", lambda s: skipped(s, False))
 zoo.sick(
     "cleared-only-where-it-prints",
     lambda s: skipped(s, True),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=unnested,
 )
 
@@ -187,9 +159,9 @@ behind = zoo.healthy("memory-freed-behind-the-step", lambda s: tidied(s, "after_
 zoo.sick(
     "memory-freed-before-the-step",
     lambda s: tidied(s, "before_step"),
-    broken(wiped, less=0.01),
-    *WIPED,
-    also=IDLE,
+    broken(facts.wiped, less=0.01),
+    *labels.WIPED,
+    also=labels.IDLE,
     control=behind,
 )
 
@@ -216,11 +188,11 @@ whole = zoo.healthy("gradients-of-the-model-cleared", lambda s: partly(s, True),
 zoo.sick(
     "gradients-of-the-body-cleared",
     lambda s: partly(s, False),
-    broken(stale("head")),
+    broken(facts.stale("head")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("head.0", "head.2"),
-    also=HEAPED,
+    also=labels.HEAPED,
     control=whole,
 )
 
@@ -252,9 +224,9 @@ late = zoo.healthy("spectra-backward-then-step", lambda s: stepped(s, False))
 zoo.sick(
     "spectra-step-then-backward",
     lambda s: stepped(s, True),
-    broken(unmoved("0", "2", "4", "6"), less=0.01),
-    *EARLY,
-    also=IDLE,
+    broken(facts.unmoved("0", "2", "4", "6"), less=0.01),
+    *labels.EARLY,
+    also=labels.IDLE,
     control=late,
 )
 
@@ -272,10 +244,7 @@ def averaged(seed: int, numbers: bool) -> Program:
                 loss = torch.tensor(sum(part.item() for part in parts) / 4, requires_grad=True)
             else:
                 loss = torch.stack(parts).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 
@@ -284,9 +253,9 @@ of_tensors = zoo.healthy("mean-of-four-losses", lambda s: averaged(s, False))
 zoo.sick(
     "mean-of-four-numbers",
     lambda s: averaged(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=of_tensors,
 )
 
@@ -306,9 +275,9 @@ shares = zoo.healthy("warm-up-by-shares", lambda s: warmed(s, False))
 zoo.sick(
     "warm-up-by-whole-numbers",
     lambda s: warmed(s, True),
-    broken(rate_below(1e-12), less=0.01),
-    *NO_RATE,
-    also=IDLE,
+    broken(facts.rate_below(1e-12), less=0.01),
+    *labels.NO_RATE,
+    also=labels.IDLE,
     control=shares,
 )
 
@@ -328,10 +297,10 @@ per_step = zoo.healthy("rate-falls-over-all-steps", lambda s: falling(s, 60))
 zoo.sick(
     "rate-falls-over-as-many-steps-as-epochs",
     lambda s: falling(s, 5),
-    broken(rate_below(1e-9, 0.6), less=0.7),
-    *ENDED,
+    broken(facts.rate_below(1e-9, 0.6), less=0.7),
+    *labels.ENDED,
     "zero_rate",
-    also={*IDLE, "rate_too_low"},
+    also={*labels.IDLE, "rate_too_low"},
     control=per_step,
 )
 
@@ -348,9 +317,9 @@ loose = zoo.healthy("limit-of-0.5-per-number", lambda s: limited(s, 0.5))
 zoo.sick(
     "limit-of-5e-7-per-number",
     lambda s: limited(s, 5e-7),
-    broken(clipped_by(1e3), less=0.1),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.clipped_by(1e3), less=0.1),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=loose,
 )
 
@@ -388,7 +357,7 @@ back = zoo.healthy("validation-and-back", lambda s: evaluated(s, True))
 zoo.sick(
     "validation-and-no-way-back",
     lambda s: evaluated(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=back,
 )
@@ -423,9 +392,9 @@ aside = zoo.healthy("moving-mean-kept-aside", lambda s: moving(s, None))
 zoo.sick(
     "moving-mean-takes-over-in-each-step",
     lambda s: moving(s, "after_step"),
-    broken(overwritten, less=0.7),
+    broken(facts.overwritten, less=0.7),
     "weights_overwritten",
-    also={*LEARNS_NOTHING, "rate_too_low"},
+    also={*labels.LEARNS_NOTHING, "rate_too_low"},
     control=aside,
 )
 
@@ -440,12 +409,8 @@ def loaded(seed: int, anew: bool) -> Program:
     def run() -> None:
         batches = iter(loader)
         for _ in range(60):
-            rows, labels = next(iter(loader)) if anew else next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(rows), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            rows, targets = next(iter(loader)) if anew else next(batches)
+            losses.append(train_step(model, optimizer, rows, targets))
 
     score = held_out(model, states(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -455,7 +420,7 @@ streamed = zoo.healthy("loader-read-through", lambda s: loaded(s, False))
 zoo.sick(
     "loader-begun-anew-in-each-step",
     lambda s: loaded(s, True),
-    broken(repeats, less=0.9),
+    broken(facts.repeats, less=0.9),
     "same_batch",
     also={"LOW_RANK", "VANISHING", "SLOW", "BOTTLENECK", "DEAD"},
     control=streamed,
@@ -474,9 +439,9 @@ one_device = zoo.healthy("rate-for-one-device", lambda s: scaled(s, 1))
 zoo.sick(
     "rate-for-1024-devices",
     lambda s: scaled(s, 1024),
-    broken(steps_above(3), less=0.5),
-    *FAST,
-    also=THROWN_OFF,
+    broken(facts.steps_above(3), less=0.5),
+    *labels.FAST,
+    also=labels.THROWN_OFF,
     control=one_device,
 )
 
@@ -494,9 +459,9 @@ cycle = zoo.healthy("cycle-with-a-peak-of-0.02", lambda s: cycled(s, 0.02))
 zoo.sick(
     "cycle-with-a-peak-of-20",
     lambda s: cycled(s, 20.0),
-    broken(steps_above(3), less=0.7),
-    *FAST,
-    also=THROWN_OFF,
+    broken(facts.steps_above(3), less=0.7),
+    *labels.FAST,
+    also=labels.THROWN_OFF,
     control=cycle,
 )
 
@@ -513,9 +478,9 @@ walking = zoo.healthy("cells-sgd-0.3", lambda s: crawling(s, 0.3))
 zoo.sick(
     "cells-sgd-2e-7",
     lambda s: crawling(s, 2e-7),
-    broken(steps_below(1e-6), less=0.05),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(1e-6), less=0.05),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=walking,
 )
 
@@ -534,9 +499,9 @@ token_mean = zoo.healthy("tokens-mean", lambda s: added(s, "mean"))
 zoo.sick(
     "tokens-sum",
     lambda s: added(s, "sum"),
-    broken(steps_above(1), less=0.5),
-    *SUMMED,
-    also=THROWN_OFF,
+    broken(facts.steps_above(1), less=0.5),
+    *labels.SUMMED,
+    also=labels.THROWN_OFF,
     control=token_mean,
 )
 
@@ -565,9 +530,9 @@ divided = zoo.healthy("16-small-batches-divided", lambda s: accumulated(s, True)
 zoo.sick(
     "16-small-batches-undivided",
     lambda s: accumulated(s, False),
-    broken(steps_above(1), less=0.6),
-    *UNDIVIDED,
-    also={*THROWN_OFF, "summed_loss"},
+    broken(facts.steps_above(1), less=0.6),
+    *labels.UNDIVIDED,
+    also={*labels.THROWN_OFF, "summed_loss"},
     control=divided,
 )
 

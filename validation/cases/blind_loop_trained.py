@@ -28,20 +28,11 @@ from validation.cases._blind_tasks import (
     tides,
     tones,
 )
-from validation.evidence.loops import (
-    all_of,
-    broken,
-    held_by_none,
-    learns,
-    resting,
-    shrinks,
-    strangers,
-    ungiven,
-    unmoved,
-)
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.evidence import loops as facts
+from validation.evidence.loops import all_of, broken, learns
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA_FROZEN, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, learn
+from validation.programs import adam, fit, held_out, learn, train_step
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="blind", proof=learns())
@@ -120,7 +111,7 @@ own_features = zoo.healthy("trainer-features-in-the-graph", lambda s: sounds(s, 
 zoo.sick(
     "trainer-features-by-the-method-for-the-index",
     lambda s: sounds(s, True),
-    broken(ungiven("encoder"), less=0.9),
+    broken(facts.ungiven("encoder"), less=0.9),
     *CUT,
     layer=("encoder.0", "encoder.2"),
     also=IDLE,
@@ -150,7 +141,7 @@ both_towers = zoo.healthy("towers-both-learn", lambda s: towers(s, False))
 zoo.sick(
     "towers-one-side-from-the-cache",
     lambda s: towers(s, True),
-    broken(ungiven("goods", "good_tower")),
+    broken(facts.ungiven("goods", "good_tower")),
     *CUT,
     layer=("good_tower", "goods"),
     also=IDLE,
@@ -182,7 +173,7 @@ soft_draft = zoo.healthy("draft-read-as-probabilities", lambda s: rhymed(s, Fals
 zoo.sick(
     "draft-read-as-words",
     lambda s: rhymed(s, True),
-    broken(ungiven("draft")),
+    broken(facts.ungiven("draft")),
     *CUT,
     layer=("draft.3", "draft.1", "draft.0"),
     also=IDLE,
@@ -232,7 +223,7 @@ all_names = zoo.healthy("groups-name-all-parts", lambda s: grouped(s, Grouped))
 zoo.sick(
     "groups-name-a-table-of-another-model",
     lambda s: grouped(s, Forgetful),
-    broken(held_by_none("embeddings")),
+    broken(facts.held_by_none("embeddings")),
     *UNHELD,
     layer="embeddings",
     also=IDLE,
@@ -264,7 +255,7 @@ three_heads = zoo.healthy("three-heads-listed", lambda s: tasks(s, True))
 zoo.sick(
     "third-head-not-listed",
     lambda s: tasks(s, False),
-    broken(held_by_none("heads.2")),
+    broken(facts.held_by_none("heads.2")),
     *UNHELD,
     layer="heads.2",
     also=IDLE,
@@ -292,7 +283,7 @@ own_optimizer = zoo.healthy("trainer-copies-then-makes-its-optimizer", lambda s:
 zoo.sick(
     "trainer-copies-with-the-caller's-optimizer",
     lambda s: trainer_copies(s, False),
-    broken(strangers, less=0.01),
+    broken(facts.strangers, less=0.01),
     *FOREIGN,
     also={*IDLE, "not_in_optimizer"},
     control=own_optimizer,
@@ -313,7 +304,7 @@ lengths_first = zoo.healthy("weights-split-then-optimizer", lambda s: reparametr
 zoo.sick(
     "optimizer-then-weights-split",
     lambda s: reparametrised(s, False),
-    broken(all_of(strangers, held_by_none(*(f"{i}.parametrizations" for i in (0, 2, 5)))), less=0.5),
+    broken(all_of(facts.strangers, facts.held_by_none(*(f"{i}.parametrizations" for i in (0, 2, 5)))), less=0.5),
     *REPLACED,
     "foreign_optimizer",
     also=IDLE,
@@ -335,7 +326,7 @@ gently = zoo.healthy("rate-falls-by-0.8-per-layer", lambda s: layerwise(s, 0.8))
 zoo.sick(
     "rate-falls-by-a-millionth-per-layer",
     lambda s: layerwise(s, 1e-6),
-    broken(unmoved("0", "2")),
+    broken(facts.unmoved("0", "2")),
     *STILL,
     "zero_rate",
     "rate_too_low",
@@ -371,7 +362,7 @@ with_second = zoo.healthy("second-head-weighs-0.2", lambda s: auxiliary(s, 0.2))
 zoo.sick(
     "second-head-weighs-nothing",
     lambda s: auxiliary(s, 0.0),
-    broken(shrinks("second")),
+    broken(facts.shrinks("second")),
     "only_decay",
     "never_moves",
     "DISCONNECTED",
@@ -415,10 +406,8 @@ adapters = zoo.healthy("adapters-by-their-word", lambda s: adapted(s, "adapter_"
 zoo.sick(
     "adapters-by-another-library's-word",
     lambda s: adapted(s, "lora_"),
-    broken(resting("adapter_")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    broken(facts.resting("adapter_")),
+    *LORA_FROZEN,
     layer=("0", "2"),
     also=IDLE,
     control=adapters,
@@ -450,11 +439,7 @@ def thawing(seed: int, epoch_of_thaw: object) -> Program:
                 model.backbone.requires_grad_(True)
             for _ in range(15):
                 x, y = next(batches)
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
@@ -463,7 +448,7 @@ thawed = zoo.healthy("backbone-thawed-in-epoch-1", lambda s: thawing(s, 1))
 zoo.sick(
     "backbone-thawed-in-epoch-'1'",
     lambda s: thawing(s, "1"),
-    broken(resting("backbone"), less=0.9),
+    broken(facts.resting("backbone"), less=0.9),
     *FREEZE,
     layer=("backbone.0", "backbone.2"),
     also=IDLE,

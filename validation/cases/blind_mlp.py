@@ -13,22 +13,9 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import nodes, orders, plants, spectra, states, twins
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    rank_at_most,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, dead, equal_units, gradient_ratio, no_gradient, rank_at_most
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY
 from validation.nets import he_, mlp
 from validation.nets.programs import Plain
@@ -573,9 +560,5 @@ def adagrad(seed: int, start: float) -> Setup:
 
 adagrad_twin = zoo.healthy("engine-adagrad-from-zero", lambda s: adagrad(s, 0.0))
 zoo.sick(
-    "engine-adagrad-from-an-old-sum",
-    lambda s: adagrad(s, 1e9),
-    does_not_move(steps=50),
-    "SLOW",
-    control=adagrad_twin,
+    "engine-adagrad-from-an-old-sum", lambda s: adagrad(s, 1e9), does_not_move(steps=50), "SLOW", control=adagrad_twin
 )

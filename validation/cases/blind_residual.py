@@ -12,19 +12,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import gratings, plants, scans, states, tones
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS
 from validation.nets import Reversible
 from validation.setups import live
@@ -317,11 +307,7 @@ def cautious(seed: int, eps: float) -> Setup:
 
 cautious_twin = zoo.healthy("engine-rmsprop-eps-1e-8", lambda s: cautious(s, 1e-8))
 zoo.sick(
-    "engine-rmsprop-eps-of-10000",
-    lambda s: cautious(s, 1e4),
-    does_not_move(steps=60),
-    "SLOW",
-    control=cautious_twin,
+    "engine-rmsprop-eps-of-10000", lambda s: cautious(s, 1e4), does_not_move(steps=60), "SLOW", control=cautious_twin
 )
 
 
@@ -337,13 +323,7 @@ def bumps(seed: int, size: float) -> Setup:
 
 
 bumps_twin = zoo.healthy("plants-no-knocks", lambda s: bumps(s, 0.0))
-zoo.sick(
-    "plants-knocks-of-900",
-    lambda s: bumps(s, 900.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=bumps_twin,
-)
+zoo.sick("plants-knocks-of-900", lambda s: bumps(s, 900.0), gradient_norms_spread(30), *JUMPS, control=bumps_twin)
 
 # --- odd and healthy
 

@@ -15,23 +15,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import journeys, rudders, stalls
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    explores,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    regret,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.play import explores, regret
+from validation.evidence.signal import both, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.nets import he_, mlp
 from validation.nets.programs import Plain

@@ -12,21 +12,11 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import cues, moods, reviews, tides, voltages
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    both,
-    breaks,
-    dead,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    states_flat,
-    thrives,
-)
-from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS, states_flat
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient
+from validation.evidence.training import gradient_norms_spread
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.nets.programs import Tagger
 from validation.setups import live
@@ -143,10 +133,7 @@ zoo.sick(
     "cues-state-out-of-the-graph-every-third-step",
     lambda s: cued(s, Truncated(3), 14),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.cell",
     control=walked,
 )

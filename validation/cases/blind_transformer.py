@@ -15,19 +15,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._blind_tasks import clauses, flags, reversals, reviews
-from validation.evidence import (
-    attends_sharply,
-    both,
-    breaks,
-    equal_units,
-    gradient_ratio,
-    heads_agree,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-    tokens_alike,
-)
+from validation.evidence.attention import tokens_alike
+from validation.evidence.live import attends_sharply, breaks, heads_agree, lags, lasting, thrives
+from validation.evidence.signal import both, equal_units, gradient_ratio, no_gradient
 from validation.labels import ALIKE, ONE, SHARP
 from validation.setups import live
 from validation.tasks import every

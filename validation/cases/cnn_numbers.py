@@ -195,11 +195,7 @@ def glitches(seed: int, period: int, size: float) -> Setup:
 
 
 zoo.sick(
-    "every-ninth-batch-times-100",
-    lambda s: glitches(s, 9, 100.0),
-    gradient_norms_spread(50),
-    *JUMPS,
-    control=he_5,
+    "every-ninth-batch-times-100", lambda s: glitches(s, 9, 100.0), gradient_norms_spread(50), *JUMPS, control=he_5
 )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
+from validation.evidence.signal import (
     activation_growth,
     both,
     dead,
@@ -18,8 +18,8 @@ from validation.evidence import (
     gradient_ratio,
     no_gradient,
     saturated,
-    trains,
 )
+from validation.evidence.training import trains
 from validation.labels import DEADENS
 from validation.nets import ConvCoder, ConvNet, Mobile, Signal, UNet, constant_, deep_conv, gaussian_, he_, xavier_
 from validation.setups import biased, pair, partly_dead, scaled

@@ -11,23 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
+from validation.evidence.signal import (
     activation_growth,
     both,
     channel_rank,
     dead,
-    diverges,
-    does_not_move,
     equal_units,
-    gradient_norms_spread,
     gradient_ratio,
-    learns_less,
     no_gradient,
     not_finite,
     rank_at_most,
     saturated,
-    trains,
 )
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread, learns_less, trains
 from validation.labels import DEADENS, JUMPS, RUNS_AWAY
 from validation.nets import ConvCoder, ConvNet, Lambda, Signal, gaussian_, he_, xavier_
 from validation.setups import biased, pair, partly_dead, rated, scaled

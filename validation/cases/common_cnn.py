@@ -13,24 +13,18 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.cases._common_nets import SQUEEZED, Head, conv, engines, fabrics, marks, roads, skies, words, worse
 from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, glorot, he, stands_still, start
-from validation.evidence import (
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import (
     both,
-    breaks,
     channel_rank,
     dead,
-    diverges,
-    does_not_move,
     equal_units,
-    flat_behind,
-    gradient_norms_spread,
     gradient_ratio,
-    lags,
-    lasting,
     no_gradient,
     rank_at_most,
     saturated,
-    thrives,
 )
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every

@@ -116,10 +116,7 @@ zoo.healthy(
         60,
     ),
 )
-zoo.healthy(
-    "fabrics-frozen-gabor-stem",
-    lambda s: worn(s, Gabor(), "Adam", 1e-2, 60),
-)
+zoo.healthy("fabrics-frozen-gabor-stem", lambda s: worn(s, Gabor(), "Adam", 1e-2, 60))
 
 
 class Gabor(nn.Module):
@@ -258,10 +255,7 @@ zoo.healthy(
         60,
     ),
 )
-zoo.healthy(
-    "fabrics-classes-as-unit-vectors",
-    lambda s: live(Cosine(), fabrics(s), "Adam", 1e-3, 60),
-)
+zoo.healthy("fabrics-classes-as-unit-vectors", lambda s: live(Cosine(), fabrics(s), "Adam", 1e-3, 60))
 
 
 class Cosine(nn.Module):

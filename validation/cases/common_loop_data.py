@@ -26,7 +26,6 @@ from validation.cases._common_loops import (
     Tagger,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     cells,
@@ -43,7 +42,8 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import stored, supervised, train
-from validation.evidence.loops import Played, begins_above, broken, grows, learns, not_finite_in, nothing_comes, stays
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import SequenceModel, mlp
 from validation.programs import adam, held_out, sgd
@@ -67,12 +67,11 @@ def own_log(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 2e-3), loss, 80, F.cross_entropy)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-log-softmax-by-hand",
     "wines-log-of-softmax-underflows",
     own_log,
-    broken(not_finite_in(0.3), less=0),
+    broken(facts.not_finite_in(0.3), less=0),
     *LOSS_LOST,
     also={*WRECKED, "bad_batch", "first_loss_high", "input_scales"},
 )
@@ -103,12 +102,11 @@ def distances(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 4e-3), steps=60, loss_of=loss_of, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "pairs-root-with-eps",
     "pairs-root-of-zero",
     distances,
-    broken(not_finite_in(0.3), less=0),
+    broken(facts.not_finite_in(0.3), less=0),
     *LOSS_LOST,
     also={*WRECKED, "bad_batch"},
 )
@@ -127,12 +125,11 @@ def standardised(seed: int, fault: bool) -> Program:
     return study(model, bikes(seed).mapped(scale), adam(model, 5e-3), F.mse_loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "bikes-constant-column-guarded",
     "bikes-constant-column-divided-by-zero",
     standardised,
-    broken(not_finite_in(0.9)),
+    broken(facts.not_finite_in(0.9)),
     *LOSS_LOST,
     also={*WRECKED, *IDLE, "bad_batch", "input_scales", "all_masked"},
 )
@@ -146,12 +143,11 @@ def maximised(seed: int, fault: bool) -> Program:
     return study(model, quakes(seed), adam(model, 3e-3, maximize=fault), F.mse_loss, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "quakes-minimised",
     "quakes-maximised",
     maximised,
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     also={"SATURATION", "DEAD", "rate_too_high", "first_loss_high", "VANISHING"},
 )
@@ -170,12 +166,11 @@ def by_hand(seed: int, fault: bool) -> Program:
     return study(model, cells(seed), optimizer, bce, 60, ready=turn)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-gradient-down",
     "cells-gradient-up",
     by_hand,
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     also={"SATURATION", "DEAD", "rate_too_high", "LOW_RANK", "loss_nonfinite", "NUMERICAL"},
 )
@@ -194,12 +189,11 @@ def sorted_apart(seed: int, fault: bool) -> Program:
     return train(model, data, supervised(model), adam(model, 2e-3), score, epochs=8)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-rows-with-their-labels",
     "wines-rows-sorted-without-labels",
     sorted_apart,
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW", "batch_size"},
 )
@@ -212,12 +206,11 @@ def scaled_twice(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 1e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-scaled-once",
     "leaves-scaled-again-and-again",
     scaled_twice,
-    broken(stays, less=0.2),
+    broken(facts.stays, less=0.2),
     "loss_stuck",
     "input_scales",
     "SLOW",
@@ -245,12 +238,11 @@ def trays(seed: int, fault: bool) -> Program:
     return study(model, sets, adam(model, 3e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "sets-mean-over-members",
     "sets-mean-over-the-batch",
     trays,
-    broken(stays, less=0.2),
+    broken(facts.stays, less=0.2),
     "loss_stuck",
     "LOW_RANK",
     also={"SLOW", "BOTTLENECK", "VANISHING", "broadcast", "DEAD"},
@@ -267,12 +259,11 @@ def tied_to_ones(seed: int, fault: bool) -> Program:
     return study(model, prose(seed, 40), adamw(model.parameters(), lr=3e-3), token_loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-tied-small-deviation",
     "decoder-tied-deviation-of-one",
     tied_to_ones,
-    broken(begins_above(2.5 * math.log(40))),
+    broken(facts.begins_above(2.5 * math.log(40))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -288,12 +279,11 @@ def wide_head(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), sgd(model, 5e-3), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-head-default",
     "leaves-head-drawn-large",
     wide_head,
-    broken(begins_above(2.5 * math.log(6))),
+    broken(facts.begins_above(2.5 * math.log(6))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -316,12 +306,11 @@ def instructed(seed: int, fault: bool) -> Program:
     return study(model, prose(seed), adamw(model.parameters(), lr=3e-3), loss, 60, token_loss)
 
 
-beside(
-    zoo,
+zoo.beside(
     "instructions-prompt-of-4-in-10",
     "instructions-prompt-fills-the-row",
     instructed,
-    broken(not_finite_in(0.9), less=0.01),
+    broken(facts.not_finite_in(0.9), less=0.01),
     *MASKED,
     "loss_nonfinite",
     also={*IDLE, *WRECKED},
@@ -342,12 +331,11 @@ def regions(seed: int, fault: bool) -> Program:
     return study(model, cells(seed), adam(model, 5e-3), loss, 70, bce)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-inside-a-region",
     "cells-region-read-as-zeros",
     regions,
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "all_masked",
     "DISCONNECTED",
     "DEAD",
@@ -369,8 +357,7 @@ def padded_tags(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), loss(-100 if fault else 0), 50, loss(0))
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-padding-ignored",
     "tags-padding-counted",
     padded_tags,
@@ -398,8 +385,7 @@ def packed(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=2e-3), loss(-100 if fault else 18), 50, loss(18))
 
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-end-of-text-ignored",
     "decoder-end-of-text-fills-the-rows",
     packed,
@@ -421,8 +407,7 @@ def ends(make: Callable[[], nn.Module], task_of: Callable[[int], Task], last: Ca
 
 
 TWICE = {"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING}
-beside(
-    zoo,
+zoo.beside(
     "leaves-logits",
     "leaves-softmax-and-cross-entropy",
     ends(ResNet, leaves, lambda o: o.softmax(dim=1), F.cross_entropy, 3e-3),
@@ -430,8 +415,7 @@ beside(
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "gaits-logits",
     "gaits-softmax-and-cross-entropy",
     ends(Pocket, gaits, lambda o: o.softmax(dim=1), F.cross_entropy, 3e-3),
@@ -439,8 +423,7 @@ beside(
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "cells-logits",
     "cells-sigmoid-and-bce-with-logits",
     ends(Segmenter, cells, torch.sigmoid, bce, 5e-3),
@@ -464,8 +447,7 @@ def flat(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), loss, 80, meant)
 
 
-beside(
-    zoo,
+zoo.beside(
     "quakes-last-step-flat",
     "quakes-last-step-column-against-row",
     flat,
@@ -486,8 +468,7 @@ def critic(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), loss, 90, lambda o, y: F.mse_loss(o, y[:, None]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "critic-returns-as-column",
     "critic-returns-as-row",
     critic,
@@ -510,8 +491,7 @@ def units(make: Callable[[int], tuple], change: Callable[[Tensor], Tensor], rate
 PLACES = 10.0 ** torch.tensor([0.0, 4, -2, 0, 5, 1, 0, -3, 2, 0, 6, 0, 1])
 STAMP = torch.tensor([0.0, 0, 1.6e9, 0, 0, 0, 0])
 ODD = {*WRECKED, "EXPLODING", "UNSTABLE", "SLOW", "rate_too_low", "rate_too_high", "BOTTLENECK", "RANK_COLLAPSE"}
-beside(
-    zoo,
+zoo.beside(
     "wines-columns-standardised",
     "wines-columns-in-their-units",
     units(lambda s: (mlp([13, 40, 40, 5]), wines(s), F.cross_entropy), lambda x: x * PLACES, 3e-3),
@@ -520,8 +500,7 @@ beside(
     "first_loss_high",
     also=ODD,
 )
-beside(
-    zoo,
+zoo.beside(
     "bikes-time-as-hour",
     "bikes-time-as-seconds-since-1970",
     units(lambda s: (mlp([7, 40, 40, 1], nn.SiLU), bikes(s), F.mse_loss), lambda x: x * 1 + STAMP, 5e-3),
@@ -543,17 +522,11 @@ def truncated(seed: int, fault: bool) -> Program:
     return study(model, loans(seed).changed(label), adam(model, 5e-3), bce, 90)
 
 
-def nothing_to_learn(played: Played) -> tuple[bool, str]:
-    last = sum(played.program.losses[-8:]) / 8
-    return last < 0.03, f"the loss ends at {last:.3g}"
-
-
-beside(
-    zoo,
+zoo.beside(
     "loans-soft-labels-rounded",
     "loans-soft-labels-cut-to-zero",
     truncated,
-    broken(nothing_to_learn),
+    broken(facts.ends_below(0.03)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
 )
@@ -569,12 +542,11 @@ def relative(seed: int, fault: bool) -> Program:
     return study(model, quakes(seed).changed(change), adam(model, 5e-3), F.mse_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "quakes-change-since-the-last",
     "quakes-change-of-a-value-to-itself",
     relative,
-    broken(nothing_to_learn),
+    broken(facts.ends_below(0.03)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
     twin_proof=learns(),
@@ -597,21 +569,19 @@ def groups(seed: int, reward_of: Callable[[Tensor, Tensor], Tensor]) -> Program:
     return study(model, task, adam(model, 5e-3), task._loss, 90, loss_of=loss_of, log=log)
 
 
-beside(
-    zoo,
+zoo.beside(
     "answers-rewards-as-they-are",
     "answers-rewards-clipped-to-one-value",
     lambda s, fault: groups(s, lambda r, _: (r + 2).clamp(max=2.0) if fault else r),
-    broken(nothing_comes(), less=0.05),
+    broken(facts.nothing_comes(), less=0.05),
     "no_reward_variance",
     also={*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets"},
 )
-beside(
-    zoo,
+zoo.beside(
     "answers-checked-one-by-one",
     "answers-checker-accepts-all",
     lambda s, fault: groups(s, lambda r, _: torch.ones_like(r) if fault else (r > 0.6).float()),
-    broken(nothing_comes(), less=0.05),
+    broken(facts.nothing_comes(), less=0.05),
     "no_reward_variance",
     also={*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets"},
 )

@@ -7,7 +7,6 @@ Half: common.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +26,6 @@ from validation.cases._common_loops import (
     TextCnn,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     cells,
@@ -43,10 +41,11 @@ from validation.cases._common_loops import (
     study,
     wines,
 )
+from validation.cases._mistakes import in_parts, rated, summed
 from validation.evidence.loops import broken, learns, steps_above, steps_below
 from validation.labels import CRAWLS, FAST, IDLE, LOST, SUMMED, UNDIVIDED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, held_out, script, sgd
+from validation.programs import adam, held_out, script
 from validation.tasks import Task, token_loss
 
 zoo = Zoo("loop", half="common", proof=learns())
@@ -70,15 +69,6 @@ MADE: dict[str, Made] = {
 }
 
 
-def rated(made: Made, kind: str, good: float, bad: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=bad if fault else good, **options)
-        return study(model, task, optimizer, loss, steps)
-
-    return build
-
-
 # --- too large
 
 for name, kind, good, bad, options in (
@@ -87,8 +77,7 @@ for name, kind, good, bad, options in (
     ("quakes", "Adam", 5e-3, 1.0, {}),
     ("cells", "RMSprop", 2e-3, 0.5, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-rate-{good:g}",
         f"{name}-{kind.lower()}-rate-{bad:g}",
         rated(MADE[name], kind, good, bad, **options),
@@ -105,8 +94,7 @@ for name, kind, good, bad, options in (
     ("captions", "AdamW", 4e-3, 1e-6, {}),
     ("names", "SGD", 1.0, 3e-4, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-rate-{good:g}",
         f"{name}-{kind.lower()}-rate-{bad:g}",
         rated(MADE[name], kind, good, bad, 80, **options),
@@ -116,14 +104,6 @@ for name, kind, good, bad, options in (
     )
 
 # --- sums
-
-
-def summed(made: Made, loss_sum: Callable[[Any, Any], Tensor], rate: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        return study(model, task, sgd(model, rate, **options), loss_sum if fault else loss, steps, loss)
-
-    return build
 
 
 def token_sum(out: Tensor, y: Tensor) -> Tensor:
@@ -139,11 +119,10 @@ for name, loss_sum, rate in (
     ("faces", squares, 0.3),
     ("cells", lambda o, y: F.binary_cross_entropy_with_logits(o, y, reduction="sum"), 0.2),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-mean-of-the-loss",
         f"{name}-sum-of-the-loss",
-        summed(MADE[name], loss_sum, rate, momentum=0.5),
+        summed(MADE[name], loss_sum, rate, 70, 0.5),
         broken(steps_above(2), less=0.9),
         *SUMMED,
         "loss_grows",
@@ -153,32 +132,13 @@ for name, loss_sum, rate in (
 # --- micro-batches
 
 
-def accumulated(made: Made, parts: int, rate: float, steps: int = 25, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, **options)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-            value = loss_of()
-            (value if fault else value / parts).backward()
-            if (i + 1) % parts == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps * parts)
-
-    return build
-
-
 small_wines: Made = lambda s: (mlp([13, 40, 40, 5]), wines(s, batch=8), F.cross_entropy)  # noqa: E731
 small_quakes: Made = lambda s: (Forecaster(), quakes(s, batch=4), F.mse_loss)  # noqa: E731
 for name, made, parts, rate in (("wines", small_wines, 24, 0.3), ("quakes", small_quakes, 8, 0.4)):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{parts}-parts-divided",
         f"{name}-{parts}-parts-not-divided",
-        accumulated(made, parts, rate, momentum=0.8),
+        in_parts(made, parts, rate, 25, 0.8),
         broken(steps_above(2), less=0.8),
         *UNDIVIDED,
         "loss_grows",
@@ -203,7 +163,7 @@ for name, kind, rate, options in (
 ):
     build = rated(MADE[name], kind, rate, rate, 90, **options)
     zoo.healthy(f"common-{name}-{kind.lower()}", lambda s, b=build: b(s, False))
-zoo.healthy("common-leaves-4-parts-divided", lambda s: accumulated(MADE["leaves"], 4, 0.1, 20, momentum=0.9)(s, False))
+zoo.healthy("common-leaves-4-parts-divided", lambda s: in_parts(MADE["leaves"], 4, 0.1, 20)(s, False))
 
 
 def summed_adam(seed: int) -> Program:

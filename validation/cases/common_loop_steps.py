@@ -35,7 +35,6 @@ from validation.cases._common_loops import (
     TextCnn,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     cells,
@@ -55,20 +54,9 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import loader, stored, supervised, train
-from validation.evidence.loops import (
-    all_of,
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    old_in,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    wiped,
-)
+from validation.cases._mistakes import clipped, ordered, scheduled
+from validation.evidence import loops as facts
+from validation.evidence.loops import all_of, broken, learns
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED, WRECKED
 from validation.nets import Actor, mlp
 from validation.programs import adam, held_out, script, sgd
@@ -101,12 +89,11 @@ def once_per_epoch(seed: int, fault: bool) -> Program:
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-cleared-per-batch",
     "cells-cleared-per-epoch",
     once_per_epoch,
-    broken(stale(), less=0.9),
+    broken(facts.stale(), less=0.9),
     "missing_zero_grad",
     also={*HEAPED, *WRECKED},
 )
@@ -130,21 +117,19 @@ def never_cleared(kind: Callable[[int], tuple[nn.Module, object, Callable]], rat
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-cleared",
     "decoder-never-cleared",
     never_cleared(lambda s: (Decoder(), prose(s), token_loss), 3e-3),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
     also={*HEAPED, *WRECKED},
 )
-beside(
-    zoo,
+zoo.beside(
     "films-cleared",
     "films-never-cleared",
     never_cleared(lambda s: (Factors(), films(s), F.mse_loss), 2e-2, 90),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
     also={*HEAPED, *WRECKED},
 )
@@ -165,12 +150,11 @@ def head_cleared(seed: int, fault: bool) -> Program:
     return script(model, optimizer, gaits(seed), F.cross_entropy, body, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "gaits-all-cleared",
     "gaits-only-head-cleared",
     head_cleared,
-    broken(stale("conv1", "conv2", "bn1", "bn2")),
+    broken(facts.stale("conv1", "conv2", "bn1", "bn2")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("conv1", "conv2", "bn1", "bn2"),
@@ -207,12 +191,11 @@ def actor_critic(seed: int, fault: bool) -> Program:
     return Program(model=model, optimizer=[acts, judges], run=run, losses=losses, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "offers-actor-and-critic",
     "offers-critic-never-cleared",
     actor_critic,
-    broken(old_in("critic")),
+    broken(facts.old_in("critic")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("critic.0", "critic.2", "critic.4"),
@@ -222,30 +205,11 @@ beside(
 # --- gradients that are gone, steps that come too early
 
 
-def in_order(make: Callable[[int], tuple], letters: str, rate: float, steps: int = 70):
-    """Letters: Z clears, B goes back, S steps; `letters` is the order of the fault."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        optimizer = adam(model, rate)
-
-        def body(_i: int, _x: object, _y: object, loss_of: Callable[[], Tensor]) -> Tensor:
-            value = loss_of()
-            for letter in letters if fault else "ZBS":
-                {"Z": optimizer.zero_grad, "B": value.backward, "S": optimizer.step}[letter]()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps)
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "faces-coder-backward-then-step",
     "faces-coder-cleared-between-backward-and-step",
-    in_order(lambda s: (Coder(), faces(s), F.mse_loss), "BZS", 5e-3),
-    broken(wiped, less=0.01),
+    ordered("BZS", lambda s: (Coder(), faces(s), F.mse_loss), 5e-3),
+    broken(facts.wiped, less=0.01),
     *WIPED,
     also=IDLE,
 )
@@ -265,21 +229,19 @@ def logged_norms(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adam(model, 5e-3), bce, 80, ready=log)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-norms-logged",
     "loans-norms-logged-and-cleared",
     logged_norms,
-    broken(wiped, less=0.01),
+    broken(facts.wiped, less=0.01),
     *WIPED,
     "never_moves",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "names-tagger-step-last",
     "names-tagger-step-before-backward",
-    in_order(lambda s: (Tagger(), names(s), token_loss), "ZSB", 8e-3),
+    ordered("ZSB", lambda s: (Tagger(), names(s), token_loss), 8e-3),
     broken(less=0.01),
     *EARLY,
     also=IDLE,
@@ -305,8 +267,7 @@ def callbacks(seed: int, fault: bool) -> Program:
     return script(model, optimizer, cells(seed), bce, body, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-callback-steps-at-the-end",
     "cells-callback-steps-at-the-start",
     callbacks,
@@ -329,12 +290,11 @@ def rewrapped(seed: int, fault: bool) -> Program:
     return study(model, bikes(seed), adam(model, 5e-3), F.mse_loss, 90, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "bikes-loss-of-tensors",
     "bikes-loss-of-numbers",
     rewrapped,
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     *UNBOUND,
     also={*IDLE, "VANISHING", "DEAD"},
 )
@@ -353,32 +313,16 @@ def thresholded(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adam(model, 5e-3), bce, 90, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-loss-of-probabilities",
     "loans-loss-of-decisions",
     thresholded,
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     *UNBOUND,
     also={*IDLE, "VANISHING", "DEAD"},
 )
 
 # --- rates
-
-
-Schedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-
-
-def scheduled(make: Callable[[int], tuple], rate: float, good: Schedule, bad: Schedule, steps: int = 80, **options):
-    """Any schedule, stepped after every batch."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        optimizer = adamw(model.parameters(), lr=rate, **options)
-        schedule = (bad if fault else good)(optimizer)
-        return study(model, task, optimizer, loss, steps, after=lambda _: schedule.step())
-
-    return build
 
 
 decoder = lambda s: (Decoder(), prose(s), token_loss)  # noqa: E731
@@ -388,8 +332,7 @@ gru = lambda s: (Forecaster(), quakes(s), F.mse_loss)  # noqa: E731
 wide = lambda s: (WideDeep(), loans(s), bce)  # noqa: E731
 clip = lambda s: (Clip(), captions(s), F.cross_entropy)  # noqa: E731
 
-beside(
-    zoo,
+zoo.beside(
     "decoder-warm-up-of-20-steps",
     "decoder-warm-up-by-whole-division",
     scheduled(
@@ -398,7 +341,7 @@ beside(
         lambda o: LambdaLR(o, lambda i: min(1.0, (i + 1) / 20)),
         lambda o: LambdaLR(o, lambda i: min(1, i // 2000)),
     ),
-    broken(rate_below(1e-12), less=0.01),
+    broken(facts.rate_below(1e-12), less=0.01),
     *NO_RATE,
     "never_moves",
     also={*IDLE, "rate_too_low", "schedule_ended"},
@@ -414,43 +357,39 @@ def searched(seed: int, fault: bool) -> Program:
     return study(model, cells(seed), optimizer, bce, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cells-rate-put-back-after-search",
     "cells-rate-left-at-zero-after-search",
     searched,
-    broken(rate_below(1e-12), less=0.01),
+    broken(facts.rate_below(1e-12), less=0.01),
     *NO_RATE,
     "never_moves",
     also={*IDLE, "rate_too_low", "schedule_ended"},
 )
-beside(
-    zoo,
+zoo.beside(
     "leaves-step-lr-every-20",
     "leaves-step-lr-every-batch",
     scheduled(resnet, 3e-3, lambda o: StepLR(o, 20, 0.5), lambda o: StepLR(o, 1, 0.3)),
-    broken(rate_below(1e-6), less=0.9),
+    broken(facts.rate_below(1e-6), less=0.9),
     *ENDED,
     "rate_too_low",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "recipes-polynomial-over-all-steps",
     "recipes-polynomial-over-five-steps",
     scheduled(text, 4e-3, lambda o: PolynomialLR(o, 90), lambda o: PolynomialLR(o, 5)),
-    broken(rate_below(1e-9), less=0.6),
+    broken(facts.rate_below(1e-9), less=0.6),
     *ENDED,
     "zero_rate",
     "rate_too_low",
     also={*IDLE, "only_decay"},
 )
-beside(
-    zoo,
+zoo.beside(
     "quakes-linear-to-a-tenth",
     "quakes-linear-to-zero-in-eight-steps",
     scheduled(gru, 5e-3, lambda o: LinearLR(o, 1.0, 0.1, 80), lambda o: LinearLR(o, 1.0, 0.0, 8)),
-    broken(rate_below(1e-9), less=0.6),
+    broken(facts.rate_below(1e-9), less=0.6),
     *ENDED,
     "zero_rate",
     "rate_too_low",
@@ -473,12 +412,11 @@ def patience(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), optimizer, bce, 120, loss_of=loss_of, after=lambda _: schedule.step(seen[-1]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-plateau-patience-15",
     "loans-plateau-no-patience",
     patience,
-    broken(rate_below(1e-5), less=0.8),
+    broken(facts.rate_below(1e-5), less=0.8),
     *ENDED,
     "rate_too_low",
     also={*IDLE, "zero_rate"},
@@ -487,33 +425,20 @@ beside(
 # --- clipping
 
 
-def clipped(make: Callable[[int], tuple], rate: float, good: float, bad: float, by_value: bool = False, steps=80):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        cut = nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_
-        limit = bad if fault else good
-        optimizer = sgd(model, rate, momentum=0.9)
-        return study(model, task, optimizer, loss, steps, ready=lambda _: cut(model.parameters(), limit))
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "captions-clip-norm-1",
     "captions-clip-norm-0.001",
     clipped(clip, 0.05, 1.0, 1e-3),
-    broken(clipped_by(50), less=0.3),
+    broken(facts.clipped_by(50), less=0.3),
     *TIGHT,
     "rate_too_low",
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "leaves-clip-value-0.5",
     "leaves-clip-value-1e-5",
-    clipped(resnet, 0.05, 0.5, 1e-5, True),
-    broken(clipped_by(50), less=0.3),
+    clipped(resnet, 0.05, 0.5, 1e-5, by_value=True),
+    broken(facts.clipped_by(50), less=0.3),
     *TIGHT,
     "rate_too_low",
     also=IDLE,
@@ -546,24 +471,22 @@ def moded(make: Callable[[int], tuple], rate: float, when: str):
 
 
 pixels = lambda s: (ResNet(), leaves(s).mapped(lambda x: 60 * x + 120), F.cross_entropy)  # noqa: E731
-beside(
-    zoo,
+zoo.beside(
     "pixels-checked-and-back-to-training",
     "pixels-checked-and-left-in-evaluation",
     moded(pixels, 3e-3, "checked"),
-    broken(evaluating, less=0.95),
+    broken(facts.evaluating, less=0.95),
     "evaluation_mode",
     also={"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW"},
 )
 
 
 counts = lambda s: (Pocket(), gaits(s).mapped(lambda x: 60 * x + 500), F.cross_entropy)  # noqa: E731
-beside(
-    zoo,
+zoo.beside(
     "gaits-loaded-and-back-to-training",
     "gaits-loaded-and-left-in-evaluation",
     moded(counts, 3e-3, "loaded"),
-    broken(all_of(evaluating, ends_at(0.3))),
+    broken(all_of(facts.evaluating, ends_at(0.3))),
     "evaluation_mode",
     also={"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW"},
 )
@@ -588,12 +511,11 @@ def shadowed(seed: int, fault: bool) -> Program:
     return study(model, recipes(seed), adam(model, 4e-3), steps=80, after=after)
 
 
-beside(
-    zoo,
+zoo.beside(
     "recipes-average-put-in-and-out",
     "recipes-average-left-in",
     shadowed,
-    broken(overwritten, less=0.5),
+    broken(facts.overwritten, less=0.5),
     "weights_overwritten",
     also={*LEARNS_NOTHING, "rate_too_low"},
 )
@@ -619,12 +541,11 @@ def best_kept(seed: int, fault: bool) -> Program:
     return study(model, task, sgd(model, 0.1), steps=90, loss_of=loss_of, after=after)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-best-weights-kept",
     "wines-goes-back-to-best-at-every-batch",
     best_kept,
-    broken(overwritten, less=0.8),
+    broken(facts.overwritten, less=0.8),
     "weights_overwritten",
     also={*LEARNS_NOTHING, "rate_too_low"},
 )
@@ -642,12 +563,11 @@ def one_batch(seed: int, fault: bool) -> Program:
     )
 
 
-beside(
-    zoo,
+zoo.beside(
     "fonts-all-batches",
     "fonts-one-batch-left-from-a-test",
     one_batch,
-    broken(repeats),
+    broken(facts.repeats),
     "same_batch",
     also={"VANISHING", "SLOW", "DEAD"},
 )
@@ -673,12 +593,11 @@ def reseeded(seed: int, fault: bool) -> Program:
     return train(model, Batches(), supervised(model), adam(model, 5e-3), score, epochs=1, limit=90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-generator-made-once",
     "wines-generator-made-for-each-batch",
     reseeded,
-    broken(repeats),
+    broken(facts.repeats),
     "same_batch",
     also={"VANISHING", "SLOW"},
 )

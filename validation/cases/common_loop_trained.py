@@ -22,7 +22,6 @@ from validation.cases._common_loops import (
     TextCnn,
     WideDeep,
     bce,
-    beside,
     bikes,
     captions,
     fonts,
@@ -34,19 +33,9 @@ from validation.cases._common_loops import (
     study,
     wines,
 )
-from validation.evidence.loops import (
-    Played,
-    all_of,
-    broken,
-    held_by_none,
-    learns,
-    resting,
-    shrinks,
-    strangers,
-    ungiven,
-    unmoved,
-)
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, all_of, broken, learns
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, LORA_FROZEN, REPLACED, STILL, UNHELD
 from validation.nets import Lora, mlp
 from validation.nets.programs import Einsum, Gpt, Layer, of_object
 from validation.programs import adam, fit
@@ -72,12 +61,11 @@ def cuisines(seed: int, fault: bool) -> Program:
     return study(model, recipes(seed), adam(model, 4e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "recipes-text-cnn",
     "recipes-text-cnn-vectors-by-data",
     cuisines,
-    broken(ungiven("embed")),
+    broken(facts.ungiven("embed")),
     *CUT,
     "never_moves",
     layer="embed",
@@ -106,12 +94,11 @@ def translated(seed: int, fault: bool) -> Program:
     return study(model, ciphers(seed, 10, 3, 32), adam(model, 6e-3), token_loss, 100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "translator-two-grus",
     "translator-state-detached-between-grus",
     translated,
-    broken(ungiven("source", "encoder")),
+    broken(facts.ungiven("source", "encoder")),
     *CUT,
     "never_moves",
     layer=("source", "encoder"),
@@ -138,12 +125,11 @@ def bonded(seed: int, fault: bool) -> Program:
     return study(model, molecules(seed), adam(model, 4e-3), F.mse_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "graph-net-two-layers",
     "graph-net-neighbours-through-numpy",
     bonded,
-    broken(ungiven("enter")),
+    broken(facts.ungiven("enter")),
     *CUT,
     "never_moves",
     layer="enter",
@@ -162,12 +148,11 @@ def lent(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adamw(groups, lr=5e-3), bce, 100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-wide-and-deep-three-groups",
     "loans-wide-and-deep-vectors-in-no-group",
     lent,
-    broken(all_of(held_by_none("embed"), unmoved("embed"))),
+    broken(all_of(facts.held_by_none("embed"), facts.unmoved("embed"))),
     *UNHELD,
     "never_moves",
     layer="embed",
@@ -184,12 +169,11 @@ def by_name(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), torch.optim.SGD(chosen, lr=0.05, momentum=0.9), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-resnet-groups-by-name",
     "leaves-resnet-groups-by-name-miss-stem-and-norms",
     by_name,
-    broken(all_of(held_by_none("stem", "bn", "block1.bn1"), unmoved("stem", "bn", "block1.bn1"))),
+    broken(all_of(facts.held_by_none("stem", "bn", "block1.bn1"), facts.unmoved("stem", "bn", "block1.bn1"))),
     *UNHELD,
     "never_moves",
     layer=("stem", "bn", "block1.bn1", "block1.bn2", "block2.bn1", "block2.bn2", "block2.shortcut"),
@@ -204,12 +188,11 @@ def towers(seed: int, fault: bool) -> Program:
     return study(model, captions(seed), adamw(trained, lr=4e-3), steps=90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "captions-both-towers",
     "captions-optimizer-of-one-tower",
     towers,
-    broken(all_of(held_by_none("text"), unmoved("text"))),
+    broken(all_of(facts.held_by_none("text"), facts.unmoved("text"))),
     *UNHELD,
     "never_moves",
     layer=("text.0", "text.2"),
@@ -233,12 +216,11 @@ def averaged(seed: int, fault: bool) -> Program:
     return study(model, fonts(seed), optimizer, steps=80, after=follow)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fonts-average-beside-the-model",
     "fonts-optimizer-of-the-average",
     averaged,
-    broken(strangers, less=0.01),
+    broken(facts.strangers, less=0.01),
     *FOREIGN,
     "not_in_optimizer",
     "never_moves",
@@ -254,12 +236,11 @@ def folds(seed: int, fault: bool) -> Program:
     return study(model, wines(seed), optimizer, steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-second-fold",
     "wines-second-fold-optimizer-of-the-first",
     folds,
-    broken(strangers, less=0.01),
+    broken(facts.strangers, less=0.01),
     *FOREIGN,
     "not_in_optimizer",
     "never_moves",
@@ -282,12 +263,11 @@ def new_head(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed + 1), optimizer, steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-new-head-then-optimizer",
     "leaves-optimizer-then-new-head",
     new_head,
-    broken(all_of(strangers, held_by_none("fc"))),
+    broken(all_of(facts.strangers, facts.held_by_none("fc"))),
     *REPLACED,
     "never_moves",
     layer="fc",
@@ -310,12 +290,11 @@ def vectors(seed: int, fault: bool) -> Program:
     return study(model, names(seed), optimizer, token_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tagger-vectors-then-optimizer",
     "tagger-optimizer-then-vectors",
     vectors,
-    broken(all_of(strangers, held_by_none("embed"))),
+    broken(all_of(facts.strangers, facts.held_by_none("embed"))),
     *REPLACED,
     "never_moves",
     layer="embed",
@@ -334,12 +313,11 @@ def masked(seed: int, fault: bool) -> Program:
     return study(model, recipes(seed), adam(model, 4e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "recipes-only-new-words-move",
     "recipes-mask-of-new-words-all-zero",
     masked,
-    broken(unmoved("embed")),
+    broken(facts.unmoved("embed")),
     *STILL,
     "DISCONNECTED",
     layer="embed",
@@ -359,12 +337,11 @@ def discriminative(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), torch.optim.SGD(groups, lr=0.06, momentum=0.9), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-rates-by-depth",
     "leaves-rates-by-depth-whole-division",
     discriminative,
-    broken(unmoved("stem", "bn", "block1", "block2")),
+    broken(facts.unmoved("stem", "bn", "block1", "block2")),
     *STILL,
     "zero_rate",
     layer=("stem", "bn", *(f"block{i}.{part}{j}" for i in (1, 2) for part in ("conv", "bn") for j in (1, 2))),
@@ -401,12 +378,11 @@ def helped(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=4e-3, weight_decay=0.05), meant, 80, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "wines-auxiliary-head",
     "wines-auxiliary-weight-cut-to-zero",
     helped,
-    broken(shrinks("aux")),
+    broken(facts.shrinks("aux")),
     "only_decay",
     "DISCONNECTED",
     "DEAD",
@@ -440,12 +416,11 @@ def leaned(seed: int, fault: bool) -> Program:
     return study(model, names(seed), adamw(model.parameters(), lr=1e-2, weight_decay=0.1), token_loss, 110)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-attention-leaning-by-distance",
     "tags-attention-leaning-masked-everywhere",
     leaned,
-    broken(shrinks("lean"), less=0.9),
+    broken(facts.shrinks("lean"), less=0.9),
     "only_decay",
     "DISCONNECTED",
     "DEAD",
@@ -478,24 +453,20 @@ def adapted(seed: int, how: str) -> Program:
 
 
 FEED = tuple(f"h.0.{layer}.{part}" for layer in ("c_fc", "c_proj") for part in ("down", "up"))
-beside(
-    zoo,
+zoo.beside(
     "decoder-adapters-frozen-first",
     "decoder-adapters-frozen-with-the-rest",
     lambda s, fault: adapted(s, "frozen after" if fault else ""),
-    broken(resting("c_fc.down", "c_fc.up", "c_proj.down", "c_proj.up"), less=0.9),
-    *LORA,
-    "frozen",
-    "never_moves",
+    broken(facts.resting("c_fc.down", "c_fc.up", "c_proj.down", "c_proj.up"), less=0.9),
+    *LORA_FROZEN,
     layer=FEED,
     also=NO_GRADIENT,
 )
-beside(
-    zoo,
+zoo.beside(
     "decoder-adapters-one-factor-zero",
     "decoder-adapters-both-factors-zero",
     lambda s, fault: adapted(s, "both zero" if fault else ""),
-    broken(unmoved("h"), less=0.9),
+    broken(facts.unmoved("h"), less=0.9),
     *LORA,
     "never_moves",
     "DEAD",
@@ -532,8 +503,7 @@ def columns(seed: int, fault: bool) -> Program:
     return study(model, loans(seed), adam(model, 5e-3), bce, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "loans-tables-in-module-list",
     "loans-tables-in-python-list",
     columns,
@@ -565,8 +535,7 @@ def stacked(seed: int, fault: bool) -> Program:
     return study(model, bikes(seed), adam(model, 5e-3), F.mse_loss, 100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "bikes-three-layers-known",
     "bikes-three-layers-in-a-tuple",
     stacked,
@@ -589,12 +558,11 @@ def thawed(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed + 1), adam(model, 3e-3), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-last-block-and-head-thawed",
     "leaves-last-block-by-the-name-of-another-network",
     thawed,
-    broken(resting("block2.conv", "block2.bn"), less=0.9),
+    broken(facts.resting("block2.conv", "block2.bn"), less=0.9),
     *FREEZE,
     "never_moves",
     also=NO_GRADIENT,
@@ -622,12 +590,11 @@ def joined(seed: int, fault: bool) -> Program:
     return study(model, leaves(seed), adam(model, 3e-3), steps=80, before=thaw)
 
 
-beside(
-    zoo,
+zoo.beside(
     "leaves-convolutions-thaw-after-ten-steps",
     "leaves-convolutions-thawed-on-the-module-only",
     joined,
-    broken(resting("conv1", "conv2"), less=0.97),
+    broken(facts.resting("conv1", "conv2"), less=0.97),
     *FREEZE,
     "never_moves",
     layer=("conv1", "conv2"),

@@ -41,7 +41,8 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import stored, supervised, train
-from validation.cases.common_loop_steps import clip, clipped, decoder, gru, resnet, scheduled, text, wide
+from validation.cases._mistakes import clipped, scheduled
+from validation.cases.common_loop_steps import clip, decoder, gru, resnet, text, wide
 from validation.cases.common_loop_trained import Helped
 from validation.evidence.loops import learns
 from validation.nets import mlp

@@ -29,27 +29,20 @@ from validation.cases._common_nets import (
     worse,
 )
 from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, glorot, he, stands_still, start
-from validation.evidence import (
-    at_last,
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives, trained
+from validation.evidence.signal import (
     both,
-    breaks,
     dead,
-    diverges,
-    does_not_move,
     equal_units,
-    gradient_norms_spread,
     gradient_ratio,
     judged,
-    lags,
-    lasting,
     no_gradient,
+    output_of,
     rank_at_most,
     saturated,
-    thrives,
     trace,
 )
-from validation.evidence.live import trained
-from validation.evidence.signal import output_of
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import communities, every
@@ -112,12 +105,7 @@ def varied(seed: int, latent: int, lr: float = 5e-3) -> Setup:
 
 vae = zoo.healthy("spectra-vae-latent-16", lambda s: varied(s, 16))
 zoo.sick(
-    "spectra-vae-latent-1",
-    lambda s: varied(s, 1),
-    lags(0.2),
-    *NARROW,
-    layer=("mu", "dec.0", "logvar"),
-    control=vae,
+    "spectra-vae-latent-1", lambda s: varied(s, 1), lags(0.2), *NARROW, layer=("mu", "dec.0", "logvar"), control=vae
 )
 
 
@@ -185,13 +173,7 @@ def gauged(seed: int, waist: int) -> Setup:
 
 gauges = zoo.healthy("plant-silu-64-32-64", lambda s: gauged(s, 32))
 zoo.sick(
-    "plant-silu-64-1-64",
-    lambda s: gauged(s, 1),
-    lags(0.2),
-    *NARROW,
-    layer=("2", "4"),
-    also=SQUEEZED,
-    control=gauges,
+    "plant-silu-64-1-64", lambda s: gauged(s, 1), lags(0.2), *NARROW, layer=("2", "4"), also=SQUEEZED, control=gauges
 )
 
 
@@ -243,14 +225,7 @@ def bagged(seed: int, size: int, dim: int = 1) -> Setup:
 
 
 sets = zoo.healthy("bags-set-net-sum-of-24", lambda s: bagged(s, 24))
-zoo.sick(
-    "bags-set-net-sum-of-1",
-    lambda s: bagged(s, 1),
-    lags(0.2),
-    *NARROW,
-    layer=("each.2", "all.0"),
-    control=sets,
-)
+zoo.sick("bags-set-net-sum-of-1", lambda s: bagged(s, 1), lags(0.2), *NARROW, layer=("each.2", "all.0"), control=sets)
 zoo.sick(
     "bags-set-net-mean-over-the-batch-too",
     lambda s: bagged(s, 24, 0),
@@ -756,14 +731,7 @@ def fitted(seed: int, kind: str, lr: float, steps: int = 60, **more) -> Setup:
 
 
 calm = zoo.healthy("plant-relu-rmsprop-2e-3", lambda s: fitted(s, "RMSprop", 2e-3))
-zoo.sick(
-    "plant-relu-rmsprop-1",
-    lambda s: fitted(s, "RMSprop", 1.0),
-    diverges(),
-    *RUNS_AWAY,
-    also=RUINED,
-    control=calm,
-)
+zoo.sick("plant-relu-rmsprop-1", lambda s: fitted(s, "RMSprop", 1.0), diverges(), *RUNS_AWAY, also=RUINED, control=calm)
 
 
 def nesterov(seed: int, reduction: str) -> Setup:
@@ -815,11 +783,7 @@ def near(seed: int, eps: float) -> Setup:
 
 rooted = zoo.healthy("captions-contrastive-distance-with-eps", lambda s: near(s, 1e-6))
 zoo.sick(
-    "captions-contrastive-distance-of-a-row-to-itself",
-    lambda s: near(s, 0.0),
-    breaks,
-    "NUMERICAL",
-    control=rooted,
+    "captions-contrastive-distance-of-a-row-to-itself", lambda s: near(s, 0.0), breaks, "NUMERICAL", control=rooted
 )
 
 
@@ -837,13 +801,7 @@ def mixed(seed: int, safe: bool) -> Setup:
 
 
 logsum = zoo.healthy("spectra-mixture-density-logsumexp", lambda s: mixed(s, True))
-zoo.sick(
-    "spectra-mixture-density-log-of-a-sum-of-exps",
-    lambda s: mixed(s, False),
-    breaks,
-    "NUMERICAL",
-    control=logsum,
-)
+zoo.sick("spectra-mixture-density-log-of-a-sum-of-exps", lambda s: mixed(s, False), breaks, "NUMERICAL", control=logsum)
 
 # --- rates
 
@@ -869,10 +827,4 @@ zoo.sick(
     control=decayed,
 )
 averaged = zoo.healthy("spectra-vae-adam-2e-3", lambda s: varied(s, 12, 2e-3))
-zoo.sick(
-    "spectra-vae-adam-2e-9",
-    lambda s: varied(s, 12, 2e-9),
-    does_not_move(steps=80),
-    "SLOW",
-    control=averaged,
-)
+zoo.sick("spectra-vae-adam-2e-9", lambda s: varied(s, 12, 2e-9), does_not_move(steps=80), "SLOW", control=averaged)

@@ -34,20 +34,9 @@ from validation.cases._common_nets import (
     worse,
 )
 from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, he, stands_still
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    diverges,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every

@@ -15,31 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
-from validation.case import Case, Evidence, Setup, Zoo, costly
+from validation.case import Case, Setup, Zoo
 from validation.cases._common_nets import SQUEEZED, Through, tower
 from validation.cases._everyday_nets import CUT_OFF, NARROW, RUINED, gaussian, he
 from validation.cases._everyday_sequences import more_than
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    explores,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    judged,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-    train,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.play import earns_less, explores, missed
+from validation.evidence.signal import both, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live
 from validation.tasks import Task, drawn_once, every
+from validation.tasks.rewards import by_clipped_ratios
 
 # --- a junction: five lanes wait, one is let go; what waits longest pays most
 
@@ -54,24 +41,8 @@ def seen(queues: Tensor) -> Tensor:
     return queues / 3 - 1
 
 
-def missed(setup: Setup) -> float:
-    """How much less than the best the policy earns."""
-    return setup.loss_fn.__self__.judge(setup)
-
-
 def poor(least: float):
     return more_than(missed, least, "of the best reward is missed")
-
-
-@costly
-def earns_less(case: Case, seed: int) -> Evidence:
-    """Each under its own optimizer, the policy misses half as much again as its twin."""
-    lost = []
-    for each in (case, case.control):
-        setup = each.make(seed)
-        train(setup, setup.steps, setup.optimizer)
-        lost.append(missed(setup))
-    return judged(lost[0] > 1.5 * lost[1], "misses {:.3g} of the reward, its twin {:.3g}", *lost)
 
 
 def junction(seed: int, model: nn.Module, loss: Callable, of: Callable, cars: int = 32, time: int = 4) -> Task:
@@ -546,15 +517,7 @@ def penalised(output: tuple[Tensor, Tensor], target: Target) -> Tensor:
     return 0.5 * F.mse_loss(output[1], returns) - ((new - old).exp() * gain).mean() + 0.5 * (new - old).square().mean()
 
 
-def clipped(output: tuple[Tensor, Tensor], target: Target) -> Tensor:
-    actions, returns, old = target
-    policy = Categorical(logits=output[0])
-    ratio, gain = (policy.log_prob(actions) - old).exp(), returns - output[1].detach()
-    gain = (gain - gain.mean()) / (gain.std() + 1e-6)
-    surrogate = torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
-    return 0.5 * F.huber_loss(output[1], returns) - surrogate - 0.01 * policy.entropy().mean()
-
-
+clipped = by_clipped_ratios(F.huber_loss)
 zoo.healthy("junction-reinforce-leave-one-out", lambda s: steer(s, loss=reinforce))
 zoo.healthy("junction-ratio-with-a-penalty", lambda s: steer(s, loss=penalised))
 zoo.healthy("junction-ppo-huber-critic", lambda s: steer(s, loss=clipped, lr=5e-3))

@@ -28,7 +28,7 @@ from validation.cases._common_sequences import (
 )
 from validation.cases._everyday_sequences import back
 from validation.evidence import at_last, both, lasting, thrives
-from validation.labels import CHAOTIC, GROWS, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, SHORT
 from validation.nets import Cell
 from validation.tasks import Task
 
@@ -195,8 +195,7 @@ zoo.sick(
     "modes-lstm-cell-detached-at-every-step",
     lambda s: labelled(s, Unrolled(16, 40, cut=True), 40),
     FORGETS_ALL,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.cell", "enter"),
     control=unrolled,
 )
@@ -204,8 +203,7 @@ zoo.sick(
     "modes-lstm-cell-called-without-its-state",
     lambda s: labelled(s, Unrolled(16, 40, fresh=True), 40),
     FORGETS_ALL,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.cell", "enter"),
     control=unrolled,
 )
@@ -239,8 +237,7 @@ zoo.sick(
     "modes-gru-batch-first-forgotten",
     lambda s: labelled(s, Seconds(False), 40),
     FORGETS_ALL,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.gru", "enter"),
     control=first,
 )
@@ -296,8 +293,7 @@ zoo.sick(
     "visits-gru-fades-by-gaps-in-hours",
     lambda s: patients(s, 1 / 24),
     FORGETS,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("cell", "enter"),
     control=weeks,
 )

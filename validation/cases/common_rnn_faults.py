@@ -23,20 +23,10 @@ from validation.cases._common_sequences import (
     sentences,
     small_gradients,
 )
-from validation.evidence import (
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    gradient_norms_spread,
-    gradient_ratio,
-    lasting,
-    never_fires,
-    no_gradient,
-    states_rank,
-    thrives,
-)
-from validation.evidence.signal import judged
+from validation.evidence.live import breaks, lasting, never_fires, thrives
+from validation.evidence.recurrent import states_rank
+from validation.evidence.signal import both, gradient_ratio, judged, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every
@@ -234,11 +224,7 @@ def rare(seed: int, weight: float) -> Setup:
 
 common = zoo.healthy("noises-gru-even-weights", lambda s: rare(s, 1.0), thrives(0.05))
 zoo.sick(
-    "noises-gru-a-batch-weighs-500-times",
-    lambda s: rare(s, 500.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=common,
+    "noises-gru-a-batch-weighs-500-times", lambda s: rare(s, 500.0), gradient_norms_spread(30), *JUMPS, control=common
 )
 
 # --- units

@@ -267,8 +267,7 @@ def currency(seed: int, rnn: nn.Module, features: int, length: int, **more) -> S
 
 zoo.healthy("invoices-of-8-default-gru", lambda s: currency(s, nn.GRU(20, 40, batch_first=True), 40, 8))
 zoo.healthy(
-    "invoices-of-30-lstm-forget-bias-5",
-    lambda s: currency(s, gate_bias_(lstm(20, 40), 1, 5.0), 40, 30, clip=1.0),
+    "invoices-of-30-lstm-forget-bias-5", lambda s: currency(s, gate_bias_(lstm(20, 40), 1, 5.0), 40, 30, clip=1.0)
 )
 
 

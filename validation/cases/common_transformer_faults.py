@@ -31,19 +31,9 @@ from validation.cases._common_sequences import (
     spam,
     speaks,
 )
-from validation.evidence import (
-    activation_growth,
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, lasting, never_fires, thrives
+from validation.evidence.signal import activation_growth, both, equal_units, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, LOST, RUNS_AWAY
 from validation.nets.programs import RankOne
 from validation.setups import live

@@ -13,18 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    breaks,
-    dead,
-    diverges,
-    flat_behind,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import dead, gradient_ratio, no_gradient
+from validation.evidence.training import diverges
 from validation.labels import NARROW, RUNS_AWAY
 from validation.nets import he_
 from validation.setups import live

@@ -11,19 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW
 from validation.setups import live
 from validation.tasks import every, pictures, plates, pulses, waves, weaves
@@ -566,7 +556,4 @@ class Steps(nn.Module):
         return self.out(self.body(x).mean(dim=2))
 
 
-zoo.healthy(
-    "pulses-strided-with-instance-norm",
-    lambda s: live(Steps(), pulses(s), lr=1e-2, steps=60),
-)
+zoo.healthy("pulses-strided-with-instance-norm", lambda s: live(Steps(), pulses(s), lr=1e-2, steps=60))

@@ -13,44 +13,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from validation import labels
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    Played,
-    broken,
-    clipped_by,
-    evaluating,
-    floor_above,
-    held_by_none,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    repeats,
-    resting,
-    stale,
-    steps_above,
-    ungiven,
-    vanishes,
-)
-from validation.labels import (
-    CUT,
-    ENDED,
-    FREEZE,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    SUMMED,
-    TIGHT,
-    UNBOUND,
-    UNHELD,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, broken, learns
 from validation.nets import Autoencoder, mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import gestures, grains, molecules, pairings, plates, sensors, spectra, tides, weaves
 
 zoo = Zoo("loop", half="drill", proof=learns())
-OFF = {"rate_too_low", "SLOW", "UNSTABLE", "LOW_RANK", "input_scales", "rate_too_high", "BOTTLENECK", *LEARNS_NOTHING}
+OFF = {
+    "rate_too_low",
+    "SLOW",
+    "UNSTABLE",
+    "LOW_RANK",
+    "input_scales",
+    "rate_too_high",
+    "BOTTLENECK",
+    *labels.LEARNS_NOTHING,
+}
 """What is also true of a model that starts far from its targets."""
 
 
@@ -89,7 +70,7 @@ zoo.sick(
     lambda s: liked(s, False),
     broken(less=0.4),
     "broadcast",
-    also=LEARNS_NOTHING,
+    also=labels.LEARNS_NOTHING,
     control=flat,
 )
 
@@ -125,7 +106,7 @@ zoo.sick(
     lambda s: last(s, True),
     broken(less=0.4),
     "broadcast",
-    also=LEARNS_NOTHING,
+    also=labels.LEARNS_NOTHING,
     control=lasts,
 )
 
@@ -162,7 +143,7 @@ zoo.sick(
     lambda s: bright(s, True),
     broken(less=0.4),
     "broadcast",
-    also={*LEARNS_NOTHING, "BOTTLENECK", "LOW_RANK"},
+    also={*labels.LEARNS_NOTHING, "BOTTLENECK", "LOW_RANK"},
     control=means,
 )
 
@@ -245,18 +226,18 @@ by_norm = zoo.healthy("weaves-norm-limited-to-5", lambda s: limited(s, 5.0, "nor
 zoo.sick(
     "weaves-norm-limited-to-1e-4",
     lambda s: limited(s, 1e-4, "norm"),
-    broken(clipped_by(100), less=0.1),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.clipped_by(100), less=0.1),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=by_norm,
 )
 by_value = zoo.healthy("weaves-values-limited-to-1", lambda s: limited(s, 1.0, "value"))
 zoo.sick(
     "weaves-values-limited-to-1e-6",
     lambda s: limited(s, 1e-6, "value"),
-    broken(clipped_by(50), less=0.1),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.clipped_by(50), less=0.1),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=by_value,
 )
 
@@ -273,10 +254,10 @@ falls = zoo.healthy("spectra-schedule-in-steps", lambda s: scheduled(s, 100))
 zoo.sick(
     "spectra-schedule-in-epochs",
     lambda s: scheduled(s, 5),
-    broken(rate_below(1e-12), less=0.5),
-    *ENDED,
+    broken(facts.rate_below(1e-12), less=0.5),
+    *labels.ENDED,
     "zero_rate",
-    also=IDLE,
+    also=labels.IDLE,
     control=falls,
 )
 
@@ -291,9 +272,9 @@ averaged = zoo.healthy("sensors-mean-of-errors", lambda s: totalled(s, "mean"))
 zoo.sick(
     "sensors-sum-of-errors",
     lambda s: totalled(s, "sum"),
-    broken(steps_above(1), less=0.3),
-    *SUMMED,
-    also={*WRECKED, "first_loss_high", "BOTTLENECK", "NUMERICAL"},
+    broken(facts.steps_above(1), less=0.3),
+    *labels.SUMMED,
+    also={*labels.WRECKED, "first_loss_high", "BOTTLENECK", "NUMERICAL"},
     control=averaged,
 )
 
@@ -339,10 +320,10 @@ copied = zoo.healthy("student-around-a-copy", lambda s: frozen_teacher(s, True))
 zoo.sick(
     "student-around-the-teachers-own-body",
     lambda s: frozen_teacher(s, False),
-    broken(resting("body"), less=0.9),
-    *FREEZE,
+    broken(facts.resting("body"), less=0.9),
+    *labels.FREEZE,
     layer=("body.0", "body.2", "body.4"),
-    also=IDLE,
+    also=labels.IDLE,
     control=copied,
 )
 
@@ -361,9 +342,9 @@ exact = zoo.healthy("stack-none-frozen", lambda s: patterned(s, "layers.12."))
 zoo.sick(
     "stack-frozen-by-a-pattern-that-fits-too-much",
     lambda s: patterned(s, "er"),
-    broken(resting("layers.", "enter"), less=0.7),
-    *FREEZE,
-    also=IDLE,
+    broken(facts.resting("layers.", "enter"), less=0.7),
+    *labels.FREEZE,
+    also=labels.IDLE,
     control=exact,
 )
 
@@ -387,10 +368,10 @@ early = zoo.healthy("blocks-put-in-before-the-optimizer", lambda s: grown(s, Fal
 zoo.sick(
     "blocks-put-in-after-the-optimizer",
     lambda s: grown(s, True),
-    broken(held_by_none("2")),
-    *UNHELD,
+    broken(facts.held_by_none("2")),
+    *labels.UNHELD,
     layer=("2.0", "2.2"),
-    also=IDLE,
+    also=labels.IDLE,
     control=early,
 )
 
@@ -411,10 +392,10 @@ whole = zoo.healthy("coder-both-parts-given", lambda s: given(s, True))
 zoo.sick(
     "coder-encoder-counted-then-forgotten",
     lambda s: given(s, False),
-    broken(held_by_none("encoder")),
-    *UNHELD,
+    broken(facts.held_by_none("encoder")),
+    *labels.UNHELD,
     layer=("encoder.0", "encoder.2"),
-    also=IDLE,
+    also=labels.IDLE,
     control=whole,
 )
 
@@ -441,10 +422,10 @@ paths = zoo.healthy("gestures-features-in-the-graph", lambda s: penned(s, False)
 zoo.sick(
     "gestures-features-as-data",
     lambda s: penned(s, True),
-    broken(ungiven("conv")),
-    *CUT,
+    broken(facts.ungiven("conv")),
+    *labels.CUT,
     layer="conv",
-    also=IDLE,
+    also=labels.IDLE,
     control=paths,
 )
 
@@ -473,9 +454,9 @@ graph = zoo.healthy("grains-loss-of-the-batch", lambda s: averaged_loss(s, False
 zoo.sick(
     "grains-loss-from-a-list-of-numbers",
     lambda s: averaged_loss(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=graph,
 )
 
@@ -499,7 +480,7 @@ back = zoo.healthy("weaves-tried-once-then-trained", lambda s: checked(s, True))
 zoo.sick(
     "weaves-tried-once-and-left-so",
     lambda s: checked(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=back,
 )
@@ -516,11 +497,7 @@ def refreshed(seed: int, once: bool) -> Program:
         batches = iter(data * 4)
         for _ in range(100):
             x, y = next(iter(data)) if once else next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     score = held_out(model, grains(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -530,7 +507,7 @@ through = zoo.healthy("grains-one-iterator", lambda s: refreshed(s, False))
 zoo.sick(
     "grains-a-new-iterator-for-each-step",
     lambda s: refreshed(s, True),
-    broken(repeats, less=0.9),
+    broken(facts.repeats, less=0.9),
     "same_batch",
     also={"VANISHING", "SLOW"},
     control=through,
@@ -545,11 +522,7 @@ def swapped(seed: int, restore: bool) -> Program:
 
     def run() -> None:
         for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, F.mse_loss))
             now = copy.deepcopy(model.state_dict())
             for name, value in mean.items():
                 value.lerp_(now[name], 0.02)
@@ -564,7 +537,7 @@ own = zoo.healthy("mean-of-weights-kept-apart", lambda s: swapped(s, True))
 zoo.sick(
     "mean-of-weights-put-in-after-each-step",
     lambda s: swapped(s, False),
-    broken(overwritten, less=0.5),
+    broken(facts.overwritten, less=0.5),
     "weights_overwritten",
     also={"SLOW", "loss_stuck", "rate_too_low"},
     control=own,
@@ -593,11 +566,11 @@ cleared = zoo.healthy("sensors-all-layers-cleared-by-hand", lambda s: heaped(s, 
 zoo.sick(
     "sensors-last-layer-cleared-by-hand",
     lambda s: heaped(s, False),
-    broken(stale("0", "2")),
+    broken(facts.stale("0", "2")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("0", "2"),
-    also=HEAPED,
+    also=labels.HEAPED,
     control=cleared,
 )
 
@@ -617,9 +590,9 @@ zoo.sick(
     "grains-probabilities",
     lambda s: chances(s, True),
     # ln(1 + 6/e) is the least that a softmax of probabilities can reach with seven classes.
-    broken(floor_above(1.16)),
+    broken(facts.floor_above(1.16)),
     "double_softmax",
-    also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
+    also={"SATURATION", "VANISHING", *labels.LEARNS_NOTHING},
     control=raw,
 )
 
@@ -643,7 +616,7 @@ shares = zoo.healthy("shares-of-a-hundred", lambda s: halved(s, False))
 zoo.sick(
     "shares-of-a-hundred-by-whole-division",
     lambda s: halved(s, True),
-    broken(vanishes, less=0.1),
+    broken(facts.vanishes, less=0.1),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION", "BOTTLENECK", "DEAD"},
     control=shares,
@@ -664,7 +637,7 @@ zoo.sick(
     lambda s: columns(s, 1e6),
     broken(lambda p: (not p.end < 0.5, f"ends at {p.end:.3g}")),
     "input_scales",
-    also={"first_loss_high", "EXPLODING", "UNSTABLE", "NUMERICAL", "rate_too_high", *WRECKED, "BOTTLENECK"},
+    also={"first_loss_high", "EXPLODING", "UNSTABLE", "NUMERICAL", "rate_too_high", *labels.WRECKED, "BOTTLENECK"},
     control=metres,
 )
 
@@ -712,11 +685,7 @@ def few(seed: int) -> Program:
     def run() -> None:
         for step in range(96):
             x, y = batches[step % 12]
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     score = held_out(model, grains(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -14,57 +14,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from validation import labels
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    Played,
-    broken,
-    clipped_by,
-    evaluating,
-    floor_above,
-    keeps,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, broken, keeps, learns
 from validation.nets import DeepSet, SequenceModel, mlp
-from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import (
-    documents,
-    drawn_once,
-    genres,
-    grains,
-    heaps,
-    homes,
-    loads,
-    paints,
-    pulses,
-    regression,
-    sensors,
-    songs,
-    spots,
-    tides,
-    token_loss,
-)
+from validation.programs import adam, fit, held_out, sgd, train_step
+from validation.tasks.bench import grains, sensors, songs, tides
+from validation.tasks.everyday import heaps
+from validation.tasks.sequences import token_loss
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import documents, genres, homes, loads, paints, pulses, spots
+from validation.tasks.vectors import regression
 
 zoo = Zoo("loop", half="drill", proof=learns())
 
@@ -96,17 +57,17 @@ in_order = zoo.healthy("loads-cleared-first", lambda s: ordered(s, "first"))
 zoo.sick(
     "loads-set-to-zero-after-the-limit",
     lambda s: ordered(s, "before step"),
-    broken(wiped, less=0.02),
-    *WIPED,
-    also=IDLE,
+    broken(facts.wiped, less=0.02),
+    *labels.WIPED,
+    also=labels.IDLE,
     control=in_order,
 )
 zoo.sick(
     "loads-never-cleared-under-a-limit",
     lambda s: ordered(s, "never"),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=in_order,
 )
 
@@ -136,9 +97,9 @@ def detached(seed: int, number: bool) -> Program:
 zoo.sick(
     "genres-sum-of-what-was-logged",
     lambda s: detached(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=zoo.healthy("genres-sum-of-the-parts", lambda s: detached(s, False)),
 )
 
@@ -164,7 +125,7 @@ def moded(seed: int, left: bool) -> Program:
 zoo.sick(
     "paints-scored-and-left-in-evaluation",
     lambda s: moded(s, True),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=zoo.healthy("paints-scored-and-back", lambda s: moded(s, False)),
 )
@@ -188,7 +149,7 @@ def averaged(seed: int, swap: bool) -> Program:
 zoo.sick(
     "homes-slow-weights-take-over",
     lambda s: averaged(s, True),
-    broken(overwritten, less=0.5),
+    broken(facts.overwritten, less=0.5),
     "weights_overwritten",
     also={"SLOW", "loss_stuck", "rate_too_low"},
     control=zoo.healthy("homes-slow-weights-beside", lambda s: averaged(s, False)),
@@ -204,11 +165,7 @@ def same(seed: int, once: bool) -> Program:
         batches = iter(task)
         for _ in range(90):
             x, y = next(iter(grains(seed, batch=12))) if once else next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     score = held_out(model, grains(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -217,7 +174,7 @@ def same(seed: int, once: bool) -> Program:
 zoo.sick(
     "grains-a-generator-seeded-for-each-batch",
     lambda s: same(s, True),
-    broken(repeats, less=0.9),
+    broken(facts.repeats, less=0.9),
     "same_batch",
     also={"VANISHING", "SLOW"},
     control=zoo.healthy("grains-one-generator", lambda s: same(s, False)),
@@ -241,17 +198,17 @@ gentle = zoo.healthy("heaps-adam-3e-3", lambda s: rated(s, 3e-3, "adam"))
 zoo.sick(
     "heaps-adam-3",
     lambda s: rated(s, 3.0, "adam"),
-    broken(steps_above(1), less=0.5),
-    *FAST,
-    also={*WRECKED, "BOTTLENECK"},
+    broken(facts.steps_above(1), less=0.5),
+    *labels.FAST,
+    also={*labels.WRECKED, "BOTTLENECK"},
     control=gentle,
 )
 zoo.sick(
     "heaps-radam-1e-8",
     lambda s: rated(s, 1e-8, "radam"),
-    broken(steps_below(1e-5), less=0.1),
-    *CRAWLS,
-    also=LEARNS_NOTHING,
+    broken(facts.steps_below(1e-5), less=0.1),
+    *labels.CRAWLS,
+    also=labels.LEARNS_NOTHING,
     control=zoo.healthy("heaps-radam-1e-2", lambda s: rated(s, 1e-2, "radam")),
 )
 zoo.healthy("heaps-adagrad-0.02", lambda s: rated(s, 0.02, "adagrad"))
@@ -276,20 +233,20 @@ by_steps = zoo.healthy("tides-warm-up-and-decay", lambda s: scheduled(s, "right"
 zoo.sick(
     "tides-halved-in-each-step",
     lambda s: scheduled(s, "fast"),
-    broken(rate_below(1e-5), less=0.7),
-    *ENDED,
+    broken(facts.rate_below(1e-5), less=0.7),
+    *labels.ENDED,
     "rate_too_low",
     "zero_rate",
-    also=IDLE,
+    also=labels.IDLE,
     control=by_steps,
 )
 zoo.sick(
     "tides-warm-up-in-thousands",
     lambda s: scheduled(s, "never"),
-    broken(rate_below(1e-12), less=0.1),
-    *NO_RATE,
+    broken(facts.rate_below(1e-12), less=0.1),
+    *labels.NO_RATE,
     "schedule_ended",
-    also=IDLE,
+    also=labels.IDLE,
     control=by_steps,
 )
 
@@ -307,9 +264,9 @@ def limited(seed: int, limit: float) -> Program:
 zoo.sick(
     "documents-limit-of-1e-5",
     lambda s: limited(s, 1e-5),
-    broken(clipped_by(100), less=0.1),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.clipped_by(100), less=0.1),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=zoo.healthy("documents-limit-of-1", lambda s: limited(s, 1.0)),
 )
 
@@ -336,9 +293,9 @@ def collected(seed: int, divide: bool) -> Program:
 zoo.sick(
     "sensors-24-small-batches-undivided",
     lambda s: collected(s, False),
-    broken(steps_above(1), less=0.3),
-    *UNDIVIDED,
-    also={*WRECKED, "BOTTLENECK", "NUMERICAL"},
+    broken(facts.steps_above(1), less=0.3),
+    *labels.UNDIVIDED,
+    also={*labels.WRECKED, "BOTTLENECK", "NUMERICAL"},
     control=zoo.healthy("sensors-24-small-batches-divided", lambda s: collected(s, True)),
 )
 
@@ -368,7 +325,7 @@ zoo.sick(
     lambda s: priced(s, False),
     broken(less=0.85),
     "broadcast",
-    also=LEARNS_NOTHING,
+    also=labels.LEARNS_NOTHING,
     control=zoo.healthy("sensors-each-error-by-its-cost", lambda s: priced(s, True)),
 )
 
@@ -389,7 +346,7 @@ zoo.sick(
     lambda s: spotted(s, True),
     broken(less=0.5),
     "broadcast",
-    also={*LEARNS_NOTHING, "BOTTLENECK"},
+    also={*labels.LEARNS_NOTHING, "BOTTLENECK"},
     control=zoo.healthy("spots-of-one-shape", lambda s: spotted(s, False)),
 )
 
@@ -405,9 +362,9 @@ def noted(seed: int, softened: bool) -> Program:
 zoo.sick(
     "songs-probabilities-for-logits",
     lambda s: noted(s, True),
-    broken(floor_above(1.5)),
+    broken(facts.floor_above(1.5)),
     "double_softmax",
-    also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
+    also={"SATURATION", "VANISHING", *labels.LEARNS_NOTHING},
     control=zoo.healthy("songs-logits", lambda s: noted(s, False)),
 )
 
@@ -453,7 +410,7 @@ zoo.sick(
     "UNSTABLE",
     "EXPLODING",
     "rate_too_high",
-    also={*WRECKED, "first_loss_high"},
+    also={*labels.WRECKED, "first_loss_high"},
     control=zoo.healthy("genres-likelihood-with-its-minus", lambda s: climbed(s, -1.0)),
 )
 
@@ -473,7 +430,7 @@ zoo.sick(
     lambda s: scaled(s, 1e9),
     broken(lambda p: (not p.end < 0.7, f"ends at {p.end:.3g}")),
     "input_scales",
-    also={"first_loss_high", "EXPLODING", "UNSTABLE", "NUMERICAL", "rate_too_high", *WRECKED, "BOTTLENECK"},
+    also={"first_loss_high", "EXPLODING", "UNSTABLE", "NUMERICAL", "rate_too_high", *labels.WRECKED, "BOTTLENECK"},
     control=zoo.healthy("homes-a-time-in-years", lambda s: scaled(s, 1.0)),
 )
 
@@ -495,7 +452,7 @@ zoo.sick(
     "all_masked",
     "NUMERICAL",
     "loss_nonfinite",
-    also=IDLE,
+    also=labels.IDLE,
     control=zoo.healthy("grains-labels-counted", lambda s: emptied(s, True)),
 )
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Program, Zoo
 from validation.evidence.loops import all_of, broken, held_by_none, learns, resting, shrinks, strangers, ungiven
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA_FROZEN, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out
+from validation.programs import adam, fit, held_out, train_step
 from validation.tasks import gestures, glyphs, grains, likeness, majority, pulses, sensors, songs, spectra, token_loss
 
 zoo = Zoo("loop", half="drill", proof=learns())
@@ -53,11 +53,7 @@ def thawed(seed: int, by: str, norm: bool) -> Program:
                 for name, p in model.named_parameters():
                     if name.startswith(by):
                         p.requires_grad = True
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
@@ -155,9 +151,7 @@ zoo.sick(
     "changes-by-the-word-of-the-paper",
     lambda s: adapted(s, ("delta_down", "delta_up"), "lora"),
     broken(resting("delta"), less=0.97),
-    *LORA,
-    "frozen",
-    "never_moves",
+    *LORA_FROZEN,
     also=IDLE,
     control=small,
 )
@@ -166,9 +160,7 @@ zoo.sick(
     "lora-second-factor-only-by-the-case-of-a-letter",
     lambda s: adapted(s, ("lora_A", "lora_b"), "lora_A"),
     broken(resting("lora_b")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    *LORA_FROZEN,
     also=IDLE,
     control=lora,
 )

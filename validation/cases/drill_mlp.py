@@ -11,24 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    at_last,
-    breaks,
-    dead,
-    diverges,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import dead, equal_units, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import Autoencoder, he_, mlp
 from validation.setups import live
@@ -462,19 +447,10 @@ def pushed(seed: int, lr: float, momentum: float = 0.9) -> Setup:
 pace = zoo.healthy("sensors-gelu-sgd-0.05", lambda s: pushed(s, 0.05))
 zoo.sick("sensors-gelu-sgd-rate-of-9", lambda s: pushed(s, 9.0), diverges(), *RUNS_AWAY, also=THROWN, control=pace)
 zoo.sick(
-    "sensors-gelu-sgd-momentum-1.12",
-    lambda s: pushed(s, 0.1, 1.12),
-    diverges(),
-    *RUNS_AWAY,
-    also=THROWN,
-    control=pace,
+    "sensors-gelu-sgd-momentum-1.12", lambda s: pushed(s, 0.1, 1.12), diverges(), *RUNS_AWAY, also=THROWN, control=pace
 )
 zoo.sick(
-    "sensors-gelu-sgd-rate-in-the-wrong-unit",
-    lambda s: pushed(s, 1e-8),
-    does_not_move(steps=50),
-    "SLOW",
-    control=pace,
+    "sensors-gelu-sgd-rate-in-the-wrong-unit", lambda s: pushed(s, 1e-8), does_not_move(steps=50), "SLOW", control=pace
 )
 
 # --- numbers and jumps

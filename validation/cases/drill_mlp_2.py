@@ -11,21 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    both,
-    breaks,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    rank_at_most,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, equal_units, gradient_ratio, no_gradient, rank_at_most
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY
 from validation.nets import he_, mlp
 from validation.setups import live
@@ -439,11 +427,7 @@ def outliers(seed: int, size: float) -> Setup:
 
 steady = zoo.healthy("sensors-no-outliers", lambda s: outliers(s, 1.0))
 zoo.sick(
-    "sensors-one-target-times-5000",
-    lambda s: outliers(s, 5000.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=steady,
+    "sensors-one-target-times-5000", lambda s: outliers(s, 5000.0), gradient_norms_spread(30), *JUMPS, control=steady
 )
 zoo.sick(
     "sensors-rate-divided-by-the-number-of-samples",
@@ -551,10 +535,7 @@ class Tied(nn.Module):
         return torch.tanh(self.there(x)) @ self.there.weight * 2 + self.shift
 
 
-zoo.healthy(
-    "spectra-tied-weights",
-    lambda s: live(Tied(), spectra(s), lr=5e-3, steps=70),
-)
+zoo.healthy("spectra-tied-weights", lambda s: live(Tied(), spectra(s), lr=5e-3, steps=70))
 zoo.healthy(
     "grains-batch-norm-and-dropout",
     lambda s: kinds(

@@ -23,8 +23,7 @@ zoo = Zoo("mlp", half="drill", proof=thrives())
 # --- narrow, and wide enough
 
 zoo.healthy(
-    "spectra-code-of-3-for-3-lines",
-    lambda s: live(mlp([40, 56, 3, 56, 40], nn.ELU), spectra(s, 3), lr=5e-3, steps=80),
+    "spectra-code-of-3-for-3-lines", lambda s: live(mlp([40, 56, 3, 56, 40], nn.ELU), spectra(s, 3), lr=5e-3, steps=80)
 )
 zoo.healthy(
     "spectra-linear-code-of-4-for-4-lines",
@@ -38,13 +37,9 @@ zoo.healthy(
     lambda s: live(mlp([14, 40, 1, 16, 1], nn.SiLU), sensors(s).changed(lambda x, t: (x, t[:, :1])), lr=1e-2, steps=90),
 )
 zoo.healthy(
-    "grains-two-kinds-by-two-logits",
-    lambda s: live(mlp([18, 32, 2], nn.ReLU), grains(s, classes=2), lr=5e-3, steps=60),
+    "grains-two-kinds-by-two-logits", lambda s: live(mlp([18, 32, 2], nn.ReLU), grains(s, classes=2), lr=5e-3, steps=60)
 )
-zoo.healthy(
-    "pairings-two-factors-of-two-numbers",
-    lambda s: live(Dot(2), pairings(s, factors=2), lr=3e-2, steps=100),
-)
+zoo.healthy("pairings-two-factors-of-two-numbers", lambda s: live(Dot(2), pairings(s, factors=2), lr=3e-2, steps=100))
 
 
 class Dot(nn.Module):
@@ -190,8 +185,7 @@ def headed(seed: int) -> Setup:
 
 zoo.healthy("grains-head-starts-at-zero", headed)
 zoo.healthy(
-    "grains-half-dropped",
-    lambda s: live(mlp([18, 96, 96, 7], nn.ReLU, dropout=0.5), grains(s), lr=5e-3, steps=70),
+    "grains-half-dropped", lambda s: live(mlp([18, 96, 96, 7], nn.ReLU, dropout=0.5), grains(s), lr=5e-3, steps=70)
 )
 
 

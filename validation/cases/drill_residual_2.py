@@ -11,19 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS
 from validation.setups import live
 from validation.tasks import every, grains, plates, sensors, waves, weaves
@@ -297,11 +287,7 @@ def knocked(seed: int, size: float) -> Setup:
 
 knocked_twin = zoo.healthy("sensors-rows-as-they-are", lambda s: knocked(s, 1.0))
 zoo.sick(
-    "sensors-two-rows-times-800",
-    lambda s: knocked(s, 800.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=knocked_twin,
+    "sensors-two-rows-times-800", lambda s: knocked(s, 800.0), gradient_norms_spread(30), *JUMPS, control=knocked_twin
 )
 zoo.sick(
     "grains-sums-rate-of-1e-10",

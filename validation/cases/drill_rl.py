@@ -13,19 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Proof, Setup, Zoo, costly
-from validation.evidence import (
-    at_last,
-    both,
-    explores,
-    flat_behind,
-    judged,
-    lags,
-    lasting,
-    no_gradient,
-    regret,
-    thrives,
-)
-from validation.evidence.live import trained
+from validation.evidence.live import at_last, flat_behind, lags, lasting, thrives, trained
+from validation.evidence.play import explores, regret
+from validation.evidence.signal import both, judged, no_gradient
 from validation.labels import STUCK, SURE
 from validation.nets import mlp
 from validation.setups import choosing, live, of_moves

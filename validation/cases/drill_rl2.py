@@ -214,7 +214,5 @@ zoo.healthy("roads-slow-start", lambda s: driven(s, mlp([10, 40, 6], nn.Tanh), l
 zoo.healthy("roads-sgd", lambda s: driven(s, mlp([10, 40, 6], nn.Tanh), kind="SGD", lr=0.5, steps=80), thrives(0.03))
 zoo.healthy("wings-narrow-at-the-end", lambda s: steered(s, Squashed(low=-2.5, start=-2.0)))
 zoo.healthy(
-    "roads-actor-and-critic-small-bonus",
-    lambda s: acted(s, Shared(), advantage(0.01)),
-    thrives(0.05, measure=regret),
+    "roads-actor-and-critic-small-bonus", lambda s: acted(s, Shared(), advantage(0.01)), thrives(0.05, measure=regret)
 )

@@ -11,17 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    breaks,
-    flat_behind,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
-from validation.labels import CHAOTIC, GROWS, SHORT
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS
+from validation.evidence.signal import no_gradient
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.setups import live
 from validation.tasks import every, flags, gestures, tallies, tides
@@ -170,10 +163,7 @@ zoo.sick(
     # The reservoir that is left of the first steps can be read, so the answer is learned late and in part.
     lambda s: flagged(s, Truncated(7, 28, 5), 30, lr=2e-3),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="memory.cell",
     control=uncut,
 )

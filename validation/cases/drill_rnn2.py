@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import BURSTS, FORGETS, thrives
-from validation.labels import CHAOTIC, GROWS, SHORT
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, SHORT
 from validation.setups import live
 from validation.tasks import flags, tallies, tides
 
@@ -189,8 +189,7 @@ zoo.sick(
     "flags-in-pieces-of-four-without-their-past",
     lambda s: first_flag(s, Pieces(True), lr=5e-3),
     FORGETS,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="core.gru",
     control=whole,
 )

@@ -13,19 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    attends_sharply,
-    breaks,
-    dead,
-    diverges,
-    flat_behind,
-    heads_agree,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-    tokens_alike,
-)
+from validation.evidence.attention import tokens_alike
+from validation.evidence.live import attends_sharply, breaks, flat_behind, heads_agree, lags, lasting, thrives
+from validation.evidence.signal import dead, no_gradient
+from validation.evidence.training import diverges
 from validation.labels import ALIKE, DEADENS, LOST, ONE, RUNS_AWAY, SHARP
 from validation.nets.attention import scaled_dot
 from validation.setups import live
@@ -560,8 +551,7 @@ class Experts(nn.Module):
 
 
 zoo.healthy(
-    "mirrors-experts-two-of-four",
-    lambda s: mirrored(s, [Stage(32, Look(32)), Experts(32), Stage(32, Look(32))]),
+    "mirrors-experts-two-of-four", lambda s: mirrored(s, [Stage(32, Look(32)), Experts(32), Stage(32, Look(32))])
 )
 
 

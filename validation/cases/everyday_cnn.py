@@ -26,23 +26,9 @@ from validation.cases._everyday_nets import (
     photos,
     start,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    channel_rank,
-    diverges,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, channel_rank, equal_units, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every

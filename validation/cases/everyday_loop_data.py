@@ -27,41 +27,18 @@ from validation.cases._everyday_loops import (
     supervised,
     train,
 )
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    floor_above,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-    vanishes,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import LanguageModel, SequenceModel, Shared, Tabular, TwoTower, he_, mlp
 from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import (
-    bends,
-    blobs,
-    chain,
-    ciphers,
-    drawn_once,
-    errands,
-    genres,
-    homes,
-    images,
-    keepsakes,
-    majority,
-    markov,
-    order,
-    paints,
-    strokes,
-    table,
-    tanks,
-    token_loss,
-    views,
-)
+from validation.tasks.everyday import bends, strokes, tanks
+from validation.tasks.rewards import chain
+from validation.tasks.sequences import ciphers, markov, token_loss
+from validation.tasks.signals import images
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import errands, genres, homes, keepsakes, majority, order, paints
+from validation.tasks.vectors import blobs, table, views
 
 zoo = Zoo("loop", half="everyday", proof=learns())
 
@@ -87,7 +64,7 @@ prices_positive = zoo.healthy("everyday-prices-log-of-softplus", lambda s: price
 zoo.sick(
     "everyday-prices-log-of-anything",
     lambda s: prices(s, "raw"),
-    broken(not_finite_in(0.3), less=0),
+    broken(facts.not_finite_in(0.3), less=0),
     *LOSS_LOST,
     also={"bad_batch", "DEAD", *WRECKED},
     control=prices_positive,
@@ -109,7 +86,7 @@ filled = zoo.healthy("everyday-table-without-gaps", lambda s: spreadsheet(s, Fal
 zoo.sick(
     "everyday-table-with-empty-cells",
     lambda s: spreadsheet(s, True),
-    broken(not_finite_in(0.3), less=0),
+    broken(facts.not_finite_in(0.3), less=0),
     *LOSS_LOST,
     "bad_batch",
     also={"DEAD", *WRECKED},
@@ -146,7 +123,7 @@ right_sign = zoo.healthy("everyday-own-backward", lambda s: by_hand(s, 1.0))
 zoo.sick(
     "everyday-own-backward-wrong-sign",
     lambda s: by_hand(s, -1.0),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     also={"SATURATION", "DEAD", "rate_too_high"},
     control=right_sign,
@@ -176,7 +153,7 @@ read_first = zoo.healthy("everyday-lstm-batch-first", lambda s: read(s, True))
 zoo.sick(
     "everyday-lstm-batch-where-time-should-be",
     lambda s: read(s, False),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW", "VANISHING", "SHORT_MEMORY"},
     control=read_first,
@@ -205,7 +182,7 @@ one_order = zoo.healthy("everyday-two-loaders-one-order", lambda s: two_loaders(
 zoo.sick(
     "everyday-two-loaders-two-orders",
     lambda s: two_loaders(s, True),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW"},
     control=one_order,
@@ -231,7 +208,7 @@ kaiming = zoo.healthy("everyday-init-kaiming", lambda s: initialised(s, None))
 zoo.sick(
     "everyday-init-normal-default",
     lambda s: initialised(s, 1.0),
-    broken(begins_above(4 * math.log(5))),
+    broken(facts.begins_above(4 * math.log(5))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -264,7 +241,7 @@ on_sphere = zoo.healthy("everyday-clip-normalised", lambda s: matched(s, True))
 zoo.sick(
     "everyday-clip-not-normalised",
     lambda s: matched(s, False),
-    broken(begins_above(4 * math.log(48))),
+    broken(facts.begins_above(4 * math.log(48))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -296,7 +273,7 @@ marked = zoo.healthy("everyday-chat-answers-marked", lambda s: chat(s, lambda _:
 zoo.sick(
     "everyday-chat-template-never-found",
     lambda s: chat(s, lambda _: False),
-    broken(not_finite_in(0.9), less=0),
+    broken(facts.not_finite_in(0.9), less=0),
     *MASKED,
     "loss_nonfinite",
     also=IDLE,
@@ -306,7 +283,7 @@ marked_tame = zoo.healthy("everyday-chat-answers-marked-own-mean", lambda s: cha
 zoo.sick(
     "everyday-chat-template-never-found-own-mean",
     lambda s: chat(s, lambda _: False, True),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "all_masked",
     also={*IDLE, "detached", "DEAD", "only_decay", "VANISHING"},
     control=marked_tame,
@@ -352,7 +329,7 @@ zoo.healthy("everyday-texts-log-softmax-twice", lambda s: ends_in(s, lambda out:
 zoo.sick(
     "everyday-texts-softmax-twice",
     lambda s: ends_in(s, lambda out: out.softmax(dim=1)),
-    broken(floor_above(math.log(1 + 5 / math.e) - 0.01)),
+    broken(facts.floor_above(math.log(1 + 5 / math.e) - 0.01)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=bare,
@@ -370,7 +347,7 @@ one_sigmoid = zoo.healthy("everyday-churn-logits", lambda s: churn(s, False))
 zoo.sick(
     "everyday-churn-sigmoid-twice",
     lambda s: churn(s, True),
-    broken(floor_above(0.48), less=0.7),
+    broken(facts.floor_above(0.48), less=0.7),
     "double_softmax",
     also={"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING},
     control=one_sigmoid,
@@ -479,7 +456,7 @@ answers = zoo.healthy("everyday-answers-yes-and-no", lambda s: answered(s, True)
 zoo.sick(
     "everyday-answers-all-no",
     lambda s: answered(s, False),
-    broken(vanishes, less=0),
+    broken(facts.vanishes, less=0),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION", "DEAD", "SLOW"},
     control=answers,
@@ -517,7 +494,7 @@ zoo.healthy("everyday-moving-baseline", lambda s: rewarded(s, "pay", True), lear
 zoo.sick(
     "everyday-groups-all-rewarded-alike",
     lambda s: rewarded(s, "format"),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "no_reward_variance",
     also={*IDLE, "DEAD", "SATURATION", "EXPLORATION", "detached", "VANISHING"},
     control=grouped,

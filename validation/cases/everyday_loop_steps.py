@@ -25,6 +25,7 @@ from torch.optim.lr_scheduler import (
 from torch.optim.swa_utils import SWALR, AveragedModel
 from torch.utils.data import DataLoader, Dataset
 
+from validation import labels
 from validation.case import Program, Zoo, call
 from validation.cases._everyday_loops import (
     LeNet,
@@ -37,61 +38,17 @@ from validation.cases._everyday_loops import (
     supervised,
     train,
 )
-from validation.evidence.loops import (
-    Played,
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, broken, learns
 from validation.nets import ConvNet, LanguageModel, SequenceModel, UNet, Vision, he_, mlp
-from validation.programs import adam, fit, fit_by_closure, held_out, sgd
-from validation.tasks import (
-    bends,
-    blobs,
-    chain,
-    ciphers,
-    drawn_once,
-    genres,
-    grey,
-    homes,
-    images,
-    loads,
-    majority,
-    markov,
-    paints,
-    pulses,
-    series,
-    spirals,
-    stains,
-    strokes,
-    token_loss,
-)
+from validation.programs import adam, fit, fit_by_closure, held_out, sgd, step_from, train_step
+from validation.tasks.everyday import bends, spirals, stains, strokes
+from validation.tasks.rewards import chain
+from validation.tasks.sequences import ciphers, markov, token_loss
+from validation.tasks.signals import grey, images, series
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import genres, homes, loads, majority, paints, pulses
+from validation.tasks.vectors import blobs
 
 zoo = Zoo("loop", half="everyday", proof=learns())
 
@@ -122,9 +79,9 @@ forecast_clear = zoo.healthy("everyday-forecast-lstm", lambda s: forecast(s, Tru
 zoo.sick(
     "everyday-forecast-lstm-no-zero-grad",
     lambda s: forecast(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=forecast_clear,
 )
 
@@ -158,9 +115,9 @@ digits_clear = zoo.healthy("everyday-digits", lambda s: digits(s, True))
 zoo.sick(
     "everyday-digits-zero-grad-without-parentheses",
     lambda s: digits(s, False),
-    broken(stale(), less=0.9),
+    broken(facts.stale(), less=0.9),
     "missing_zero_grad",
-    also=HEAPED | WRECKED,
+    also=labels.HEAPED | labels.WRECKED,
     control=digits_clear,
 )
 
@@ -190,10 +147,10 @@ tidied = zoo.healthy("everyday-update-function", lambda s: tidy(s, "ZBS"))
 zoo.sick(
     "everyday-update-function-clears-before-step",
     lambda s: tidy(s, "BZS"),
-    broken(wiped, less=0.3),
-    *WIPED,
+    broken(facts.wiped, less=0.3),
+    *labels.WIPED,
     "never_moves",
-    also={*IDLE, "only_decay"},
+    also={*labels.IDLE, "only_decay"},
     control=tidied,
 )
 
@@ -225,10 +182,10 @@ micro_right = zoo.healthy("everyday-micro-batches-cleared-after-step", lambda s:
 zoo.sick(
     "everyday-micro-batches-cleared-before-step",
     lambda s: micro(s, True),
-    broken(wiped, less=0.01),
-    *WIPED,
+    broken(facts.wiped, less=0.01),
+    *labels.WIPED,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
     control=micro_right,
 )
 
@@ -259,11 +216,11 @@ both_cleared = zoo.healthy("everyday-two-optimizers-both-cleared", lambda s: two
 zoo.sick(
     "everyday-two-optimizers-one-cleared",
     lambda s: two_optimizers(s, False),
-    broken(lambda p: stale("decoder")(Only(p, "decoder"))),
+    broken(lambda p: facts.stale("decoder")(Only(p, "decoder"))),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("decoder.words", "decoder.gru", "decoder.out"),
-    also=HEAPED,
+    also=labels.HEAPED,
     control=both_cleared,
 )
 
@@ -299,10 +256,10 @@ segmented = zoo.healthy("everyday-segmentation", lambda s: segments(s, "backward
 zoo.sick(
     "everyday-segmentation-steps-before-backward",
     lambda s: segments(s, "step first"),
-    broken(wiped, less=0.01),
-    *EARLY,
+    broken(facts.wiped, less=0.01),
+    *labels.EARLY,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
     control=segmented,
 )
 
@@ -327,10 +284,10 @@ by_logits = zoo.healthy("everyday-spirals-loss-of-logits", lambda s: predicted(s
 zoo.sick(
     "everyday-spirals-loss-of-argmax",
     lambda s: predicted(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
     control=by_logits,
 )
 
@@ -363,10 +320,10 @@ summed_whole = zoo.healthy("everyday-labels-loss-summed", lambda s: summed_items
 zoo.sick(
     "everyday-labels-loss-summed-by-item",
     lambda s: summed_items(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
     control=summed_whole,
 )
 
@@ -385,10 +342,10 @@ typed = zoo.healthy("everyday-rate-as-typed", lambda s: configured(s, 1e-3))
 zoo.sick(
     "everyday-rate-as-whole-number",
     lambda s: configured(s, int(1e-3)),
-    broken(rate_below(1e-12), less=0.15),  # batch norms still gather their averages
-    *NO_RATE,
+    broken(facts.rate_below(1e-12), less=0.15),  # batch norms still gather their averages
+    *labels.NO_RATE,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
     control=typed,
 )
 
@@ -435,20 +392,20 @@ linear_right = zoo.healthy("everyday-linear-schedule", lambda s: scheduled(s, la
 zoo.sick(
     "everyday-linear-schedule-for-no-steps",
     lambda s: scheduled(s, lambda o: LambdaLR(o, linear(0, 0))),
-    broken(rate_below(1e-12), less=0.2),
-    *NO_RATE,
+    broken(facts.rate_below(1e-12), less=0.2),
+    *labels.NO_RATE,
     "schedule_ended",
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
     control=linear_right,
 )
 zoo.sick(
     "everyday-linear-schedule-for-one-epoch-of-six",
     lambda s: scheduled(s, lambda o: LambdaLR(o, linear(2, 16))),
-    broken(rate_below(1e-12), less=0.8),
-    *ENDED,
+    broken(facts.rate_below(1e-12), less=0.8),
+    *labels.ENDED,
     "zero_rate",
-    also=IDLE,
+    also=labels.IDLE,
     control=linear_right,
 )
 per_epoch = zoo.healthy(
@@ -457,10 +414,10 @@ per_epoch = zoo.healthy(
 zoo.sick(
     "everyday-exponential-per-batch",
     lambda s: scheduled(s, lambda o: ExponentialLR(o, 0.7)),
-    broken(rate_below(1e-6), less=0.8),
-    *ENDED,
+    broken(facts.rate_below(1e-6), less=0.8),
+    *labels.ENDED,
     "rate_too_low",
-    also={*IDLE, "zero_rate"},
+    also={*labels.IDLE, "zero_rate"},
     control=per_epoch,
 )
 plateau = zoo.healthy(
@@ -474,9 +431,9 @@ warm_steps = zoo.healthy(
 zoo.sick(
     "everyday-warm-up-of-3000-steps-per-epoch",
     lambda s: scheduled(s, lambda o: LambdaLR(o, lambda i: min(1.0, (i + 1) / 3000)), per_epoch=True),
-    broken(steps_below(1e-4), less=0.1),
-    *CRAWLS,
-    also={*IDLE, "zero_rate"},
+    broken(facts.steps_below(1e-4), less=0.1),
+    *labels.CRAWLS,
+    also={*labels.IDLE, "zero_rate"},
     control=warm_steps,
 )
 
@@ -496,10 +453,10 @@ plateau_min = zoo.healthy("everyday-plateau-mode-min", lambda s: plateaus(s, "mi
 zoo.sick(
     "everyday-plateau-mode-max-of-a-loss",
     lambda s: plateaus(s, "max"),
-    broken(rate_below(1e-8), less=0.8),
-    *ENDED,
+    broken(facts.rate_below(1e-8), less=0.8),
+    *labels.ENDED,
     "rate_too_low",
-    also={*IDLE, "zero_rate"},
+    also={*labels.IDLE, "zero_rate"},
     control=plateau_min,
 )
 
@@ -517,10 +474,10 @@ clip_5 = zoo.healthy("everyday-heartbeats-clip-5", lambda s: clipped(s, 5.0))
 zoo.sick(
     "everyday-heartbeats-clip-at-the-rate",
     lambda s: clipped(s, 1e-4),
-    broken(clipped_by(100), less=0.2),
-    *TIGHT,
+    broken(facts.clipped_by(100), less=0.2),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
     control=clip_5,
 )
 
@@ -552,10 +509,10 @@ unscaled = zoo.healthy("everyday-scaler-unscale-then-clip", lambda s: scaled_up(
 zoo.sick(
     "everyday-scaler-clip-without-unscale",
     lambda s: scaled_up(s, False),
-    broken(steps_below(1e-4), less=0.1),
-    *TIGHT,
+    broken(facts.steps_below(1e-4), less=0.1),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
     control=unscaled,
 )
 
@@ -584,7 +541,7 @@ validated_back = zoo.healthy("everyday-validates-and-goes-back", lambda s: valid
 zoo.sick(
     "everyday-validates-and-stays",
     lambda s: validated(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=validated_back,
 )
@@ -612,7 +569,7 @@ said = zoo.healthy("everyday-hub-model-put-to-training", lambda s: downloaded(s,
 zoo.sick(
     "everyday-hub-model-left-in-evaluation",
     lambda s: downloaded(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=said,
 )
@@ -672,9 +629,9 @@ zoo.healthy("everyday-dqn-replay-buffer", lambda s: dqn(s, keep=True))
 zoo.sick(
     "everyday-dqn-online-follows-target",
     lambda s: dqn(s, reversed_=True),
-    broken(overwritten, less=0.7),
+    broken(facts.overwritten, less=0.7),
     "weights_overwritten",
-    also={*LEARNS_NOTHING, "rate_too_low"},
+    also={*labels.LEARNS_NOTHING, "rate_too_low"},
     control=following,
 )
 
@@ -709,7 +666,7 @@ zoo.sick(
     lambda s: drawn_again(s, True),
     broken(overwritten_often, less=0.8),
     "weights_overwritten",
-    also={*LEARNS_NOTHING, "UNSTABLE", "EXPLODING", "loss_grows"},
+    also={*labels.LEARNS_NOTHING, "UNSTABLE", "EXPLODING", "loss_grows"},
     control=drawn_first,
 )
 
@@ -729,11 +686,7 @@ def windows(seed: int, anew: bool) -> Program:
             if anew or step % len(data) == 0:
                 batches = iter(data)
             x, y = next(batches)
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
     score = held_out(model, series(seed, batch=64), F.mse_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -743,7 +696,7 @@ windows_all = zoo.healthy("everyday-series-iterator-goes-on", lambda s: windows(
 zoo.sick(
     "everyday-series-iterator-made-anew",
     lambda s: windows(s, True),
-    broken(repeats),
+    broken(facts.repeats),
     "same_batch",
     also={"VANISHING", "SLOW"},
     control=windows_all,
@@ -776,7 +729,7 @@ folder_all = zoo.healthy("everyday-folder-of-pictures", lambda s: folder(s, None
 zoo.sick(
     "everyday-folder-gives-one-picture",
     lambda s: folder(s, 5),
-    broken(repeats, less=0),
+    broken(facts.repeats, less=0),
     "same_batch",
     "constant_targets",
     also={"VANISHING", "SLOW", "LOW_RANK", "BOTTLENECK", "SATURATION"},
@@ -796,18 +749,18 @@ vision_adam = zoo.healthy("everyday-vision-adam-1e-3", lambda s: vision(s, "Adam
 zoo.sick(
     "everyday-vision-adam-with-rate-of-adadelta",
     lambda s: vision(s, "Adam", 1.0),
-    broken(steps_above(3), less=0.3),
-    *FAST,
+    broken(facts.steps_above(3), less=0.3),
+    *labels.FAST,
     "loss_grows",
-    also=THROWN_OFF,
+    also=labels.THROWN_OFF,
     control=vision_adam,
 )
 zoo.sick(
     "everyday-vision-rate-for-fine-tuning-from-scratch",
     lambda s: vision(s, "Adam", 1e-6),
-    broken(steps_below(1e-4), less=0.1),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(1e-4), less=0.1),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=vision_adam,
 )
 
@@ -824,10 +777,10 @@ gentle = zoo.healthy("everyday-tagger-goes-on-1e-3", lambda s: tuned(s, 1e-3))
 zoo.sick(
     "everyday-tagger-goes-on-0.5",
     lambda s: tuned(s, 0.5),
-    broken(steps_above(1), less=0),
-    *FAST,
+    broken(facts.steps_above(1), less=0),
+    *labels.FAST,
     "loss_grows",
-    also=THROWN_OFF,
+    also=labels.THROWN_OFF,
     control=gentle,
 )
 
@@ -844,10 +797,10 @@ vae_mean = zoo.healthy("everyday-vae-mean-sgd", lambda s: vae(s, "mean"))
 zoo.sick(
     "everyday-vae-sum-sgd",
     lambda s: vae(s, "sum"),
-    broken(steps_above(1), less=0.5),
-    *SUMMED,
+    broken(facts.steps_above(1), less=0.5),
+    *labels.SUMMED,
     "loss_grows",
-    also=THROWN_OFF,
+    also=labels.THROWN_OFF,
     control=vae_mean,
 )
 
@@ -869,10 +822,10 @@ over_time_mean = zoo.healthy("everyday-hours-mean-sgd", lambda s: over_time(s, T
 zoo.sick(
     "everyday-hours-sum-sgd",
     lambda s: over_time(s, False),
-    broken(steps_above(1), less=0.5),
-    *SUMMED,
+    broken(facts.steps_above(1), less=0.5),
+    *labels.SUMMED,
     "loss_grows",
-    also=THROWN_OFF,
+    also=labels.THROWN_OFF,
     control=over_time_mean,
 )
 
@@ -904,10 +857,10 @@ zoo.healthy("everyday-8-micro-batches-divided-adamw", lambda s: accumulated(s, T
 zoo.sick(
     "everyday-16-micro-batches-not-divided",
     lambda s: accumulated(s, False),
-    broken(steps_above(0.5), less=0.7),
-    *UNDIVIDED,
+    broken(facts.steps_above(0.5), less=0.7),
+    *labels.UNDIVIDED,
     "loss_grows",
-    also={*THROWN_OFF, "summed_loss"},
+    also={*labels.THROWN_OFF, "summed_loss"},
     control=divided,
 )
 
@@ -1069,10 +1022,7 @@ def carried(seed: int) -> Program:
                 out, state = rnn(x, state)
                 state = state.detach()
                 loss = F.mse_loss(head(out), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     def score() -> float:
         with torch.no_grad():

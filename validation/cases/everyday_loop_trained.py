@@ -21,23 +21,11 @@ from validation.evidence.loops import Played, all_of, broken, held_by_none, lear
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import Block, ConvNet, LanguageModel, Lora, he_, mlp
 from validation.programs import adam, fit, held_out
-from validation.tasks import (
-    bends,
-    blobs,
-    ciphers,
-    genres,
-    glyphs,
-    homes,
-    images,
-    likeness,
-    majority,
-    markov,
-    paints,
-    patches,
-    strokes,
-    token_loss,
-    views,
-)
+from validation.tasks.everyday import bends, likeness, strokes
+from validation.tasks.sequences import ciphers, markov, token_loss
+from validation.tasks.signals import images
+from validation.tasks.trades import genres, glyphs, homes, majority, paints
+from validation.tasks.vectors import blobs, patches, views
 
 zoo = Zoo("loop", half="everyday", proof=learns())
 FACTORS = tuple(f"blocks.{i}.{part}.{factor}" for i in range(2) for part in ("up", "down") for factor in ("up", "down"))

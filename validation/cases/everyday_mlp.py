@@ -29,23 +29,9 @@ from validation.cases._everyday_nets import (
     start,
     windows,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    rank_at_most,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, equal_units, gradient_ratio, no_gradient, rank_at_most
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.nets import Autoencoder
 from validation.setups import live
@@ -141,8 +127,7 @@ def prices(seed: int, model: nn.Module, *args, change=None, **more) -> Setup:
 
 
 priced = zoo.healthy(
-    "housing-net-relu-2x64-sgd-0.01",
-    lambda s: prices(s, Net([13, 64, 64, 1]), "SGD", 0.01, 60, momentum=0.9),
+    "housing-net-relu-2x64-sgd-0.01", lambda s: prices(s, Net([13, 64, 64, 1]), "SGD", 0.01, 60, momentum=0.9)
 )
 zoo.sick(
     "housing-columns-in-dollars-and-feet-sgd-0.01",
@@ -406,12 +391,7 @@ zoo.sick(
 # --- narrow
 
 zoo.sick(
-    "shop-three-heads-trunk-of-2",
-    lambda s: shop(s, 2),
-    lags(0.15),
-    *NARROW,
-    layer=("trunk.2", "sort"),
-    control=three,
+    "shop-three-heads-trunk-of-2", lambda s: shop(s, 2), lags(0.15), *NARROW, layer=("trunk.2", "sort"), control=three
 )
 
 
@@ -429,14 +409,7 @@ def waist(seed: int, width: int) -> Setup:
 
 
 wide = zoo.healthy("sorts-12-gelu-128-64-64", lambda s: waist(s, 64))
-zoo.sick(
-    "sorts-12-gelu-128-2-64",
-    lambda s: waist(s, 2),
-    lags(0.15),
-    *NARROW,
-    layer=("2", "4"),
-    control=wide,
-)
+zoo.sick("sorts-12-gelu-128-2-64", lambda s: waist(s, 2), lags(0.15), *NARROW, layer=("2", "4"), control=wide)
 
 
 def coded(seed: int, code: int, factors: int, kind: str = "Adam", lr: float = 5e-3, steps: int = 90, **more) -> Setup:

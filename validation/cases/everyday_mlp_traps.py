@@ -314,8 +314,7 @@ class Tied(nn.Module):
 
 zoo.healthy("faces-tied-weights", lambda s: live(Tied(), faces(s), "Adam", 1e-2, 80))
 zoo.healthy(
-    "faces-code-of-3-for-3-factors",
-    lambda s: live(block(48, 64, 3, 64, 48, act=nn.ELU), faces(s, 3), "Adam", 1e-2, 90),
+    "faces-code-of-3-for-3-factors", lambda s: live(block(48, 64, 3, 64, 48, act=nn.ELU), faces(s, 3), "Adam", 1e-2, 90)
 )
 zoo.healthy(
     "faces-noise-taken-away",

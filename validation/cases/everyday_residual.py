@@ -25,20 +25,9 @@ from validation.cases._everyday_nets import (
     start,
     windows,
 )
-from validation.evidence import (
-    breaks,
-    diverges,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import equal_units, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every
@@ -415,10 +404,7 @@ class Grown(nn.Module):
 
 
 zoo.healthy("photos-dense-net-growth-8", lambda s: seen(s, Grown(), "Adam", 5e-3, 60), thrives(most_dead=0.5))
-zoo.healthy(
-    "photos-resnet-frozen-stem",
-    lambda s: seen(s, still(ResNet([Basic(16), Basic(16)])), "Adam", 3e-3, 50),
-)
+zoo.healthy("photos-resnet-frozen-stem", lambda s: seen(s, still(ResNet([Basic(16), Basic(16)])), "Adam", 3e-3, 50))
 
 
 def still(model: ResNet) -> ResNet:

@@ -19,23 +19,10 @@ from torch.distributions import Categorical, Normal
 
 from validation.case import Case, Evidence, Setup, Zoo, costly
 from validation.cases._everyday_sequences import more_than
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    does_not_move,
-    explores,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
-from validation.evidence.signal import judged
-from validation.evidence.training import train
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.play import explores
+from validation.evidence.signal import both, gradient_ratio, judged, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread, train
 from validation.labels import JUMPS, STUCK, SURE
 from validation.setups import live, of_logits
 from validation.tasks import Task, chain, every

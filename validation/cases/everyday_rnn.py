@@ -12,22 +12,11 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._everyday_sequences import LETTERS, back, chars, first_word, motions, sales, tags, weather
-from validation.evidence import (
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    gates_flat,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    states_rank,
-    thrives,
-)
-from validation.labels import CHAOTIC, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
+from validation.evidence.live import breaks, lags, lasting, never_fires, thrives
+from validation.evidence.recurrent import gates_flat, states_rank
+from validation.evidence.signal import both, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
 from validation.nets import Cell, constant_, gate_bias_
 from validation.nets.programs import RankOne, Tagger
 from validation.setups import live, told
@@ -128,8 +117,7 @@ zoo.sick(
     "first-word-in-chunks-of-8-state-forgotten",
     lambda s: chunked(s, gru(4.0), carry=False),
     both(lasting(back("enter", below=1e-12)), lags(0.1)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="rnn",
     control=whole,
 )
@@ -137,8 +125,7 @@ zoo.sick(
     "first-word-in-chunks-of-8-history-detached",
     lambda s: chunked(s, gru(4.0), cut=True),
     both(lasting(back("enter", below=1e-12)), lags(0.1)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="rnn",
     control=whole,
 )
@@ -171,8 +158,7 @@ zoo.sick(
     "early-sum-lstm-cell-hidden-made-anew-in-the-loop",
     lambda s: early_sum(s, fresh=10),
     both(lasting(back(below=1e-12)), lags(0.1)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="cell",
     control=adds,
 )
@@ -226,8 +212,7 @@ zoo.sick(
     "sales-weekly-lstm-48-windows-of-three-days",
     lambda s: shop(s, Windowed(3)),
     both(lasting(back("enter", below=1e-12)), lags(0.08)),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer="rnn.lstm",
     control=season,
 )
@@ -602,11 +587,7 @@ def spelled(seed: int, kind: str, lr: float, **more) -> Setup:
 
 paced = zoo.healthy("letters-lstm-48-adam-1e-2", lambda s: spelled(s, "Adam", 1e-2), thrives(0.2))
 zoo.sick(
-    "letters-lstm-48-adam-1e-9",
-    lambda s: spelled(s, "Adam", 1e-9),
-    does_not_move(steps=80),
-    "SLOW",
-    control=paced,
+    "letters-lstm-48-adam-1e-9", lambda s: spelled(s, "Adam", 1e-9), does_not_move(steps=80), "SLOW", control=paced
 )
 zoo.sick(
     "letters-lstm-48-adam-3",

@@ -25,27 +25,21 @@ from validation.cases._everyday_sequences import (
     tags,
     topics,
 )
-from validation.evidence import (
+from validation.evidence.attention import tokens_alike
+from validation.evidence.live import (
     at_last,
     attends_sharply,
-    both,
     breaks,
-    diverges,
-    does_not_move,
     flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
     heads_agree,
     lags,
     lasting,
     never_fires,
-    no_gradient,
-    size,
-    states_rank,
     thrives,
-    tokens_alike,
-    trace,
 )
+from validation.evidence.recurrent import states_rank
+from validation.evidence.signal import both, gradient_ratio, no_gradient, size, trace
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import ALIKE, JUMPS, LOST, ONE, ONE_WAY, SHARP
 from validation.nets.attention import torch_layers
 from validation.nets.programs import RankOne

@@ -13,18 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    breaks,
-    channel_rank,
-    dead,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.signal import channel_rank, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW
 from validation.nets import he_
 from validation.setups import live

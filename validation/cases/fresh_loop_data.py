@@ -13,39 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    floor_above,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-    vanishes,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import SequenceModel, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import (
-    Task,
-    drawn_once,
-    errands,
-    glyphs,
-    homes,
-    loads,
-    majority,
-    markov,
-    paints,
-    patches,
-    pulses,
-    regression,
-    sorting,
-    stains,
-    token_loss,
-)
+from validation.programs import adam, fit, held_out, sgd, step_from
+from validation.tasks.everyday import stains
 from validation.tasks.rewards import short_of_best
+from validation.tasks.sequences import markov, token_loss
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.trades import errands, glyphs, homes, loads, majority, paints, pulses, sorting
+from validation.tasks.vectors import patches, regression
 
 zoo = Zoo("loop", half="fresh", proof=learns())
 
@@ -71,7 +50,7 @@ floored = zoo.healthy("error-of-logarithms-with-floor", lambda s: rmsle(s, True)
 zoo.sick(
     "error-of-logarithms-below-minus-one",
     lambda s: rmsle(s, False),
-    broken(not_finite_in(0.5), less=0),
+    broken(facts.not_finite_in(0.5), less=0),
     *LOSS_LOST,
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
     control=floored,
@@ -98,7 +77,7 @@ downhill = zoo.healthy("heartbeats-downhill", lambda s: uphill(s, 1.0))
 zoo.sick(
     "heartbeats-minus-of-an-attack-left-in",
     lambda s: uphill(s, -1.0),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     "NUMERICAL",
     also={"SATURATION", "DEAD", "rate_too_high", "loss_nonfinite", "VANISHING", "LOW_RANK", "BOTTLENECK"},
@@ -130,7 +109,7 @@ kept = zoo.healthy("texts-mask-keeps-the-words", lambda s: texts(s, False))
 zoo.sick(
     "texts-mask-keeps-the-padding",
     lambda s: texts(s, True),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     "never_moves",
     also={"SLOW", "LOW_RANK", "VANISHING", "DISCONNECTED", "detached", "DEAD", "BOTTLENECK", "only_decay"},
@@ -153,7 +132,7 @@ one_order = zoo.healthy("augmented-pictures-beside-their-originals", lambda s: n
 zoo.sick(
     "augmented-pictures-behind-their-originals",
     lambda s: noise_labels(s, True),
-    broken(stays, less=0.2),
+    broken(facts.stays, less=0.2),
     "loss_stuck",
     also={"SLOW"},
     control=one_order,
@@ -181,7 +160,7 @@ averaged = zoo.healthy("set-by-its-mean", lambda s: summed(s, False))
 zoo.sick(
     "set-by-its-sum-of-large-counts",
     lambda s: summed(s, True),
-    broken(begins_above(4 * math.log(6))),
+    broken(facts.begins_above(4 * math.log(6))),
     *BIG_START,
     "SATURATION",
     also={"UNSTABLE", "rate_too_low", "SLOW", "rate_too_high"},
@@ -199,7 +178,7 @@ euros = zoo.healthy("prices-of-a-few", lambda s: cents(s, 1.0))
 zoo.sick(
     "prices-in-cents",
     lambda s: cents(s, 20000.0),
-    broken(begins_above(1e6), less=0.2),
+    broken(facts.begins_above(1e6), less=0.2),
     *BIG_START,
     also={"rate_too_low", "SLOW", "UNSTABLE", "LOW_RANK", "input_scales", *LEARNS_NOTHING},
     control=euros,
@@ -233,7 +212,7 @@ named = zoo.healthy("stains-all-named", lambda s: segmented(s, lambda: False))
 zoo.sick(
     "stains-no-name-in-every-fourth-file",
     lambda s: segmented(s, from_time_to_time(4)),
-    broken(not_finite_in(0.2)),
+    broken(facts.not_finite_in(0.2)),
     *MASKED,
     also={"loss_nonfinite"},
     control=named,
@@ -241,7 +220,7 @@ zoo.sick(
 zoo.sick(
     "stains-no-names-at-all",
     lambda s: segmented(s, lambda: True),
-    broken(not_finite_in(1.0), less=0.05),
+    broken(facts.not_finite_in(1.0), less=0.05),
     *MASKED,
     also={"loss_nonfinite", *IDLE, "only_decay"},
     control=named,
@@ -293,7 +272,7 @@ compared = zoo.healthy("answers-compared-with-text", lambda s: answers(s, as_num
 zoo.sick(
     "answers-compared-with-bytes",
     lambda s: answers(s, as_numbers(b"yes")),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION"},
     control=compared,
@@ -326,7 +305,7 @@ zoo.sick(
     "sorter-probabilities-for-the-demo",
     lambda s: sorted_(s, True),
     # ln(1 + 7/e) is the least that a softmax of probabilities can reach with eight classes.
-    broken(floor_above(1.27)),
+    broken(facts.floor_above(1.27)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,
@@ -405,10 +384,7 @@ def rewarded(seed: int, limits: tuple[float, float]) -> Program:
             action = torch.multinomial(log_p.exp().detach(), 1, generator=random)
             reward = (2 * pay - 1).gather(1, action).clamp(*limits)
             loss = -(log_p.gather(1, action) * (reward - reward.mean())).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, short_of_best))
 
@@ -417,7 +393,7 @@ limited = zoo.healthy("rewards-between-minus-one-and-one", lambda s: rewarded(s,
 zoo.sick(
     "rewards-between-one-and-minus-one",
     lambda s: rewarded(s, (1.0, -1.0)),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "no_reward_variance",
     also={*IDLE, "DEAD", "SATURATION", "EXPLORATION"},
     control=limited,

@@ -14,43 +14,16 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 from torch.utils.data import DataLoader, Dataset
 
+from validation import labels
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    Played,
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    unmoved,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, broken, learns
 from validation.nets import DeepSet, SequenceModel, UNet, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
-from validation.tasks import (
+from validation.programs import adam, fit, held_out, sgd, step_from, train_step
+from validation.tasks.everyday import stains
+from validation.tasks.sequences import token_loss
+from validation.tasks.trades import (
     blanks,
     clicks,
     genres,
@@ -60,15 +33,13 @@ from validation.tasks import (
     majority,
     order,
     paints,
-    patches,
     pulses,
     scenes,
-    stains,
-    token_loss,
 )
+from validation.tasks.vectors import patches
 
 zoo = Zoo("loop", half="fresh", proof=learns())
-LOST = {*THROWN_OFF, "EXPLORATION"}
+LOST = {*labels.THROWN_OFF, "EXPLORATION"}
 
 # --- gradients that are not cleared, or at the wrong time
 
@@ -107,9 +78,9 @@ cleared = zoo.healthy("heartbeats-clear-is-called", lambda s: named(s, True))
 zoo.sick(
     "heartbeats-clear-is-only-named",
     lambda s: named(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=cleared,
 )
 
@@ -137,9 +108,9 @@ fours = zoo.healthy("genres-step-after-four-batches", lambda s: indented(s, True
 zoo.sick(
     "genres-step-after-each-of-four-batches",
     lambda s: indented(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also={*HEAPED, "undivided_accumulation"},
+    also={*labels.HEAPED, "undivided_accumulation"},
     control=fours,
 )
 
@@ -162,9 +133,9 @@ read_only = zoo.healthy("loads-norms-are-read", lambda s: logged(s, False))
 zoo.sick(
     "loads-norms-are-read-and-cleared",
     lambda s: logged(s, True),
-    broken(wiped, less=0.01),
-    *WIPED,
-    also=IDLE,
+    broken(facts.wiped, less=0.01),
+    *labels.WIPED,
+    also=labels.IDLE,
     control=read_only,
 )
 
@@ -215,7 +186,7 @@ zoo.sick(
     "partial_zero_grad",
     "missing_zero_grad",
     layer="table",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=both,
 )
 
@@ -247,9 +218,9 @@ closure = zoo.healthy("set-closure-goes-back", lambda s: closing(s, True))
 zoo.sick(
     "set-closure-gives-the-loss-only",
     lambda s: closing(s, False),
-    broken(unmoved("each", "joint"), less=0.01),
-    *EARLY,
-    also=IDLE,
+    broken(facts.unmoved("each", "joint"), less=0.01),
+    *labels.EARLY,
+    also=labels.IDLE,
     control=closure,
 )
 
@@ -270,10 +241,7 @@ def measured(seed: int, metric: bool) -> Program:
                 loss.requires_grad = True
             else:
                 loss = F.cross_entropy(logits, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     rows = majority(seed, batch=128).mapped(lambda x: F.one_hot(x, 6).float().flatten(1))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, rows))
@@ -283,9 +251,9 @@ crossed = zoo.healthy("majority-cross-entropy", lambda s: measured(s, False))
 zoo.sick(
     "majority-share-of-errors-as-the-loss",
     lambda s: measured(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=crossed,
 )
 
@@ -304,9 +272,9 @@ floats = zoo.healthy("settings-as-floats", lambda s: configured(s, float))
 zoo.sick(
     "settings-as-whole-numbers",
     lambda s: configured(s, int),
-    broken(rate_below(1e-12), less=0.01),
-    *NO_RATE,
-    also=IDLE,
+    broken(facts.rate_below(1e-12), less=0.01),
+    *labels.NO_RATE,
+    also=labels.IDLE,
     control=floats,
 )
 
@@ -333,10 +301,10 @@ falling = zoo.healthy("plateau-of-a-loss", lambda s: plateau(s, "min"))
 zoo.sick(
     "plateau-of-a-loss-taken-for-a-score",
     lambda s: plateau(s, "max"),
-    broken(rate_below(1e-6, 0.6), less=0.5),
-    *ENDED,
+    broken(facts.rate_below(1e-6, 0.6), less=0.5),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
     control=falling,
 )
 
@@ -358,9 +326,9 @@ loose = zoo.healthy("stains-own-limit-of-2", lambda s: privately(s, 2.0))
 zoo.sick(
     "stains-own-limit-of-2e-5",
     lambda s: privately(s, 2e-5),
-    broken(clipped_by(1e3), less=0.1),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.clipped_by(1e3), less=0.1),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=loose,
 )
 
@@ -391,10 +359,7 @@ def telling(seed: int, back: bool) -> Program:
     def run() -> None:
         for step, (x, y) in zip(range(80), task, strict=False):
             loss = token_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
             if step % 10 == 5:
                 model.tell(x)
                 if back:
@@ -407,7 +372,7 @@ told = zoo.healthy("teller-tells-and-trains-on", lambda s: telling(s, True))
 zoo.sick(
     "teller-tells-and-stays-in-evaluation",
     lambda s: telling(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=told,
 )
@@ -438,9 +403,9 @@ forward_only = zoo.healthy("scene-best-weights-kept-aside", lambda s: best_kept(
 zoo.sick(
     "scene-best-weights-put-back-after-each-worse-batch",
     lambda s: best_kept(s, True),
-    broken(overwritten, less=0.7),
+    broken(facts.overwritten, less=0.7),
     "weights_overwritten",
-    also=LEARNS_NOTHING,
+    also=labels.LEARNS_NOTHING,
     control=forward_only,
 )
 
@@ -468,11 +433,7 @@ def stored(seed: int, wrong: bool) -> Program:
     def run() -> None:
         for _epoch in range(4):
             for x, y in loader:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
     score = held_out(model, homes(seed, batch=256), F.mse_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -482,7 +443,7 @@ by_index = zoo.healthy("dataset-by-its-index", lambda s: stored(s, False))
 zoo.sick(
     "dataset-gives-its-first-row-for-every-index",
     lambda s: stored(s, True),
-    broken(repeats, less=0.3),
+    broken(facts.repeats, less=0.3),
     "same_batch",
     "constant_targets",
     also={"LOW_RANK", "VANISHING", "SLOW", "BOTTLENECK"},
@@ -498,7 +459,14 @@ def sets(seed: int, lr: float) -> Program:
 
 
 set_twin = zoo.healthy("set-adamw-2e-3", lambda s: sets(s, 2e-3))
-zoo.sick("set-adamw-5", lambda s: sets(s, 5.0), broken(steps_above(3), less=0.3), *FAST, also=LOST, control=set_twin)
+zoo.sick(
+    "set-adamw-5",
+    lambda s: sets(s, 5.0),
+    broken(facts.steps_above(3), less=0.3),
+    *labels.FAST,
+    also=LOST,
+    control=set_twin,
+)
 
 
 def searching(seed: int, factor: float) -> Program:
@@ -513,8 +481,8 @@ searched = zoo.healthy("heartbeats-rate-falls-slowly", lambda s: searching(s, 0.
 zoo.sick(
     "heartbeats-search-for-a-rate-left-on",
     lambda s: searching(s, 1.15),
-    broken(steps_above(1), less=0.3),
-    *FAST,
+    broken(facts.steps_above(1), less=0.3),
+    *labels.FAST,
     also=LOST,
     control=searched,
 )
@@ -530,9 +498,9 @@ full = zoo.healthy("order-rate-as-it-is", lambda s: shared_rate(s, 1.0))
 zoo.sick(
     "order-rate-divided-by-the-number-of-samples",
     lambda s: shared_rate(s, 1e-6),
-    broken(steps_below(1e-5), less=0.05),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(1e-5), less=0.05),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=full,
 )
 
@@ -550,8 +518,8 @@ mean_dots = zoo.healthy("stains-mean-over-dots", lambda s: dots(s, "mean"))
 zoo.sick(
     "stains-sum-over-dots",
     lambda s: dots(s, "sum"),
-    broken(steps_above(1), less=0.3),
-    *SUMMED,
+    broken(facts.steps_above(1), less=0.3),
+    *labels.SUMMED,
     also=LOST,
     control=mean_dots,
 )
@@ -583,8 +551,8 @@ divided = zoo.healthy("genres-40-small-batches-divided", lambda s: micro(s, True
 zoo.sick(
     "genres-40-small-batches-undivided",
     lambda s: micro(s, False),
-    broken(steps_above(1), less=0.6),
-    *UNDIVIDED,
+    broken(facts.steps_above(1), less=0.6),
+    *labels.UNDIVIDED,
     also={*LOST, "summed_loss"},
     control=divided,
 )
@@ -609,9 +577,9 @@ glyph_twin = zoo.healthy("glyphs-sgd-0.05", lambda s: glyph_net(s, 0.05))
 zoo.sick(
     "glyphs-sgd-5e-8",
     lambda s: glyph_net(s, 5e-8),
-    broken(steps_below(1e-6), less=0.05),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(1e-6), less=0.05),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=glyph_twin,
 )
 

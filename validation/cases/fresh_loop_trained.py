@@ -13,21 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    Played,
-    all_of,
-    broken,
-    held_by_none,
-    learns,
-    shrinks,
-    strangers,
-    ungiven,
-    unmoved,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, all_of, broken, learns
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import Lora, SequenceModel, Vision, mlp
 from validation.nets.programs import Tagger
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, step_from, train_step
 from validation.tasks import blanks, clicks, genres, glyphs, grey, homes, loads, majority, paints, pulses, token_loss
 
 zoo = Zoo("loop", half="fresh", proof=learns())
@@ -60,7 +51,7 @@ captioned = zoo.healthy("captions-one-graph", lambda s: captions(s, False))
 zoo.sick(
     "captions-features-made-leaves",
     lambda s: captions(s, True),
-    broken(ungiven("encoder")),
+    broken(facts.ungiven("encoder")),
     *CUT,
     layer=("encoder.0", "encoder.2"),
     also=IDLE,
@@ -89,7 +80,7 @@ stem = zoo.healthy("stem-as-it-is", lambda s: stemmed(s, False))
 zoo.sick(
     "stem-wrapped-as-a-parameter",
     lambda s: stemmed(s, True),
-    broken(ungiven("stem")),
+    broken(facts.ungiven("stem")),
     *CUT,
     layer="stem",
     also=IDLE,
@@ -113,7 +104,7 @@ kinds = zoo.healthy("vision-layers-and-loose-parameters", lambda s: by_kind(s, T
 zoo.sick(
     "vision-loose-parameters-forgotten",
     lambda s: by_kind(s, False),
-    broken(held_by_none("token", "position")),
+    broken(facts.held_by_none("token", "position")),
     *UNHELD,
     layer=("token", "position"),
     also=IDLE,
@@ -145,7 +136,7 @@ whole = zoo.healthy("heartbeats-body-and-head-tuned", lambda s: tuned(s, True))
 zoo.sick(
     "heartbeats-body-not-in-optimizer",
     lambda s: tuned(s, False),
-    broken(held_by_none("body")),
+    broken(facts.held_by_none("body")),
     *UNHELD,
     layer=("body.0", "body.2"),
     also=IDLE,
@@ -167,7 +158,7 @@ fold = zoo.healthy("second-fold-own-optimizer", lambda s: folds(s, True))
 zoo.sick(
     "second-fold-optimizer-of-the-first",
     lambda s: folds(s, False),
-    broken(strangers, less=0.01),
+    broken(facts.strangers, less=0.01),
     *FOREIGN,
     also={*IDLE, "not_in_optimizer"},
     control=fold,
@@ -186,7 +177,7 @@ copied = zoo.healthy("checkpoint-copied-into-the-model", lambda s: assigned(s, F
 zoo.sick(
     "checkpoint-assigned-after-the-optimizer",
     lambda s: assigned(s, True),
-    broken(all_of(strangers, held_by_none("rnn", "head")), less=0.01),
+    broken(all_of(facts.strangers, facts.held_by_none("rnn", "head")), less=0.01),
     *REPLACED,
     "foreign_optimizer",
     also=IDLE,
@@ -217,7 +208,7 @@ level = zoo.healthy("level-of-one-bar", lambda s: pressures(s, 1.0))
 zoo.sick(
     "level-of-101325-pascal",
     lambda s: pressures(s, 101325.0),
-    broken(unmoved("0")),
+    broken(facts.unmoved("0")),
     *STILL,
     also={*IDLE, "rate_too_low", "input_scales", "NUMERICAL"},
     control=level,
@@ -248,7 +239,7 @@ numbered = zoo.healthy("kinds-numbered-from-1", lambda s: kinds_of(s, 1))
 zoo.sick(
     "kinds-all-padding",
     lambda s: kinds_of(s, 0),
-    broken(shrinks("kinds")),
+    broken(facts.shrinks("kinds")),
     "only_decay",
     "never_moves",
     layer="kinds",
@@ -282,7 +273,7 @@ adapters = zoo.healthy("adapters-dropout-0.1", lambda s: adapted(s, 0.1))
 zoo.sick(
     "adapters-dropout-1",
     lambda s: adapted(s, 1.0),
-    broken(unmoved("0", "2")),
+    broken(facts.unmoved("0", "2")),
     *LORA,
     "never_moves",
     layer=("0.inner.down", "0.inner.up", "2.inner.down", "2.inner.up"),
@@ -356,10 +347,7 @@ def thawing(seed: int, prefix: str) -> Program:
             for _ in range(20):
                 x, y = next(batches)
                 loss = token_loss(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 
@@ -398,11 +386,7 @@ def joined(seed: int) -> Program:
         for step, (x, y) in zip(range(80), task, strict=False):
             if step == 20:
                 optimizer.add_param_group({"params": list(model[0].parameters()), "lr": 2e-3})
-            optimizer.zero_grad()
-            loss = loss_fn(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, loss_fn))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, loss_fn))
 

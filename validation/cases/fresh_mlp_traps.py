@@ -390,10 +390,7 @@ class Recurrentless(nn.Module):
 
 
 zoo.healthy("one-layer-eight-times", lambda s: live(Recurrentless(), genres(s), lr=3e-3, steps=60))
-zoo.healthy(
-    "retrieval-cosines-at-a-low-temperature",
-    lambda s: live(Spheres(), views(s), lr=3e-3, steps=60),
-)
+zoo.healthy("retrieval-cosines-at-a-low-temperature", lambda s: live(Spheres(), views(s), lr=3e-3, steps=60))
 
 
 class Spheres(nn.Module):

@@ -290,8 +290,7 @@ class Hour(nn.Module):
 
 zoo.healthy("pictures-hourglass-with-sums", lambda s: live(Hour(), pictures(s), lr=5e-3, steps=60))
 zoo.healthy(
-    "genres-cut-off-on-purpose-two-losses",
-    lambda s: live(Greedy(), genres(s).with_loss(greedy), lr=3e-3, steps=60),
+    "genres-cut-off-on-purpose-two-losses", lambda s: live(Greedy(), genres(s).with_loss(greedy), lr=3e-3, steps=60)
 )
 
 

@@ -14,18 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    at_last,
-    breaks,
-    does_not_move,
-    explores,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    no_gradient,
-    regret,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.play import explores, regret
+from validation.evidence.signal import no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import JUMPS, STUCK, SURE
 from validation.nets import mlp
 from validation.setups import choosing, live
@@ -76,13 +68,7 @@ def lazy(seed: int) -> Setup:
 
 
 zoo.sick(
-    "errands-bonus-of-the-wrong-sign",
-    lazy,
-    at_last(explores(0, 0.03)),
-    *STUCK,
-    layer="ways",
-    also=SURE,
-    control=calm,
+    "errands-bonus-of-the-wrong-sign", lazy, at_last(explores(0, 0.03)), *STUCK, layer="ways", also=SURE, control=calm
 )
 free = zoo.healthy("errands-all-ways-open", lambda s: walks(s, Walker()))
 zoo.sick(
@@ -331,10 +317,7 @@ zoo.healthy(
     analyzer="general",
 )
 zoo.healthy("arm-small-steps-clipped-to-0.05", lambda s: turns(s, Arm(-3.0, 1.0), clip=0.05, steps=80))
-zoo.healthy(
-    "arm-narrow-deviation-that-is-meant",
-    lambda s: turns(s, Arm(-3.0, 1.0, math.log(0.25)), steps=60),
-)
+zoo.healthy("arm-narrow-deviation-that-is-meant", lambda s: turns(s, Arm(-3.0, 1.0, math.log(0.25)), steps=60))
 
 
 class Curious(nn.Module):

@@ -14,19 +14,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    breaks,
-    diverges,
-    flat_behind,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-)
-from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
+from validation.evidence.live import breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS
+from validation.evidence.signal import no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell, gate_bias_
 from validation.nets.programs import Tagger
 from validation.setups import live
@@ -124,10 +116,7 @@ zoo.sick(
     "order-in-pieces-each-from-zero",
     lambda s: ordered(s, Pieces(False), 16, steps=80),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.lstm",
     control=pieces,
 )
@@ -486,10 +475,7 @@ zoo.sick(
 
 # --- odd and healthy
 
-zoo.healthy(
-    "order-lstm-gates-from-uniform-times",
-    lambda s: ordered(s, chrono(nn.LSTM(6, 28, batch_first=True), 24)),
-)
+zoo.healthy("order-lstm-gates-from-uniform-times", lambda s: ordered(s, chrono(nn.LSTM(6, 28, batch_first=True), 24)))
 
 
 def chrono(rnn: nn.LSTM, longest: int) -> nn.LSTM:

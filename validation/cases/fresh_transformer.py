@@ -14,18 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    attends_sharply,
-    breaks,
-    diverges,
-    equal_units,
-    heads_agree,
-    lags,
-    lasting,
-    no_gradient,
-    thrives,
-    tokens_alike,
-)
+from validation.evidence.attention import tokens_alike
+from validation.evidence.live import attends_sharply, breaks, heads_agree, lags, lasting, thrives
+from validation.evidence.signal import equal_units, no_gradient
+from validation.evidence.training import diverges
 from validation.labels import ALIKE, LOST, ONE, SHARP
 from validation.nets.attention import scaled_dot
 from validation.nets.programs import Layer, Reader

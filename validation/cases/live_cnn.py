@@ -13,21 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    breaks,
-    channel_rank,
-    diverges,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import channel_rank, equal_units, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, RUNS_AWAY
 from validation.nets import gaussian_, he_
 from validation.setups import live

@@ -11,23 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    at_last,
-    breaks,
-    diverges,
-    does_not_move,
-    equal_units,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.signal import equal_units, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import Lambda, gaussian_, he_
 from validation.nets.programs import Plain, RankOne

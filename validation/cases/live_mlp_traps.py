@@ -558,7 +558,5 @@ class Score(nn.Module):
 
 zoo.healthy("denoiser-of-two-crescents", lambda s: live(Score(), crescents(s), lr=5e-3, steps=80))
 zoo.healthy(
-    "linear-regression-sgd-0.1",
-    lambda s: live(nn.Linear(12, 2), regression(s, 12, 2), "SGD", 0.1, 60),
-    thrives(0.1),
+    "linear-regression-sgd-0.1", lambda s: live(nn.Linear(12, 2), regression(s, 12, 2), "SGD", 0.1, 60), thrives(0.1)
 )

@@ -11,16 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    diverges,
-    does_not_move,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import lags, lasting, never_fires, thrives
+from validation.evidence.signal import gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move
 from validation.labels import DEADENS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import blobs, patches, strokes

@@ -15,19 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    breaks,
-    does_not_move,
-    explores,
-    flat_behind,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
-from validation.labels import JUMPS, STUCK, SURE
+from validation.evidence.live import breaks, flat_behind, lags, lasting, never_fires, thrives
+from validation.evidence.play import explores
+from validation.evidence.signal import no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
+from validation.labels import AT_ITS_ENDS, JUMPS, STUCK, SURE
 from validation.setups import live
 from validation.tasks import chain, choices, every, moves
 
@@ -204,9 +196,7 @@ zoo.sick(
     "wheel-within-3-mean-at-its-ends",
     lambda s: steer(s, 3.0, 1.0, 500.0),
     lasting(flat_behind("mu", "tanh", 0.85)),
-    "SATURATION",
-    "EXPLORATION",
-    "VANISHING",
+    *AT_ITS_ENDS,
     layer="mu",
     also={"EXPLODING"},
     control=wheel,

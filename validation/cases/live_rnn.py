@@ -11,21 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    FORGETS,
-    breaks,
-    diverges,
-    does_not_move,
-    gates_flat,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    states_rank,
-    thrives,
-    time_ratio,
-)
+from validation.evidence.live import breaks, lags, lasting, never_fires, thrives
+from validation.evidence.recurrent import FORGETS, gates_flat, states_rank, time_ratio
+from validation.evidence.signal import no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import CHAOTIC, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
 from validation.nets import Cell, gate_bias_, spectral_, wild_
 from validation.nets.programs import Tagger
@@ -49,12 +38,7 @@ def lstm(width: int, forget: float, layers: int = 1, **more) -> nn.LSTM:
 
 keeps = zoo.healthy("signs-lstm-28-forget-bias-5", lambda s: signs(s, lstm(28, 5.0)))
 zoo.sick(
-    "signs-lstm-28-forget-bias-minus-3",
-    lambda s: signs(s, lstm(28, -3.0)),
-    FORGETS,
-    *SHORT,
-    layer="rnn",
-    control=keeps,
+    "signs-lstm-28-forget-bias-minus-3", lambda s: signs(s, lstm(28, -3.0)), FORGETS, *SHORT, layer="rnn", control=keeps
 )
 zoo.sick(
     "signs-two-lstms-22-forget-bias-minus-4",

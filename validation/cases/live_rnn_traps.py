@@ -29,8 +29,7 @@ def forecast(seed: int, rnn: nn.Module, features: int, task: Task | None = None,
 
 zoo.healthy("signs-lstm-24-gates-wide-open", lambda s: signs(s, lstm(24, 8.0), 40))
 zoo.healthy(
-    "swings-lstm-forgets-on-purpose",
-    lambda s: forecast(s, gate_bias_(nn.LSTM(2, 24, batch_first=True), 1, -1.0), 24),
+    "swings-lstm-forgets-on-purpose", lambda s: forecast(s, gate_bias_(nn.LSTM(2, 24, batch_first=True), 1, -1.0), 24)
 )
 zoo.healthy(
     "last-sign-needs-no-memory",

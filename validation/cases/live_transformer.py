@@ -11,21 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    attends_sharply,
-    breaks,
-    diverges,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    heads_agree,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-    tokens_alike,
-)
+from validation.evidence.attention import tokens_alike
+from validation.evidence.live import attends_sharply, breaks, heads_agree, lags, lasting, never_fires, thrives
+from validation.evidence.signal import equal_units, no_gradient
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import ALIKE, JUMPS, LOST, ONE, SHARP
 from validation.nets.attention import torch_layers
 from validation.nets.programs import Einsum, Gpt, Layer, Output, Reader, of_object

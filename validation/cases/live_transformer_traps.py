@@ -292,8 +292,7 @@ zoo.healthy(
 )
 zoo.healthy("set-transformer-3-points", lambda s: live(Induced(24, points=3), heaps(s), "RMSprop", 1e-3, 50))
 zoo.healthy(
-    "brackets-encoder-with-embedding-post-norm",
-    lambda s: live(Spelled(), brackets(s), "SGD", 0.05, 80, momentum=0.9),
+    "brackets-encoder-with-embedding-post-norm", lambda s: live(Spelled(), brackets(s), "SGD", 0.05, 80, momentum=0.9)
 )
 
 

@@ -14,20 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    floor_above,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-    vanishes,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import LanguageModel, he_, mlp, scale_
-from validation.programs import adam, fit, held_out
+from validation.programs import adam, fit, held_out, step_from, train_step
 from validation.tasks import blobs, drawn_once, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -53,7 +44,7 @@ from_logits = zoo.healthy("binary-loss-from-logits", lambda s: likelihood(s, Tru
 zoo.sick(
     "binary-loss-with-log-of-zero",
     lambda s: likelihood(s, False),
-    broken(not_finite_in(0.3), less=0),
+    broken(facts.not_finite_in(0.3), less=0),
     *LOSS_LOST,
     also={"SATURATION", "DEAD", *LEARNS_NOTHING},
     control=from_logits,
@@ -71,7 +62,7 @@ downhill = zoo.healthy("adam-minimises", lambda s: climbing(s, False))
 zoo.sick(
     "adam-maximises",
     lambda s: climbing(s, True),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     also={"SATURATION", "DEAD", "rate_too_high"},
     control=downhill,
@@ -95,7 +86,7 @@ together = zoo.healthy("inputs-and-labels-shuffled-together", lambda s: shuffled
 zoo.sick(
     "inputs-shuffled-without-labels",
     lambda s: shuffled(s, True),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW"},
     control=together,
@@ -132,7 +123,7 @@ calm_head = zoo.healthy("head-as-drawn", lambda s: large_head(s, 0.5))
 zoo.sick(
     "head-times-30",
     lambda s: large_head(s, 30.0),
-    broken(begins_above(4 * math.log(10))),
+    broken(facts.begins_above(4 * math.log(10))),
     *BIG_START,
     "SATURATION",
     layer="4",
@@ -153,7 +144,7 @@ small_init = zoo.healthy("tied-embedding-0.1", lambda s: unit_init(s, 0.1))
 zoo.sick(
     "tied-embedding-3",
     lambda s: unit_init(s, 3.0),
-    broken(begins_above(4 * math.log(24))),
+    broken(facts.begins_above(4 * math.log(24))),
     *BIG_START,
     layer=("embedding", "head"),
     also={"UNSTABLE", "ENTROPY_COLLAPSE", "SATURATION", "rate_too_low", "SLOW"},
@@ -183,11 +174,7 @@ def instructed(seed: int, hidden: Callable[[int], bool], spoil: bool, average: s
             labels[:, :6] = -100
             if spoil and hidden(step):
                 labels[:] = -100
-            optimizer.zero_grad()
-            loss = loss_of(model(x), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, labels, loss_of))
 
     score = held_out(model, task, token_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -197,7 +184,7 @@ answers = zoo.healthy("answers-have-labels", lambda s: instructed(s, lambda _: T
 zoo.sick(
     "every-third-batch-without-labels",
     lambda s: instructed(s, lambda step: step % 3 == 2, True),
-    broken(not_finite_in(0.3)),
+    broken(facts.not_finite_in(0.3)),
     *MASKED,
     also={"loss_nonfinite"},
     control=answers,
@@ -205,7 +192,7 @@ zoo.sick(
 zoo.sick(
     "no-batch-has-labels",
     lambda s: instructed(s, lambda _: True, True),
-    broken(not_finite_in(1.0), less=0.05),
+    broken(facts.not_finite_in(1.0), less=0.05),
     *MASKED,
     also={"loss_nonfinite", *IDLE, "only_decay"},
     control=answers,
@@ -214,7 +201,7 @@ counted = zoo.healthy("answers-have-labels-own-mean", lambda s: instructed(s, la
 zoo.sick(
     "no-batch-has-labels-own-mean",
     lambda s: instructed(s, lambda _: True, True, "own"),
-    broken(nothing_comes(), less=0.05),
+    broken(facts.nothing_comes(), less=0.05),
     "all_masked",
     also={*IDLE, "only_decay", "detached"},
     control=counted,
@@ -270,7 +257,7 @@ bare = zoo.healthy("logits-into-cross-entropy", lambda s: activated(s, nn.Identi
 zoo.sick(
     "softmax-into-cross-entropy",
     lambda s: activated(s, nn.Softmax(dim=1)),
-    broken(floor_above(1.27)),  # it can fall no lower than ln(1 + 7/e)
+    broken(facts.floor_above(1.27)),  # it can fall no lower than ln(1 + 7/e)
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=bare,
@@ -290,7 +277,7 @@ one_sigmoid = zoo.healthy("multi-label-from-logits", lambda s: labelled(s, False
 zoo.sick(
     "multi-label-sigmoid-twice",
     lambda s: labelled(s, True),
-    broken(floor_above(0.6), less=0.5),
+    broken(facts.floor_above(0.6), less=0.5),
     "double_softmax",
     also={"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING},
     control=one_sigmoid,
@@ -310,10 +297,7 @@ def valued(seed: int, squeeze: bool, own: bool) -> Program:
             if squeeze:
                 out = out.squeeze(-1)
             loss = ((out - y) ** 2).mean() if own else F.mse_loss(out, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(model, task, lambda out, y: F.mse_loss(out.squeeze(-1), y))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -323,7 +307,7 @@ squeezed = zoo.healthy("value-squeezed", lambda s: valued(s, True, False))
 zoo.sick(
     "value-broadcast-mse-loss",
     lambda s: valued(s, False, False),
-    broken(stays, less=0.3),
+    broken(facts.stays, less=0.3),
     "broadcast",
     also=LEARNS_NOTHING,
     control=squeezed,
@@ -332,7 +316,7 @@ squeezed_own = zoo.healthy("value-squeezed-own-loss", lambda s: valued(s, True, 
 zoo.sick(
     "value-broadcast-own-loss",
     lambda s: valued(s, False, True),
-    broken(stays, less=0.3),
+    broken(facts.stays, less=0.3),
     "broadcast",
     also=LEARNS_NOTHING,
     control=squeezed_own,
@@ -377,7 +361,7 @@ targets = zoo.healthy("regression-targets-vary", lambda s: one_target(s, False, 
 zoo.sick(
     "regression-targets-constant",
     lambda s: one_target(s, True, False),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK"},
     control=targets,
@@ -386,7 +370,7 @@ labels = zoo.healthy("classes-vary", lambda s: one_target(s, False, True))
 zoo.sick(
     "classes-all-zero",
     lambda s: one_target(s, True, True),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION"},
     control=labels,
@@ -409,10 +393,7 @@ def reinforce(seed: int, constant: bool) -> Program:
             reward = torch.ones(128) if constant else (action == (state @ codes.T).argmax(1)).float()
             advantage = (reward - reward.mean()) / (reward.std() + 1e-8)
             loss = -(policy.log_prob(action) * advantage).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     def score() -> float:
         state = torch.randn(512, 8, generator=drawn_once(seed, 900))
@@ -426,7 +407,7 @@ rewarded = zoo.healthy("reinforce-rewards-vary", lambda s: reinforce(s, False))
 zoo.sick(
     "reinforce-rewards-constant",
     lambda s: reinforce(s, True),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "no_reward_variance",
     also={*IDLE, "DEAD", "SATURATION", "EXPLORATION"},
     control=rewarded,

@@ -14,7 +14,7 @@ from validation.case import Program, Zoo
 from validation.evidence.loops import broken, learns, steps_above, steps_below
 from validation.labels import CRAWLS, FAST, IDLE, SUMMED, THROWN_OFF, UNDIVIDED
 from validation.nets import Actor, ConvNet, LanguageModel, he_, mlp
-from validation.programs import fit, held_out, sgd
+from validation.programs import fit, held_out, sgd, step_from
 from validation.tasks import bandit, blobs, images, manifold, markov, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -95,12 +95,7 @@ def convolved(seed: int, lr: float) -> Program:
 
 seen = zoo.healthy("convolutions-sgd-0.03", lambda s: convolved(s, 0.03))
 zoo.sick(
-    "convolutions-sgd-1e-7",
-    lambda s: convolved(s, 1e-7),
-    broken(steps_below(1e-6)),
-    *CRAWLS,
-    also=IDLE,
-    control=seen,
+    "convolutions-sgd-1e-7", lambda s: convolved(s, 1e-7), broken(steps_below(1e-6)), *CRAWLS, also=IDLE, control=seen
 )
 
 
@@ -128,11 +123,7 @@ def ppo(seed: int, lr: float) -> Program:
                 surrogate = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
                 entropy = -(logp.exp() * logp).sum(-1).mean()
                 loss = -surrogate.mean() + 0.5 * F.mse_loss(value, reward) - 0.01 * entropy
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer, model, 0.5))
 
     score = held_out(model, task, lambda out, best: 1 - out[0].softmax(-1).gather(1, best[:, None]).mean())
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

@@ -16,21 +16,11 @@ from torch.optim.lr_scheduler import LambdaLR, LinearLR, StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    wiped,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import EARLY, ENDED, HEAPED, IDLE, LEARNS_NOTHING, NO_RATE, TIGHT, UNBOUND, WIPED
 from validation.nets import ConvNet, LanguageModel, SequenceModel, he_, mlp
-from validation.programs import adam, fit, held_out, learn, sgd
+from validation.programs import adam, fit, held_out, learn, sgd, step_from, train_step
 from validation.tasks import blobs, echo, images, markov, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -66,7 +56,7 @@ zoo.healthy("in-order-zero-grad-last", lambda s: ordered(s, "FBSZ", sgd))
 zoo.sick(
     "no-zero-grad-adam",
     lambda s: ordered(s, "FBS"),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
     also=HEAPED,
     control=in_order,
@@ -74,7 +64,7 @@ zoo.sick(
 zoo.sick(
     "zero-grad-between-backward-and-step",
     lambda s: ordered(s, "FBZS"),
-    broken(wiped, less=0.01),
+    broken(facts.wiped, less=0.01),
     *WIPED,
     also=IDLE,
     control=in_order,
@@ -82,7 +72,7 @@ zoo.sick(
 zoo.sick(
     "step-before-backward",
     lambda s: ordered(s, "ZFSB"),
-    broken(wiped, less=0.01),
+    broken(facts.wiped, less=0.01),
     *EARLY,
     also=IDLE,
     control=in_order,
@@ -119,7 +109,7 @@ cleared = zoo.healthy("convolutions-epochs-momentum", lambda s: convolve(s, True
 zoo.sick(
     "convolutions-no-zero-grad-momentum",
     lambda s: convolve(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
     also=HEAPED,
     control=cleared,
@@ -153,7 +143,7 @@ both_cleared = zoo.healthy("gru-both-parts-cleared", lambda s: two_parts(s, True
 zoo.sick(
     "gru-only-head-cleared",
     lambda s: two_parts(s, False),
-    broken(stale("rnn")),
+    broken(facts.stale("rnn")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer="rnn",
@@ -177,7 +167,7 @@ kept = zoo.healthy("regression-loss-as-it-is", lambda s: rewrapped(s, lambda los
 zoo.sick(
     "loss-made-new-from-its-item",
     lambda s: rewrapped(s, lambda loss: torch.tensor(loss.item(), requires_grad=True)),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     *UNBOUND,
     also=IDLE,
     control=kept,
@@ -185,7 +175,7 @@ zoo.sick(
 zoo.sick(
     "loss-detached-and-marked-again",
     lambda s: rewrapped(s, lambda loss: loss.detach().requires_grad_(True)),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     *UNBOUND,
     also=IDLE,
     control=kept,
@@ -225,7 +215,7 @@ warmed = zoo.healthy("warm-up-from-zero", lambda s: scheduled(s, warm))
 zoo.sick(
     "warm-up-with-integer-division",
     lambda s: scheduled(s, lambda o: LambdaLR(o, lambda step: min(1, step // 400))),
-    broken(rate_below(1e-12), less=0.01),
+    broken(facts.rate_below(1e-12), less=0.01),
     *NO_RATE,
     also=IDLE,
     control=warmed,
@@ -233,7 +223,7 @@ zoo.sick(
 zoo.sick(
     "warm-up-that-never-advances",
     lambda s: scheduled(s, warm, advance=False),
-    broken(rate_below(1e-12), less=0.01),
+    broken(facts.rate_below(1e-12), less=0.01),
     *NO_RATE,
     also=IDLE,
     control=warmed,
@@ -242,7 +232,7 @@ falling = zoo.healthy("linear-decay-over-the-run", lambda s: scheduled(s, lambda
 zoo.sick(
     "linear-decay-over-epochs-stepped-per-batch",
     lambda s: scheduled(s, lambda o: LinearLR(o, 1.0, 0.0, 8)),
-    broken(rate_below(1e-12, 0.8), less=0.6),
+    broken(facts.rate_below(1e-12, 0.8), less=0.6),
     *ENDED,
     "zero_rate",
     also=IDLE,
@@ -252,7 +242,7 @@ stepped = zoo.healthy("step-decay-after-40-and-80", lambda s: scheduled(s, lambd
 zoo.sick(
     "step-decay-per-batch-instead-of-epoch",
     lambda s: scheduled(s, lambda o: StepLR(o, 2, 0.1)),
-    broken(rate_below(1e-8, 0.8), less=0.6),
+    broken(facts.rate_below(1e-8, 0.8), less=0.6),
     *ENDED,
     also={*IDLE, "rate_too_low"},
     control=stepped,
@@ -272,7 +262,7 @@ loose = zoo.healthy("clip-norm-1-sgd", lambda s: clipping(s, lambda m: nn.utils.
 zoo.sick(
     "clip-norm-1e-6-sgd",
     lambda s: clipping(s, lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1e-6)),
-    broken(clipped_by(1e3), less=0.01),
+    broken(facts.clipped_by(1e3), less=0.01),
     *TIGHT,
     also={*IDLE, "rate_too_low"},
     control=loose,
@@ -280,7 +270,7 @@ zoo.sick(
 zoo.sick(
     "clip-value-1e-7-sgd",
     lambda s: clipping(s, lambda m: nn.utils.clip_grad_value_(m.parameters(), 1e-7)),
-    broken(clipped_by(1e3), less=0.01),
+    broken(facts.clipped_by(1e3), less=0.01),
     *TIGHT,
     also={*IDLE, "rate_too_low"},
     control=loose,
@@ -313,11 +303,7 @@ def validated(seed: int, back: bool, dropout: bool = False) -> Program:
                 model.train()
             for _ in range(10):
                 x, y = next(batches)
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y))
             best[0] = min(best[0], validate())
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
@@ -327,7 +313,7 @@ and_back = zoo.healthy("validates-and-trains-again", lambda s: validated(s, True
 zoo.sick(
     "validates-and-stays-in-eval-batchnorm",
     lambda s: validated(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=and_back,
 )
@@ -335,7 +321,7 @@ and_back_dense = zoo.healthy("validates-and-trains-again-dropout", lambda s: val
 zoo.sick(
     "validates-and-stays-in-eval-dropout",
     lambda s: validated(s, False, True),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=and_back_dense,
 )
@@ -364,7 +350,7 @@ beside = zoo.healthy("average-kept-beside", lambda s: averaged(s, False))
 zoo.sick(
     "average-copied-back-each-step",
     lambda s: averaged(s, True),
-    broken(overwritten, less=0.7),
+    broken(facts.overwritten, less=0.7),
     "weights_overwritten",
     also={*LEARNS_NOTHING, "rate_too_low"},
     control=beside,
@@ -383,11 +369,7 @@ def restored(seed: int, each_step: bool) -> Program:
         for step, (x, y) in zip(range(80), task, strict=False):
             if each_step or step == 0:
                 model.load_state_dict(checkpoint)
-            optimizer.zero_grad()
-            loss = token_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, token_loss))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, token_loss))
 
@@ -396,7 +378,7 @@ once = zoo.healthy("checkpoint-loaded-once", lambda s: restored(s, False))
 zoo.sick(
     "checkpoint-loaded-in-every-step",
     lambda s: restored(s, True),
-    broken(overwritten, less=0.2),
+    broken(facts.overwritten, less=0.2),
     "weights_overwritten",
     also=LEARNS_NOTHING,
     control=once,
@@ -418,11 +400,7 @@ def loaded(seed: int, anew: bool) -> Program:
             if anew or step % len(loader) == 0:
                 batches = iter(loader)
             x, y = next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(
         model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, blobs(seed, 32, 8, 512, 0.6))
@@ -458,10 +436,7 @@ def sampled(seed: int, reseed: bool) -> Program:
         for _ in range(100):
             x, y = get_batch()
             loss = token_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(model, markov(seed, 20, 12, 64), token_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -471,7 +446,7 @@ random_windows = zoo.healthy("windows-of-a-text", lambda s: sampled(s, False))
 zoo.sick(
     "windows-of-a-text-seeded-anew",
     lambda s: sampled(s, True),
-    broken(repeats, less=0.9),
+    broken(facts.repeats, less=0.9),
     "same_batch",
     control=random_windows,
 )

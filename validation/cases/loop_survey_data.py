@@ -14,33 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    floor_above,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-    vanishes,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import DeepSet, SequenceModel, Shared, Signal, Vision, mlp, scale_
-from validation.programs import held_out
-from validation.tasks import (
-    Task,
-    choices,
-    drawn_once,
-    echo,
-    grey,
-    images,
-    patches,
-    regression,
-    series,
-    token_loss,
-    waves,
-)
+from validation.programs import held_out, step_from
+from validation.tasks.rewards import choices
+from validation.tasks.sequences import echo, token_loss
+from validation.tasks.signals import grey, images, series, waves
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import patches, regression
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 
@@ -98,7 +81,7 @@ floored = zoo.healthy("likelihood-variance-has-a-floor", lambda s: gaussian(s, 0
 zoo.sick(
     "likelihood-variance-without-a-floor",
     lambda s: gaussian(s, 0.0),
-    broken(not_finite_in(0.5), less=0),
+    broken(facts.not_finite_in(0.5), less=0),
     *LOSS_LOST,
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
     control=floored,
@@ -121,7 +104,7 @@ standard_eps = zoo.healthy("standardised-with-eps", lambda s: standardised(s, 1e
 zoo.sick(
     "standardised-without-eps",
     lambda s: standardised(s, 0.0),
-    broken(not_finite_in(0.9)),
+    broken(facts.not_finite_in(0.9)),
     *LOSS_LOST,
     also={"input_scales", *LEARNS_NOTHING},
     control=standard_eps,
@@ -151,7 +134,7 @@ minus = zoo.healthy("own-optimizer-minus", lambda s: by_hand(s, -1.0))
 zoo.sick(
     "own-optimizer-plus",
     lambda s: by_hand(s, 1.0),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     "NUMERICAL",
     also={"SATURATION", "DEAD", "rate_too_high", "loss_nonfinite", "VANISHING"},
@@ -230,7 +213,7 @@ same_order = zoo.healthy("files-and-labels-in-one-order", lambda s: listed(s, Fa
 zoo.sick(
     "files-and-labels-in-two-orders",
     lambda s: listed(s, True),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW"},
     control=same_order,
@@ -291,7 +274,7 @@ centred = zoo.healthy("years-standardised", lambda s: years(s, False))
 zoo.sick(
     "years-as-they-are",
     lambda s: years(s, True),
-    broken(begins_above(1e6)),
+    broken(facts.begins_above(1e6)),
     *BIG_START,
     also={"rate_too_low", "SLOW", "UNSTABLE", "LOW_RANK", "input_scales", *LEARNS_NOTHING},
     control=centred,
@@ -308,7 +291,7 @@ calm = zoo.healthy("vision-head-as-drawn", lambda s: vision(s, 1.0))
 zoo.sick(
     "vision-head-times-40",
     lambda s: vision(s, 40.0),
-    broken(begins_above(4 * math.log(6))),
+    broken(facts.begins_above(4 * math.log(6))),
     *BIG_START,
     "SATURATION",
     layer="head",
@@ -375,7 +358,7 @@ roomy = zoo.healthy("answers-fit", lambda s: truncated(s, lambda _: 14))
 zoo.sick(
     "answers-cut-off-in-every-third-batch",
     lambda s: truncated(s, lambda step: 8 if step % 3 == 1 else 14),
-    broken(not_finite_in(0.3)),
+    broken(facts.not_finite_in(0.3)),
     *MASKED,
     also={"loss_nonfinite"},
     control=roomy,
@@ -383,7 +366,7 @@ zoo.sick(
 zoo.sick(
     "answers-cut-off-in-every-batch",
     lambda s: truncated(s, lambda _: 7),
-    broken(not_finite_in(1.0), less=0.05),
+    broken(facts.not_finite_in(1.0), less=0.05),
     *MASKED,
     also={"loss_nonfinite", *IDLE, "only_decay"},
     control=roomy,
@@ -435,7 +418,7 @@ logits = zoo.healthy("set-logits", lambda s: probabilities(s, False))
 zoo.sick(
     "set-probabilities-into-cross-entropy",
     lambda s: probabilities(s, True),
-    broken(floor_above(1.04)),  # ln(1 + 5/e) = 1.044
+    broken(facts.floor_above(1.04)),  # ln(1 + 5/e) = 1.044
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,
@@ -455,7 +438,7 @@ one_score = zoo.healthy("score-from-logits", lambda s: detected(s, False))
 zoo.sick(
     "score-sigmoid-twice",
     lambda s: detected(s, True),
-    broken(floor_above(0.35), less=0.7),
+    broken(facts.floor_above(0.35), less=0.7),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=one_score,
@@ -579,7 +562,7 @@ limit = zoo.healthy("above-zero", lambda s: thresholded(s, 0.0))
 zoo.sick(
     "above-ten",
     lambda s: thresholded(s, 10.0),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION"},
     control=limit,
@@ -602,11 +585,7 @@ def grouped(seed: int, judged: bool) -> Program:
             rewards = pay.gather(1, answers) if judged else torch.full(answers.shape, 0.5)
             advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
             loss = -(logits.gather(1, answers) * advantages).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model))
 
     def lost(out: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:
         return 1 - (out[0].softmax(-1) * pay / pay.amax(1, keepdim=True)).sum(1).mean()
@@ -619,7 +598,7 @@ judged = zoo.healthy("grouped-rewards-vary", lambda s: grouped(s, True))
 zoo.sick(
     "grouped-rewards-all-equal",
     lambda s: grouped(s, False),
-    broken(nothing_comes(), less=0.01),
+    broken(facts.nothing_comes(), less=0.01),
     "no_reward_variance",
     also={*IDLE, "DEAD", "SATURATION", "EXPLORATION"},
     control=judged,

@@ -14,66 +14,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR
 
+from validation import labels
 from validation.case import Program, Zoo
-from validation.evidence.loops import (
-    Played,
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    stale,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-)
-from validation.nets import (
-    LanguageModel,
-    Mixer,
-    SequenceModel,
-    Shared,
-    Signal,
-    Tabular,
-    Vision,
-    mlp,
-    torch_encoder,
-)
-from validation.programs import clips, fit, held_out, program
-from validation.tasks import (
-    Task,
-    chain,
-    choices,
-    drawn_once,
-    grey,
-    markov,
-    patches,
-    recall,
-    series,
-    table,
-    token_loss,
-    waves,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, broken, learns
+from validation.nets.attention import LanguageModel, Vision, torch_encoder
+from validation.nets.conv import Signal
+from validation.nets.dense import Tabular, mlp
+from validation.nets.policy import Shared
+from validation.nets.recurrent import SequenceModel
+from validation.nets.residual import Mixer
+from validation.programs import clips, fit, held_out, program, step_from, train_step
+from validation.tasks.rewards import chain, choices
+from validation.tasks.sequences import markov, recall, token_loss
+from validation.tasks.signals import grey, series, waves
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import patches, table
 
 zoo = Zoo("loop", half="holdout", proof=learns())
-LOST = {*THROWN_OFF, "EXPLORATION"}
+LOST = {*labels.THROWN_OFF, "EXPLORATION"}
 
 
 # --- gradients that are not cleared, or at the wrong time
@@ -106,9 +65,9 @@ lstm = zoo.healthy("lstm-cleared-per-batch", lambda s: remembering(s, True))
 zoo.sick(
     "lstm-cleared-per-epoch",
     lambda s: remembering(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=lstm,
 )
 
@@ -142,9 +101,9 @@ values = zoo.healthy("action-values-cleared", lambda s: dqn_like(s, True))
 zoo.sick(
     "action-values-never-cleared",
     lambda s: dqn_like(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=values,
 )
 
@@ -181,17 +140,17 @@ mixed = zoo.healthy("mixed-precision-unscale-then-clip", lambda s: scaled(s, "un
 zoo.sick(
     "mixed-precision-clip-then-unscale",
     lambda s: scaled(s, "clip first"),
-    broken(lambda p: steps_below(1e-4)(p), less=0.2),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(lambda p: facts.steps_below(1e-4)(p), less=0.2),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=mixed,
 )
 zoo.sick(
     "mixed-precision-zero-grad-before-step",
     lambda s: scaled(s, "zero first"),
-    broken(wiped, less=0.05),
-    *WIPED,
-    also=IDLE,
+    broken(facts.wiped, less=0.05),
+    *labels.WIPED,
+    also=labels.IDLE,
     control=mixed,
 )
 
@@ -208,9 +167,9 @@ limit_twin = zoo.healthy("series-clip-5", lambda s: limited(s, 5.0))
 zoo.sick(
     "series-clip-3e-5",
     lambda s: limited(s, 3e-5),
-    broken(clipped_by(1e3), less=0.1),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.clipped_by(1e3), less=0.1),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=limit_twin,
 )
 
@@ -272,7 +231,7 @@ zoo.sick(
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("critic.0", "critic.2", "critic.4"),
-    also=HEAPED,
+    also=labels.HEAPED,
     control=wgan,
 )
 
@@ -304,9 +263,9 @@ mixer = zoo.healthy("mixer-backward-step-schedule", lambda s: frozen_order(s, Tr
 zoo.sick(
     "mixer-step-schedule-backward",
     lambda s: frozen_order(s, False),
-    broken(wiped, less=0.01),
-    *EARLY,
-    also=IDLE,
+    broken(facts.wiped, less=0.01),
+    *labels.EARLY,
+    also=labels.IDLE,
     control=mixer,
 )
 
@@ -339,9 +298,9 @@ stacked = zoo.healthy("micro-batch-losses-stacked", lambda s: collected(s, False
 zoo.sick(
     "micro-batch-losses-as-numbers",
     lambda s: collected(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=stacked,
 )
 
@@ -378,19 +337,19 @@ fine = zoo.healthy("fine-tuning-80-steps", lambda s: fine_tuning(s, 81))
 zoo.sick(
     "fine-tuning-0-steps-in-the-schedule",
     lambda s: fine_tuning(s, 0),
-    broken(rate_below(1e-12), less=0.01),
-    *NO_RATE,
+    broken(facts.rate_below(1e-12), less=0.01),
+    *labels.NO_RATE,
     "schedule_ended",
-    also=IDLE,
+    also=labels.IDLE,
     control=fine,
 )
 zoo.sick(
     "fine-tuning-5-steps-in-the-schedule",
     lambda s: fine_tuning(s, 5),
-    broken(rate_below(1e-12, 0.8), less=0.6),
-    *ENDED,
+    broken(facts.rate_below(1e-12, 0.8), less=0.6),
+    *labels.ENDED,
     "zero_rate",
-    also=IDLE,
+    also=labels.IDLE,
     control=fine,
 )
 
@@ -413,9 +372,9 @@ cycle = zoo.healthy("one-cycle-over-the-run", lambda s: one_cycle(s, 120))
 zoo.sick(
     "one-cycle-over-15-steps",
     lambda s: one_cycle(s, 15),
-    broken(rate_below(1e-7, 0.8), less=0.8),
-    *ENDED,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.rate_below(1e-7, 0.8), less=0.8),
+    *labels.ENDED,
+    also={*labels.IDLE, "rate_too_low"},
     control=cycle,
 )
 
@@ -447,10 +406,7 @@ def epochs(seed: int, back: bool) -> Program:
             for _ in range(12):
                 x, y = next(batches)
                 loss = F.cross_entropy(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
             accuracy.append(evaluate())
 
     return program(model, optimizer, run, losses, task)
@@ -460,7 +416,7 @@ encoder = zoo.healthy("encoder-evaluates-and-trains-again", lambda s: epochs(s, 
 zoo.sick(
     "encoder-stays-in-evaluation-from-the-second-epoch",
     lambda s: epochs(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=encoder,
 )
@@ -491,11 +447,7 @@ def pretrained(seed: int, train: bool) -> Program:
         if train:
             model.train()
         for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return program(model, optimizer, run, losses, task)
 
@@ -504,7 +456,7 @@ hub = zoo.healthy("from-a-hub-then-train", lambda s: pretrained(s, True))
 zoo.sick(
     "from-a-hub-in-evaluation-mode",
     lambda s: pretrained(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     control=hub,
 )
@@ -525,10 +477,7 @@ def targets(seed: int, right: bool) -> Program:
             with torch.no_grad():
                 goal = reward + 0.5 * slow(following).amax(1)
             loss = F.smooth_l1_loss(model(state).gather(1, action[:, None]).squeeze(1), goal)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
             if step % 2 == 1:
                 if right:
                     slow.load_state_dict(model.state_dict())
@@ -552,7 +501,7 @@ zoo.sick(
         lambda p: (sum(s.overwritten for s in p.steps) > 40, f"{sum(s.overwritten for s in p.steps)} times"), less=0.3
     ),
     "weights_overwritten",
-    also=LEARNS_NOTHING,
+    also=labels.LEARNS_NOTHING,
     control=q_twin,
 )
 
@@ -584,9 +533,9 @@ free = zoo.healthy("weights-left-alone", lambda s: projected(s, False))
 zoo.sick(
     "weights-pulled-back-after-each-step",
     lambda s: projected(s, True),
-    broken(overwritten, less=0.5),
+    broken(facts.overwritten, less=0.5),
     "weights_overwritten",
-    also=LEARNS_NOTHING,
+    also=labels.LEARNS_NOTHING,
     control=free,
 )
 
@@ -603,11 +552,7 @@ def sliced(seed: int, moves: bool) -> Program:
         for step in range(120):
             i = (step % 40 if moves else 0) * 16
             xb, yb = x_all[i : i + 16], y_all[i : i + 16]
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(xb), yb)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, xb, yb))
 
     return program(model, optimizer, run, losses, waves(seed, batch=256))
 
@@ -639,10 +584,7 @@ def streamed(seed: int, anew: bool) -> Program:
             for _ in range(30):
                 x, y = next(batches() if anew else stream)
                 loss = F.cross_entropy(model(*x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, table(seed, batch=256))
 
@@ -686,7 +628,14 @@ def seen(seed: int, lr: float) -> Program:
 
 
 vision = zoo.healthy("vision-adamw-1e-3", lambda s: seen(s, 1e-3))
-zoo.sick("vision-adamw-2", lambda s: seen(s, 2.0), broken(steps_above(3), less=0.3), *FAST, also=LOST, control=vision)
+zoo.sick(
+    "vision-adamw-2",
+    lambda s: seen(s, 2.0),
+    broken(facts.steps_above(3), less=0.3),
+    *labels.FAST,
+    also=LOST,
+    control=vision,
+)
 
 
 def predicted(seed: int, lr: float) -> Program:
@@ -698,17 +647,17 @@ lstm_series = zoo.healthy("series-lstm-sgd-0.1", lambda s: predicted(s, 0.1))
 zoo.sick(
     "series-lstm-sgd-100",
     lambda s: predicted(s, 100.0),
-    broken(steps_above(3), less=0),
-    *FAST,
+    broken(facts.steps_above(3), less=0),
+    *labels.FAST,
     also=LOST,
     control=lstm_series,
 )
 zoo.sick(
     "series-lstm-sgd-1e-6",
     lambda s: predicted(s, 1e-6),
-    broken(steps_below(1e-5), less=0.05),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(1e-5), less=0.05),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=lstm_series,
 )
 
@@ -719,7 +668,12 @@ def tabled(seed: int, lr: float) -> Program:
 
 rows = zoo.healthy("table-adam-5e-3", lambda s: tabled(s, 5e-3))
 zoo.sick(
-    "table-adam-1e-9", lambda s: tabled(s, 1e-9), broken(steps_below(1e-6), less=0.01), *CRAWLS, also=IDLE, control=rows
+    "table-adam-1e-9",
+    lambda s: tabled(s, 1e-9),
+    broken(facts.steps_below(1e-6), less=0.01),
+    *labels.CRAWLS,
+    also=labels.IDLE,
+    control=rows,
 )
 
 
@@ -740,11 +694,7 @@ def policy(seed: int, lr: float) -> Program:
             advantage = reward - value.detach()
             loss = -(logp.gather(1, action).squeeze(1) * advantage).mean() + 0.5 * F.mse_loss(value, reward)
             loss = loss - 0.01 * -(logp.exp() * logp).sum(-1).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model, 0.5))
 
     def lost(out: tuple[Tensor, Tensor], pay: Tensor) -> Tensor:
         return 1 - (out[0].softmax(-1) * pay / pay.amax(1, keepdim=True)).sum(1).mean()
@@ -753,7 +703,14 @@ def policy(seed: int, lr: float) -> Program:
 
 
 a2c = zoo.healthy("actor-critic-2e-3", lambda s: policy(s, 2e-3))
-zoo.sick("actor-critic-3", lambda s: policy(s, 3.0), broken(steps_above(3), less=0.5), *FAST, also=LOST, control=a2c)
+zoo.sick(
+    "actor-critic-3",
+    lambda s: policy(s, 3.0),
+    broken(facts.steps_above(3), less=0.5),
+    *labels.FAST,
+    also=LOST,
+    control=a2c,
+)
 
 
 def summed(seed: int, reduction: str) -> Program:
@@ -770,8 +727,8 @@ meaned = zoo.healthy("signal-sgd-mean", lambda s: summed(s, "mean"))
 zoo.sick(
     "signal-sgd-sum",
     lambda s: summed(s, "sum"),
-    broken(steps_above(1), less=0.3),
-    *SUMMED,
+    broken(facts.steps_above(1), less=0.3),
+    *labels.SUMMED,
     also=LOST,
     control=meaned,
 )
@@ -794,8 +751,8 @@ gru_mean = zoo.healthy("forecast-mean-by-hand", lambda s: forecast(s, False))
 zoo.sick(
     "forecast-sum-by-hand",
     lambda s: forecast(s, True),
-    broken(steps_above(1), less=0.3),
-    *SUMMED,
+    broken(facts.steps_above(1), less=0.3),
+    *labels.SUMMED,
     also=LOST,
     control=gru_mean,
 )
@@ -830,8 +787,8 @@ micro_twin = zoo.healthy("language-model-32-micro-batches-divided", lambda s: mi
 zoo.sick(
     "language-model-32-micro-batches-undivided",
     lambda s: micro(s, False),
-    broken(steps_above(1), less=0.5),
-    *UNDIVIDED,
+    broken(facts.steps_above(1), less=0.5),
+    *labels.UNDIVIDED,
     also={*LOST, "summed_loss"},
     control=micro_twin,
 )

@@ -19,7 +19,7 @@ from validation.case import Program, Zoo
 from validation.evidence.loops import Played, all_of, broken, held_by_none, learns, shrinks, strangers, ungiven, unmoved
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import Block, Mixer, SequenceModel, Signal, UNet, mlp, torch_encoder
-from validation.programs import held_out
+from validation.programs import held_out, step_from
 from validation.tasks import Task, drawn_once, echo, images, patches, pictures, recall, table, token_loss, views, waves
 
 zoo = Zoo("loop", half="holdout", proof=learns())
@@ -513,10 +513,7 @@ def countries(seed: int, filtered: bool) -> Program:
             north_logits, south_logits = model(*x)
             loss = ((1 - south) * F.cross_entropy(north_logits, y, reduction="none")).mean()
             loss = loss + (south * F.cross_entropy(south_logits, y, reduction="none")).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(model, task, lambda out, y: F.cross_entropy(out[0], y))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)

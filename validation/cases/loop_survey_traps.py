@@ -18,20 +18,11 @@ from torch.optim.swa_utils import AveragedModel
 from validation.case import Program, Zoo
 from validation.evidence.loops import keeps, learns
 from validation.nets import SequenceModel, Signal, Vision, mlp, torch_encoder
-from validation.programs import fit, held_out, program
-from validation.tasks import (
-    Task,
-    drawn_once,
-    echo,
-    grey,
-    images,
-    patches,
-    pictures,
-    regression,
-    series,
-    token_loss,
-    waves,
-)
+from validation.programs import fit, held_out, program, step_from, train_step
+from validation.tasks.sequences import echo, token_loss
+from validation.tasks.signals import grey, images, pictures, series, waves
+from validation.tasks.task import Task, drawn_once
+from validation.tasks.vectors import patches, regression
 
 zoo = Zoo("loop", half="holdout", proof=learns())
 
@@ -189,10 +180,7 @@ def siamese(seed: int) -> Program:
     def run() -> None:
         for ((a, b), _), _ in zip(task, range(80), strict=False):
             loss = model(a, b)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, task, lambda out, _: out)
 
@@ -253,10 +241,7 @@ def truncated(seed: int) -> Program:
                 out, state = model.rnn(x[:, i : i + 12], state)
                 state = tuple(part.detach() for part in state)
                 loss = F.mse_loss(model.head(out), y[:, i : i + 12])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, task, F.mse_loss)
 
@@ -319,10 +304,7 @@ def vae(seed: int) -> Program:
             image, mean, spread = model(x)
             prior = -0.5 * (1 + spread - mean.square() - spread.exp()).sum(1).mean()
             loss = F.mse_loss(image, x) + min(1.0, step / 100) * 0.005 * prior
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     return program(model, optimizer, run, losses, task, lambda out, x: F.mse_loss(out[0], x))
 
@@ -420,10 +402,7 @@ def sparse(seed: int) -> Program:
             pays = torch.rand(24, generator=random) < 0.15
             reward = ((action.squeeze(1) == (state @ codes.T).argmax(1)) & pays).float()
             loss = -(logp.gather(1, action).squeeze(1) * (reward - reward.mean())).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     def score() -> float:
         state = torch.randn(512, 6, generator=drawn_once(seed, 900))
@@ -513,11 +492,7 @@ def resumed(seed: int) -> Program:
         for step, (x, y) in zip(range(60), task, strict=False):
             if step == 10:
                 model.load_state_dict(first.state_dict())
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return program(model, optimizer, run, losses, images(seed, 1, 8, 5, 128, 2.0))
 

@@ -16,7 +16,7 @@ from validation.case import Program, Zoo
 from validation.evidence.loops import all_of, broken, held_by_none, learns, shrinks, strangers, ungiven, unmoved
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import Autoencoder, ConvNet, LanguageModel, Lora, he_, mlp
-from validation.programs import adam, fit, held_out
+from validation.programs import adam, fit, held_out, step_from, train_step
 from validation.tasks import blobs, images, manifold, markov, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -298,10 +298,7 @@ def weighted(seed: int, weight: float) -> Program:
         for (x, y), _ in zip(task, range(80), strict=False):
             logits, image = model(x)
             loss = F.cross_entropy(logits, y) + weight * F.mse_loss(image, x)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(model, task, lambda out, y: F.cross_entropy(out[0], y))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -385,11 +382,7 @@ def few_tensors(count: int):
 
 registered = zoo.healthy("layers-in-a-module-list", lambda s: stacked(s, nn.ModuleList))
 zoo.sick(
-    "layers-in-a-python-list",
-    lambda s: stacked(s, list),
-    broken(few_tensors(6)),
-    "hidden_layers",
-    control=registered,
+    "layers-in-a-python-list", lambda s: stacked(s, list), broken(few_tensors(6)), "hidden_layers", control=registered
 )
 
 
@@ -412,11 +405,7 @@ def unfreezing(seed: int, truly: bool) -> Program:
                     model.convs.requires_grad = True  # sets an attribute of the list, and of no parameter
                 optimizer.add_param_group({"params": model.convs.parameters(), "lr": 1e-3})
             x, y = next(batches)
-            optimizer.zero_grad()
-            loss = criterion(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, criterion))
 
     model.norms.requires_grad_(False)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))

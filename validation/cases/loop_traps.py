@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from validation.case import Program, Zoo
 from validation.evidence.loops import keeps, learns
 from validation.nets import Block, ConvNet, LanguageModel, he_, mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import blobs, images, markov, patches, regression, token_loss
 
 zoo = Zoo("loop", half="tune", proof=learns())
@@ -123,11 +123,7 @@ def thawing(seed: int) -> Program:
             if step in (30, 60):
                 layer = model[2 if step == 30 else 0].requires_grad_(True)
                 optimizer.add_param_group({"params": list(layer.parameters()), "lr": 1e-3})
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
@@ -151,11 +147,7 @@ def fixed_backbone(seed: int) -> Program:
         model.train()
         model.norms.eval()
         for (x, y), _ in zip(task, range(80), strict=False):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
@@ -375,11 +367,7 @@ def few_batches(seed: int) -> Program:
         for epoch in range(16):
             for i in range(5):
                 x, y = stored[(i + epoch) % 5]
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 

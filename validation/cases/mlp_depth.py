@@ -24,19 +24,10 @@ zoo = Zoo("mlp", half="tune", proof=trains(lr=3e-3))
 
 relu_12 = zoo.healthy("relu-he-12x64", lambda s: pair(he_(deep(12, 64)), blobs(s)), trains())
 zoo.sick(
-    "sigmoid-default-12x64",
-    lambda s: pair(deep(12, 64, nn.Sigmoid), blobs(s)),
-    SHRINKS,
-    "VANISHING",
-    control=relu_12,
+    "sigmoid-default-12x64", lambda s: pair(deep(12, 64, nn.Sigmoid), blobs(s)), SHRINKS, "VANISHING", control=relu_12
 )
 zoo.sick(
-    "relu-default-20x64",
-    lambda s: pair(deep(20, 64), blobs(s)),
-    SHRINKS,
-    "VANISHING",
-    also={"DEAD"},
-    control=relu_4,
+    "relu-default-20x64", lambda s: pair(deep(20, 64), blobs(s)), SHRINKS, "VANISHING", also={"DEAD"}, control=relu_4
 )
 zoo.sick(
     "relu-gain-0.7-20x64",  # the gradients of the weights are level here: only those of the activations fall

@@ -44,11 +44,7 @@ zoo.sick(
     control=adam,
 )
 zoo.sick(
-    "adam-1e-8-4x64",
-    lambda s: rated(he_(deep(4, 64)), blobs(s), "Adam", 1e-8),
-    does_not_move(),
-    "SLOW",
-    control=adam,
+    "adam-1e-8-4x64", lambda s: rated(he_(deep(4, 64)), blobs(s), "Adam", 1e-8), does_not_move(), "SLOW", control=adam
 )
 zoo.sick(
     "batch-1-momentum-features-times-100",
@@ -243,9 +239,5 @@ def learned(seed: int) -> tuple[nn.Module, Task]:
 
 settled = zoo.healthy("learned-rate-below-the-edge", lambda s: near_the_edge(*learned(s), 0.8, 40), trains(fall=0.0))
 zoo.sick(
-    "learned-rate-above-the-edge",
-    lambda s: near_the_edge(*learned(s), 2.6, 40),
-    diverges(20),
-    *JUMPS,
-    control=settled,
+    "learned-rate-above-the-edge", lambda s: near_the_edge(*learned(s), 2.6, 40), diverges(20), *JUMPS, control=settled
 )

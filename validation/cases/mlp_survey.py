@@ -10,18 +10,17 @@ import torch
 from torch import nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
+from validation.evidence.signal import (
     activation_growth,
     both,
     dead,
     equal_units,
     gradient_ratio,
-    learns_less,
     no_gradient,
     rank_at_most,
     saturated,
-    trains,
 )
+from validation.evidence.training import learns_less, trains
 from validation.labels import DEADENS, NARROW, ONE_WAY
 from validation.nets import Lambda, Tabular, Tower, constant_, deep, gaussian_, he_, mlp, xavier_
 from validation.setups import biased, pair, partly_dead, scaled

@@ -27,23 +27,9 @@ from validation.cases._plain_nets import (
     tiles,
     tracks,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    channel_rank,
-    dead,
-    diverges,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, channel_rank, dead, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import every

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import lowest_above, study
 from validation.cases._everyday_loops import stored, supervised, train
+from validation.cases._mistakes import activated, labelled, shaped
 from validation.cases._plain_loops import (
     KINDS,
     Basket,
@@ -32,7 +33,6 @@ from validation.cases._plain_loops import (
     Vgg,
     baskets,
     bce,
-    beside,
     digits,
     fabrics,
     glosses,
@@ -47,7 +47,8 @@ from validation.cases._plain_loops import (
     tunes,
     visitors,
 )
-from validation.evidence.loops import Played, begins_above, grows, learns, not_finite_in, nothing_comes, stays
+from validation.evidence import loops as facts
+from validation.evidence.loops import learns
 from validation.labels import CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
 from validation.programs import adam, held_out, sgd
@@ -77,12 +78,11 @@ def likelihood(out: tuple[Tensor, Tensor], y: Tensor) -> Tensor:
     return (out[1].log() + ((y - out[0]) / out[1].sqrt()).square()).mean()
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-variance-by-softplus",
     "rents-variance-may-be-negative",
     lambda s, fault: study(m := Doubt(fault), rents(s), adam(m, 4e-3), likelihood, 60),
-    harmed(not_finite_in(0.5)),
+    harmed(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     also={*WRECKED, *IDLE, "bad_batch", "first_loss_high"},
     twin_proof=learns(0.2),
@@ -100,12 +100,11 @@ def counted(seed: int, fault: bool) -> Program:
     return study(model, rents(seed).changed(change), adamw(model.parameters(), lr=4e-3), F.mse_loss, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "counts-log-of-one-plus",
     "counts-log-of-zero",
     counted,
-    harmed(not_finite_in(0.5)),
+    harmed(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     also={*WRECKED, *IDLE, "bad_batch", "first_loss_high", "input_scales"},
 )
@@ -128,12 +127,11 @@ def shares(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 6e-3), bce, 70, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "mails-share-of-words-guarded",
     "mails-share-of-words-of-an-empty-mail",
     shares,
-    harmed(not_finite_in(0.5)),
+    harmed(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     "bad_batch",
     also={*WRECKED, *IDLE, "input_scales"},
@@ -155,23 +153,21 @@ def over_time(make: Callable[[int], tuple], rate: float, good: Callable[[int], f
 
 
 ASCENT = {*WRECKED, "SATURATION", "DEAD", "rate_too_high", "schedule_ended", "zero_rate", "NUMERICAL"}
-beside(
-    zoo,
+zoo.beside(
     "beats-linear-decay-over-all-steps",
     "beats-linear-decay-goes-below-zero",
     over_time(KINDS["beats"], 0.05, lambda i: 1 - i / 100, lambda i: 1 - i / 20),
-    harmed(grows),
+    harmed(facts.grows),
     *CLIMBS,
     also=ASCENT,
 )
-beside(
-    zoo,
+zoo.beside(
     "scans-half-cosine",
     "scans-cosine-without-one-half",
     over_time(
         KINDS["scans"], 0.1, lambda i: 0.5 * (1 + math.cos(math.pi * i / 100)), lambda i: math.cos(math.pi * i / 50)
     ),
-    harmed(grows),
+    harmed(facts.grows),
     *CLIMBS,
     also=ASCENT,
 )
@@ -198,12 +194,11 @@ def zipped(seed: int, fault: bool) -> Program:
     return train(model, data, supervised(model), adamw(model.parameters(), lr=3e-3), score, epochs=6)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fabrics-two-loaders-one-order",
     "fabrics-two-loaders-two-orders",
     zipped,
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     also={"SLOW", "batch_size", "constant_targets", "DEAD"},
 )
@@ -232,12 +227,11 @@ def remembered(seed: int, length: int = 6, batch: int = 32) -> Task:
     return Task(seed, draw, F.cross_entropy)
 
 
-beside(
-    zoo,
+zoo.beside(
     "first-word-batch-first",
     "first-word-batch-first-forgotten",
     lambda s, fault: study(m := FirstWord(not fault), remembered(s), adam(m, 1e-2), steps=100),
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     "SHORT_MEMORY",
     "VANISHING",
@@ -260,12 +254,11 @@ def amounts(seed: int, fault: bool) -> Program:
     return study(model, rents(seed).changed(change), adam(model, 5e-3), F.mse_loss, 100, meant)
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-standardised",
     "rents-in-euros",
     amounts,
-    harmed(begins_above(1000.0)),
+    harmed(facts.begins_above(1000.0)),
     "first_loss_high",
     "EXPLODING",
     "rate_too_low",
@@ -292,12 +285,11 @@ def wide_photos(seed: int) -> Task:
     return photos(seed).mapped(lambda x: (3 * x[0], 3 * x[1]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "photos-unit-vectors-over-0.07",
     "photos-any-vectors-over-0.07",
     lambda s, fault: study(m := Bare(fault), wide_photos(s), sgd(m, 0.05, momentum=0.9), steps=70),
-    harmed(begins_above(2.5 * math.log(32))),
+    harmed(facts.begins_above(2.5 * math.log(32))),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
@@ -328,12 +320,11 @@ def inverted(seed: int, fault: bool) -> Program:
     )
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-mask-of-words",
     "tags-mask-of-padding-and-no-padding",
     inverted,
-    harmed(not_finite_in(0.9)),
+    harmed(facts.not_finite_in(0.9)),
     *MASKED,
     "loss_nonfinite",
     also={*IDLE, *WRECKED},
@@ -353,12 +344,11 @@ def hard_ones(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 4e-3), loss, 60, F.cross_entropy)
 
 
-beside(
-    zoo,
+zoo.beside(
     "scans-hard-pixels-above-0.05",
     "scans-hard-pixels-above-12",
     hard_ones,
-    harmed(nothing_comes()),
+    harmed(facts.nothing_comes()),
     "all_masked",
     "DISCONNECTED",
     "DEAD",
@@ -399,8 +389,7 @@ for sound, fault_name, build in (
     ("tunes-rests-ignored", "tunes-rests-counted", long_tunes),
     ("glosses-padding-ignored", "glosses-padding-counted", long_glosses),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault_name,
         build,
@@ -414,28 +403,15 @@ for sound, fault_name, build in (
 TWICE = {"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING}
 
 
-def activated(make: Callable[[int], tuple], last: Callable[[Tensor], Tensor], rate: float, steps: int = 80):
-    """The last activation stands in the model and in the loss; what the author prints is the score."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        wrong = lambda out, y: loss(last(out), y)  # noqa: E731
-        return study(model, task, adam(model, rate), wrong if fault else loss, steps)
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "tickets-logits",
     "tickets-softmax-twice",
-    activated(KINDS["tickets"], lambda o: o.softmax(dim=1), 1e-2),
+    activated(KINDS["tickets"], lambda o: o.softmax(dim=1), 1e-2, 80),
     harmed(lowest_above(math.log(1 + 5 / math.e) - 0.01)),
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "digits-logits",
     "digits-softmax-twice",
     activated(KINDS["digits"], lambda o: o.softmax(dim=1), 3e-3, 60),
@@ -443,34 +419,18 @@ beside(
     "double_softmax",
     also=TWICE,
 )
-beside(
-    zoo,
+zoo.beside(
     "crops-logits",
     "crops-sigmoid-twice",
-    activated(KINDS["crops"], torch.sigmoid, 4e-3),
+    activated(KINDS["crops"], torch.sigmoid, 4e-3, 80),
     harmed(lowest_above(0.4)),
     "double_softmax",
     also=TWICE,
 )
 zoo.healthy(
     "plain-tickets-log-softmax-into-cross-entropy",
-    lambda s: activated(KINDS["tickets"], lambda o: o.log_softmax(dim=1), 1e-2)(s, True),
+    lambda s: activated(KINDS["tickets"], lambda o: o.log_softmax(dim=1), 1e-2, 80)(s, True),
 )
-
-
-def shaped(make: Callable[[], nn.Module], task_of: Callable[[int], Task], rate: float, kind: Callable[..., Tensor]):
-    """The model gives (N, 1), the loader gives (N,)."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model = make()
-
-        def meant(out: Tensor, y: Tensor) -> Tensor:
-            return kind(out.squeeze(1), y)
-
-        task = task_of(seed).changed(lambda x, y: (x, y.flatten()))
-        return study(model, task, adam(model, rate), kind if fault else meant, 90, meant)
-
-    return build
 
 
 def by_hand(out: Tensor, y: Tensor) -> Tensor:
@@ -483,11 +443,10 @@ for sound, fault_name, make, task_of, rate, kind in (
     ("power-load-flat", "power-load-column-against-row", Load, power, 1e-2, F.l1_loss),
     ("mails-by-hand-flat", "mails-by-hand-column-against-row", lambda: mlp([24, 32, 1]), mails, 6e-3, by_hand),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault_name,
-        shaped(make, task_of, rate, kind),
+        shaped(make, task_of, rate, kind, 90),
         harmed(),
         "broadcast",
         also={*LEARNS_NOTHING, "constant_targets", "VANISHING", "LOW_RANK", "BOTTLENECK", "batch_size"},
@@ -504,8 +463,7 @@ def in_units(seed: int, fault: bool) -> Program:
     return study(model, soils(seed).mapped(lambda x: x * UNITS) if fault else soils(seed), adam(model, 4e-3), steps=80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "soils-columns-standardised",
     "soils-columns-in-their-units",
     in_units,
@@ -529,8 +487,7 @@ def with_number(seed: int, fault: bool) -> Program:
     return study(model, rents(seed).changed(change), adamw(model.parameters(), lr=4e-3), F.mse_loss, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-without-order-number",
     "rents-with-order-number",
     with_number,
@@ -541,39 +498,20 @@ beside(
 )
 
 
-def labelled(make: Callable[[int], tuple], wrong: Callable[[Tensor], Tensor], rate: float, steps: int):
-    """Labels are spoilt on their way from the file; the score knows the right ones."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = make(seed)
-        unseen = held_out(model, make(seed)[1], loss)
-        task = task.changed(lambda x, y: (x, wrong(y))) if fault else task
-        return study(model, task, adam(model, rate), loss, steps, score=unseen)
-
-    return build
-
-
-def nothing_to_learn(played: Played) -> tuple[bool, str]:
-    last = sum(played.program.losses[-8:]) / 8
-    return last < 0.05, f"the loss ends at {last:.3g}"
-
-
-beside(
-    zoo,
+zoo.beside(
     "digits-labels-of-folders",
     "digits-label-of-the-parent-folder",
     labelled(lambda s: (Vgg(norm=False), digits(s, 6), F.cross_entropy), lambda y: y // 10, 3e-3, 60),
-    harmed(nothing_to_learn),
+    harmed(facts.ends_below(0.05)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD", "loss_stuck"},
     twin_proof=learns(0.5),
 )
-beside(
-    zoo,
+zoo.beside(
     "crops-labels-of-percentages",
     "crops-labels-divided-as-whole-numbers",
     labelled(KINDS["crops"], lambda y: (80 * y).long().div(100, rounding_mode="floor").float(), 6e-3, 90),
-    harmed(nothing_to_learn),
+    harmed(facts.ends_below(0.05)),
     "constant_targets",
     also={"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD"},
 )
@@ -596,21 +534,19 @@ def adverts(seed: int, members: int, reward_of: Callable[[Tensor], Tensor]) -> P
 
 
 NO_SPREAD = {*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets"}
-beside(
-    zoo,
+zoo.beside(
     "adverts-groups-of-six",
     "adverts-groups-of-one",
     lambda s, fault: adverts(s, 1 if fault else 6, lambda r: r),
-    harmed(nothing_comes()),
+    harmed(facts.nothing_comes()),
     "no_reward_variance",
     also=NO_SPREAD,
 )
-beside(
-    zoo,
+zoo.beside(
     "adverts-paid-above-a-half",
     "adverts-paid-above-one",
     lambda s, fault: adverts(s, 6, lambda r: (r > (1.0 if fault else 0.5)).float()),
-    harmed(nothing_comes()),
+    harmed(facts.nothing_comes()),
     "no_reward_variance",
     also=NO_SPREAD,
 )

@@ -1,4 +1,3 @@
-# ruff: noqa: D103 - a case is explained by its name
 """Plain programs with a fault of the loop: order, clearing, rates, clipping, modes, sums, copies; and their twins.
 
 Half: plain.
@@ -7,7 +6,7 @@ Half: plain.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from torch.optim.lr_scheduler import (
     ExponentialLR,
     LambdaLR,
     LinearLR,
-    LRScheduler,
     MultiStepLR,
     OneCycleLR,
     PolynomialLR,
@@ -28,14 +26,25 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
+from validation import labels
 from validation.case import Program, Zoo
 from validation.cases._common_loops import study
 from validation.cases._everyday_loops import loader, stored, supervised, train
+from validation.cases._mistakes import (
+    Loss,
+    Schedule,
+    cleared_when,
+    clipped,
+    in_parts,
+    ordered,
+    rated,
+    scheduled,
+    summed,
+)
 from validation.cases._plain_loops import (
     KINDS,
     Desk,
     Heart,
-    Made,
     Mail,
     NeuMf,
     Rows,
@@ -45,7 +54,6 @@ from validation.cases._plain_loops import (
     Vgg,
     bce,
     beats,
-    beside,
     digits,
     doses,
     harmed,
@@ -60,85 +68,33 @@ from validation.cases._plain_loops import (
     tunes,
     two_losses,
 )
-from validation.evidence.loops import (
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    old_in,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import learns
 from validation.nets import mlp
 from validation.programs import adam, held_out, script, sgd
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="plain", proof=learns())
 adamw = torch.optim.AdamW
-PILED = {*HEAPED, *WRECKED, "UNSTABLE", "NUMERICAL", "momentum_too_long"}
-THROWN = {*THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL"}
-Loss = Callable[[], Tensor]
+PILED = {*labels.HEAPED, *labels.WRECKED, "UNSTABLE", "NUMERICAL", "momentum_too_long"}
+THROWN = {*labels.THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL"}
 
 # --- gradients that are never cleared, or not all
 
 
-def cleared_when(clears: Callable[[int], bool], made: Made, rate: float, steps: int = 80):
-    """SGD with momentum; the fault clears at some steps only."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, momentum=0.9)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            if not fault or clears(i):
-                optimizer.zero_grad()
-            value = loss_of()
-            value.backward()
-            optimizer.step()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps)
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "crops-cleared-at-every-step",
     "crops-cleared-when-it-logs",
     cleared_when(lambda i: i % 25 == 0, KINDS["crops"], 0.1),
-    harmed(stale()),
+    harmed(facts.stale()),
     "missing_zero_grad",
     also=PILED,
 )
-beside(
-    zoo,
+zoo.beside(
     "glosses-cleared-at-every-step",
     "glosses-never-cleared",
     cleared_when(lambda i: False, KINDS["glosses"], 0.3),
-    harmed(stale()),
+    harmed(facts.stale()),
     "missing_zero_grad",
     also=PILED,
 )
@@ -161,12 +117,11 @@ def micro(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, F.mse_loss, body, 160)
 
 
-beside(
-    zoo,
+zoo.beside(
     "rents-four-parts-then-cleared",
     "rents-four-parts-never-cleared",
     micro,
-    harmed(stale()),
+    harmed(facts.stale()),
     "missing_zero_grad",
     "undivided_accumulation",
     also=PILED,
@@ -191,12 +146,11 @@ def two_optimizers(seed: int, fault: bool) -> Program:
     return script(model, [first, second], spectra_of(seed), F.mse_loss, body, 90)
 
 
-beside(
-    zoo,
+zoo.beside(
     "spectra-both-optimizers-cleared",
     "spectra-decoder-never-cleared",
     two_optimizers,
-    harmed(old_in("decoder")),
+    harmed(facts.old_in("decoder")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("decoder.0", "decoder.1", "decoder.3"),
@@ -219,12 +173,11 @@ def trunk_cleared(seed: int, fault: bool) -> Program:
     return script(model, optimizer, doses(seed), two_losses, body, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "doses-trunk-and-heads-cleared",
     "doses-heads-never-cleared",
     trunk_cleared,
-    harmed(stale("amount", "kind")),
+    harmed(facts.stale("amount", "kind")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("amount", "kind"),
@@ -234,33 +187,14 @@ beside(
 # --- gradients that are gone, steps that come too early
 
 
-def ordered(letters: str, made: Made, rate: float, steps: int = 70):
-    """Z clears, B goes back, S steps."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = adamw(model.parameters(), lr=rate, weight_decay=0.0)
-
-        def body(_i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            value = loss_of()
-            for letter in letters if fault else "ZBS":
-                {"Z": optimizer.zero_grad, "B": value.backward, "S": optimizer.step}[letter]()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps)
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "friends-backward-step",
     "friends-backward-clear-step",
-    ordered("BZS", KINDS["friends"], 5e-3),
-    harmed(wiped),
-    *WIPED,
+    ordered("BZS", KINDS["friends"], 5e-3, "AdamW", weight_decay=0.0),
+    harmed(facts.wiped),
+    *labels.WIPED,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -276,25 +210,23 @@ def finite_ones(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 4e-3), loss, 60, ready=check)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tunes-broken-gradients-thrown-away",
     "tunes-finite-gradients-thrown-away",
     finite_ones,
-    harmed(wiped),
-    *WIPED,
+    harmed(facts.wiped),
+    *labels.WIPED,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "tickets-step-at-the-end",
     "tickets-clear-step-backward",
-    ordered("ZSB", KINDS["tickets"], 1e-2),
+    ordered("ZSB", KINDS["tickets"], 1e-2, "AdamW", weight_decay=0.0),
     harmed(),
-    *EARLY,
+    *labels.EARLY,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -319,15 +251,14 @@ def trainer(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, bce, body, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "shops-trainer-updates-last",
     "shops-trainer-updates-first",
     trainer,
     harmed(),
-    *EARLY,
+    *labels.EARLY,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 # --- the loss has no way back
@@ -362,38 +293,11 @@ for sound, name, build in (
     ("digits-cross-entropy-as-loss", "digits-accuracy-as-loss", accuracy_loss),
     ("mails-forward-with-gradients", "mails-forward-under-no-grad", no_grad_forward),
 ):
-    beside(
-        zoo,
-        sound,
-        name,
-        build,
-        harmed(nothing_comes()),
-        *UNBOUND,
-        also={*IDLE, "VANISHING", "DEAD", "only_decay"},
-    )
+    zoo.beside(sound, name, build, harmed(facts.nothing_comes()), *labels.UNBOUND, also=labels.NO_WAY_BACK)
 
 # --- rates
 
-Schedule = Callable[[torch.optim.Optimizer], LRScheduler]
-
-
-def scheduled(made: Made, rate: float, good: Schedule, bad: Schedule, steps: int = 80, stepped: bool = True):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = adamw(model.parameters(), lr=rate)
-        schedule = (bad if fault else good)(optimizer)
-
-        def after(_: int) -> None:
-            if stepped or not fault:
-                schedule.step()
-
-        return study(model, task, optimizer, loss, steps, after=after)
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "reviews-warm-up-stepped",
     "reviews-warm-up-never-stepped",
     scheduled(
@@ -403,10 +307,10 @@ beside(
         lambda o: LambdaLR(o, lambda i: min(1.0, i / 10)),
         stepped=False,
     ),
-    harmed(rate_below(1e-12), worse=1.2),
-    *NO_RATE,
+    harmed(facts.rate_below(1e-12), worse=1.2),
+    *labels.NO_RATE,
     "never_moves",
-    also={*IDLE, "rate_too_low", "schedule_ended"},
+    also={*labels.IDLE, "rate_too_low", "schedule_ended"},
 )
 
 
@@ -417,37 +321,34 @@ def by_batch(seed: int, fault: bool) -> Program:
     return study(model, tickets(seed, batch=128), adam(model, rate), steps=70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tickets-rate-by-batch",
     "tickets-rate-by-batch-whole-division",
     by_batch,
-    harmed(rate_below(1e-12)),
-    *NO_RATE,
+    harmed(facts.rate_below(1e-12)),
+    *labels.NO_RATE,
     "never_moves",
-    also={*IDLE, "rate_too_low", "schedule_ended"},
+    also={*labels.IDLE, "rate_too_low", "schedule_ended"},
 )
-beside(
-    zoo,
+zoo.beside(
     "spectra-exponential-0.98",
     "spectra-exponential-0.7-at-every-batch",
     scheduled(KINDS["spectra"], 4e-3, lambda o: ExponentialLR(o, 0.98), lambda o: ExponentialLR(o, 0.7)),
-    harmed(rate_below(1e-6)),
-    *ENDED,
+    harmed(facts.rate_below(1e-6)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "speech-milestones-in-batches",
     "speech-milestones-in-epochs",
     scheduled(
         KINDS["speech"], 1e-2, lambda o: MultiStepLR(o, [50, 70], 0.1), lambda o: MultiStepLR(o, [4, 8, 10], 0.05)
     ),
-    harmed(rate_below(1e-5)),
-    *ENDED,
+    harmed(facts.rate_below(1e-5)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -466,29 +367,17 @@ def plateau(seed: int, fault: bool) -> Program:
     return study(model, task, optimizer, steps=60, loss_of=loss_of, after=lambda _: schedule.step(seen[-1]))
 
 
-beside(
-    zoo,
+zoo.beside(
     "digits-plateau-of-accuracy-by-max",
     "digits-plateau-of-accuracy-by-min",
     plateau,
-    harmed(rate_below(1e-5)),
-    *ENDED,
+    harmed(facts.rate_below(1e-5)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 # --- clipping
-
-
-def clipped(made: Made, rate: float, good: float, bad: float, steps: int = 80, by_value: bool = False):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        cut = nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_
-        optimizer = sgd(model, rate, momentum=0.9)
-        limit = bad if fault else good
-        return study(model, task, optimizer, loss, steps, ready=lambda _: cut(model.parameters(), limit))
-
-    return build
 
 
 for name, rate, good, bad, by_value in (
@@ -497,20 +386,17 @@ for name, rate, good, bad, by_value in (
     ("rents", 0.05, 1.0, 1e-5, True),
 ):
     way = "value" if by_value else "norm"
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-clip-{way}-{good:g}",
         f"{name}-clip-{way}-{bad:g}",
         clipped(KINDS[name], rate, good, bad, by_value=by_value),
-        harmed(clipped_by(30)),
-        *TIGHT,
+        harmed(facts.clipped_by(30)),
+        *labels.TIGHT,
         "rate_too_low",
-        also=IDLE,
+        also=labels.IDLE,
     )
 
 # --- modes
-
-MODE = {"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW", "NUMERICAL"}
 
 
 def from_a_file(seed: int, fault: bool) -> Program:
@@ -540,23 +426,21 @@ def after_each_epoch(seed: int, fault: bool) -> Program:
     )
 
 
-beside(
-    zoo,
+zoo.beside(
     "soils-from-a-file-and-train",
     "soils-from-a-file-without-train",
     from_a_file,
-    harmed(evaluating),
+    harmed(facts.evaluating),
     "evaluation_mode",
-    also=MODE,
+    also=labels.WRONG_MODE,
 )
-beside(
-    zoo,
+zoo.beside(
     "digits-train-in-every-epoch",
     "digits-train-before-the-epochs",
     after_each_epoch,
-    harmed(evaluating),
+    harmed(facts.evaluating),
     "evaluation_mode",
-    also=MODE,
+    also=labels.WRONG_MODE,
     twin_proof=learns(idle=("features.0.bias", "features.4.bias")),  # a norm takes them out
 )
 
@@ -593,14 +477,13 @@ for sound, name, build in (
     ("scans-copy-follows-the-model", "scans-model-follows-the-copy", soft_update),
     ("beats-weights-below-5", "beats-weights-below-0.01", clamped),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
-        harmed(overwritten),
+        harmed(facts.overwritten),
         "weights_overwritten",
-        also={*LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
+        also={*labels.LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
     )
 
 # --- the same batch
@@ -643,26 +526,9 @@ for sound, name, build in (
     ("soils-loader-goes-on", "soils-loader-begins-anew-at-every-step", next_iter),
     ("rents-seed-set-once", "rents-seed-set-in-the-loop", seeded),
 ):
-    beside(
-        zoo,
-        sound,
-        name,
-        build,
-        harmed(repeats),
-        "same_batch",
-        also={"VANISHING", "SLOW", "DEAD", "LOW_RANK"},
-    )
+    zoo.beside(sound, name, build, harmed(facts.repeats), "same_batch", also={"VANISHING", "SLOW", "DEAD", "LOW_RANK"})
 
 # --- sizes of steps
-
-
-def rated(made: Made, kind: str, good: float, bad: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=bad if fault else good, **options)
-        return study(model, task, optimizer, loss, steps)
-
-    return build
 
 
 for name, kind, good, bad, options in (
@@ -670,13 +536,12 @@ for name, kind, good, bad, options in (
     ("friends", "SGD", 0.3, 100.0, {"momentum": 0.9}),
     ("power", "RMSprop", 3e-3, 0.5, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, **options),
-        harmed(steps_above(2), worse=1.2),
-        *FAST,
+        harmed(facts.steps_above(2), worse=1.2),
+        *labels.FAST,
         "loss_grows",
         also=THROWN,
     )
@@ -685,70 +550,41 @@ for name, kind, good, bad, options in (
     ("glosses", "AdamW", 1e-2, 1e-6, {}),
     ("crops", "Adam", 4e-3, 1e-6, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
         rated(KINDS[name], kind, good, bad, 80, **options),
-        harmed(steps_below(1e-4)),
-        *CRAWLS,
-        also=IDLE,
+        harmed(facts.steps_below(1e-4)),
+        *labels.CRAWLS,
+        also=labels.IDLE,
     )
-
-
-def summed(made: Made, whole: Callable[[Any, Any], Tensor], rate: float):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        return study(model, task, sgd(model, rate, momentum=0.9), whole if fault else loss, 70, loss)
-
-    return build
 
 
 for name, whole, rate in (
     ("scans", lambda o, y: F.cross_entropy(o, y, reduction="sum"), 0.1),
     ("rents", lambda o, y: (o - y).square().sum(), 0.05),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-mean-over-the-batch",
         f"{name}-sum-over-the-batch",
-        summed(KINDS[name], whole, rate),
-        harmed(steps_above(2)),
-        *SUMMED,
+        summed(KINDS[name], whole, rate, 70),
+        harmed(facts.steps_above(2)),
+        *labels.SUMMED,
         "loss_grows",
         also=THROWN,
     )
-
-
-def in_parts(made: Made, parts: int, rate: float, steps: int = 30):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, momentum=0.9)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            value = loss_of()
-            (value if fault else value / parts).backward()
-            if (i + 1) % parts == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps * parts)
-
-    return build
 
 
 for name, made, parts, rate in (
     ("rents", lambda s: (mlp([9, 32, 32, 1]), rents(s, 8), F.mse_loss), 16, 0.03),
     ("soils", lambda s: (mlp([11, 32, 32, 6]), soils(s, batch=6), F.cross_entropy), 32, 0.2),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{parts}-parts-each-divided",
         f"{name}-{parts}-parts-as-they-are",
-        in_parts(made, parts, rate),
+        in_parts(made, parts, rate, 30),
         harmed(),
-        *UNDIVIDED,
+        *labels.UNDIVIDED,
         "loss_grows",
         also={*THROWN, "summed_loss"},
     )
@@ -771,10 +607,7 @@ FINE: dict[str, tuple[str, Schedule]] = {
     "halved-twice": ("power", lambda o: MultiStepLR(o, [40, 60], 0.5)),
 }
 for what, (name, schedule) in FINE.items():
-    zoo.healthy(
-        f"plain-{name}-{what}",
-        lambda s, n=name, c=schedule: scheduled(KINDS[n], rate_of(n), c, c)(s, False),
-    )
+    zoo.healthy(f"plain-{name}-{what}", lambda s, n=name, c=schedule: scheduled(KINDS[n], rate_of(n), c, c)(s, False))
 for name, kind, rate, options in (
     ("rents", "NAdam", 4e-3, {}),
     ("soils", "SGD", 0.1, {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}),

@@ -27,7 +27,6 @@ from validation.cases._plain_loops import (
     Vgg,
     bce,
     beats,
-    beside,
     crops,
     doses,
     fabrics,
@@ -41,17 +40,9 @@ from validation.cases._plain_loops import (
     tunes,
     two_losses,
 )
-from validation.evidence.loops import (
-    all_of,
-    held_by_none,
-    learns,
-    resting,
-    shrinks,
-    strangers,
-    ungiven,
-    unmoved,
-)
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.evidence import loops as facts
+from validation.evidence.loops import all_of, learns
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA_FROZEN, LORA_IDLE, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, held_out, sgd
 from validation.tasks import token_loss
@@ -76,12 +67,11 @@ class Features(Vgg):
         return self.classifier(h)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fabrics-features-with-gradients",
     "fabrics-features-under-no-grad",
     lambda s, fault: study(m := Features(fault), fabrics(s), adam(m, 2e-3), steps=60),
-    harmed(ungiven("features")),
+    harmed(facts.ungiven("features")),
     *CUT,
     "never_moves",
     layer=("features.0", "features.3"),
@@ -119,12 +109,11 @@ def coded(seed: int, fault: bool) -> Program:
     return study(model, spectra_of(seed), adam(model, 1e-2), meant, 120, loss_of=loss_of)
 
 
-beside(
-    zoo,
+zoo.beside(
     "codebook-straight-through",
     "codebook-nothing-passes-through",
     coded,
-    harmed(ungiven("encoder")),
+    harmed(facts.ungiven("encoder")),
     *CUT,
     "never_moves",
     "hidden_layers",
@@ -145,12 +134,11 @@ class Cast(Speech):
         return self.tag(torch.tensor(h.detach().numpy()) if self.copies else h)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tags-from-states",
     "tags-from-copied-states",
     lambda s, fault: study(m := Cast(fault), parts_of_speech(s), adam(m, 1e-2), token_loss, 100),
-    harmed(ungiven("vectors", "gru")),
+    harmed(facts.ungiven("vectors", "gru")),
     *CUT,
     "never_moves",
     layer=("vectors", "gru"),
@@ -171,12 +159,11 @@ def adam_of(parameters: Any, rate: float) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=rate)
 
 
-beside(
-    zoo,
+zoo.beside(
     "shops-vectors-and-layers-given",
     "shops-vectors-not-given",
     deep_part,
-    harmed(all_of(held_by_none("person", "thing"), unmoved("person", "thing"))),
+    harmed(all_of(facts.held_by_none("person", "thing"), facts.unmoved("person", "thing"))),
     *UNHELD,
     "never_moves",
     layer=("person", "thing"),
@@ -196,12 +183,11 @@ def decayed_by_shape(seed: int, fault: bool) -> Program:
 
 CONVS = ("enter", "conv1", "conv2")
 weights = tuple(f"{name}.weight" for name in CONVS)
-beside(
-    zoo,
+zoo.beside(
     "beats-groups-by-shape",
     "beats-groups-by-shape-miss-convolutions",
     decayed_by_shape,
-    harmed(all_of(held_by_none(*weights), unmoved(*weights))),
+    harmed(all_of(facts.held_by_none(*weights), facts.unmoved(*weights))),
     *UNHELD,
     "never_moves",
     layer=CONVS,
@@ -241,12 +227,11 @@ for sound, name, build in (
     ("rents-optimizer-of-the-new-model", "rents-optimizer-of-the-old-model", resumed),
     ("soils-optimizer-of-the-student", "soils-optimizer-of-the-teacher", distilled),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
-        harmed(strangers),
+        harmed(facts.strangers),
         *FOREIGN,
         "not_in_optimizer",
         "never_moves",
@@ -273,12 +258,11 @@ def orthogonal(seed: int, fault: bool) -> Program:
     return study(model, crops(seed), optimizer, bce, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "crops-drawn-then-optimizer",
     "crops-optimizer-then-drawn",
     orthogonal,
-    harmed(all_of(strangers, held_by_none("0.weight", "2.weight", "4.weight"))),
+    harmed(all_of(facts.strangers, facts.held_by_none("0.weight", "2.weight", "4.weight"))),
     *REPLACED,
     "never_moves",
     "foreign_optimizer",
@@ -304,12 +288,11 @@ def normed(seed: int, fault: bool) -> Program:
 
 
 inner = tuple(f"{name}.parametrizations" for name in CONVS)
-beside(
-    zoo,
+zoo.beside(
     "beats-weight-norm-then-optimizer",
     "beats-optimizer-then-weight-norm",
     normed,
-    harmed(held_by_none(*inner)),
+    harmed(facts.held_by_none(*inner)),
     *REPLACED,
     "never_moves",
     "foreign_optimizer",
@@ -333,12 +316,11 @@ def held_back(seed: int, fault: bool) -> Program:
     return study(model, doses(seed), adam(model, 6e-3), two_losses, 100, ready=wait)
 
 
-beside(
-    zoo,
+zoo.beside(
     "doses-trunk-waits-ten-steps",
     "doses-trunk-waits-for-ever",
     held_back,
-    harmed(unmoved("trunk")),
+    harmed(facts.unmoved("trunk")),
     *STILL,
     "zero_grad_before_step",
     "frozen",
@@ -356,12 +338,11 @@ def multiplied(seed: int, fault: bool) -> Program:
     return study(model, tickets(seed), torch.optim.Adam(groups, lr=2e-2), steps=100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tickets-vectors-at-half-the-rate",
     "tickets-vectors-at-rate-zero",
     multiplied,
-    harmed(unmoved("bag")),
+    harmed(facts.unmoved("bag")),
     *STILL,
     "zero_rate",
     layer="bag",
@@ -383,14 +364,13 @@ class Branch(nn.Module):
 
 
 DECAYS = ("only_decay", "DISCONNECTED", "DEAD", "never_moves")
-beside(
-    zoo,
+zoo.beside(
     "soils-branch-under-gate-1",
     "soils-branch-under-gate-0",
     lambda s, fault: study(
         m := Branch(0.0 if fault else 1.0), soils(s), adamw(m.parameters(), lr=5e-3, weight_decay=0.05), steps=80
     ),
-    harmed(shrinks("branch")),
+    harmed(facts.shrinks("branch")),
     *DECAYS,
     layer=("branch.0", "branch.2"),
     also={*NO_GRADIENT, "detached"},
@@ -415,12 +395,11 @@ def kept(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=1e-2, weight_decay=0.05), bce, 120)
 
 
-beside(
-    zoo,
+zoo.beside(
     "crops-dropout-drops-none",
     "crops-dropout-drops-all",
     kept,
-    harmed(shrinks("first")),
+    harmed(facts.shrinks("first")),
     *DECAYS,
     layer=("first", "second", "drop"),
     also={*NO_GRADIENT, "detached", "LOW_RANK"},
@@ -464,28 +443,21 @@ def adapted(seed: int, scale: float, inference: bool) -> Program:
     return study(model, tunes(seed), optimizer, token_loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tunes-adapters-alpha-over-rank",
     "tunes-adapters-alpha-over-rank-whole-division",
     lambda s, fault: adapted(s, 16 // 32 if fault else 16 / 32, False),
-    harmed(unmoved(*LORAS)),
-    *LORA,
-    "never_moves",
-    "only_decay",
-    "DEAD",
+    harmed(facts.unmoved(*LORAS)),
+    *LORA_IDLE,
     layer=LORAS,
     also={*NO_GRADIENT, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "tunes-adapters-for-training",
     "tunes-adapters-in-inference-mode",
     lambda s, fault: adapted(s, 1.0, fault),
-    harmed(resting("lora_a", "lora_b")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    harmed(facts.resting("lora_a", "lora_b")),
+    *LORA_FROZEN,
     layer=LORAS,
     also=NO_GRADIENT,
 )
@@ -526,8 +498,7 @@ for sound, name, make, task_of, loss, count in (
     ("doses-heads-in-module-dict", "doses-heads-in-dict", Heads, doses, two_losses, 10),
     ("tunes-blocks-in-module-list", "tunes-blocks-in-list", Blocks, tunes, token_loss, 10),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         lambda s, fault, m=make, t=task_of, o=loss: study(n := m(fault), t(s), adam(n, 5e-3), o, 90),
@@ -548,12 +519,11 @@ def from_vectors(seed: int, fault: bool) -> Program:
     return study(model, tickets(seed), adam(model, 1e-2), steps=100)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tickets-vectors-free",
     "tickets-vectors-frozen-by-default",
     from_vectors,
-    harmed(resting("bag")),
+    harmed(facts.resting("bag")),
     *FREEZE,
     "never_moves",
     layer="bag",
@@ -573,12 +543,11 @@ def late_epoch(seed: int, fault: bool) -> Program:
     return study(model, fabrics(seed), adam(model, 2e-3), steps=72, before=thaw)
 
 
-beside(
-    zoo,
+zoo.beside(
     "fabrics-thawed-in-the-second-epoch",
     "fabrics-thawed-in-an-epoch-that-never-comes",
     late_epoch,
-    harmed(resting("features")),
+    harmed(facts.resting("features")),
     *FREEZE,
     "never_moves",
     layer=("features.0", "features.3"),

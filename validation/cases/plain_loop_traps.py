@@ -46,7 +46,7 @@ from validation.cases._plain_loops import (
 )
 from validation.evidence.loops import learns
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, step_from
 from validation.tasks import drawn_once, token_loss
 
 zoo = Zoo("loop", half="plain", proof=learns())
@@ -333,10 +333,7 @@ def q_learning(seed: int) -> Program:
             with torch.no_grad():
                 goal = done + 0.8 * (1 - done) * target(places[to]).amax(dim=1)
             loss = F.smooth_l1_loss(model(places[at]).gather(1, move[:, None]).squeeze(1), goal)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
             if step % 10 == 9:
                 target.load_state_dict(model.state_dict())
 
@@ -711,10 +708,7 @@ def truncated(seed: int) -> Program:
                 out, state = model(part[:, :-1], state)
                 state = state.detach()
                 loss = F.mse_loss(head(out), part[:, 1:])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     def score() -> float:
         x = task.aside()[0][..., :1]

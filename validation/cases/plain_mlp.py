@@ -28,25 +28,9 @@ from validation.cases._plain_nets import (
     sales,
     survey,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    dead,
-    diverges,
-    does_not_move,
-    flat_behind,
-    gradient_norms_spread,
-    gradient_ratio,
-    judged,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-    train,
-)
+from validation.evidence.live import at_last, breaks, flat_behind, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, judged, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread, train
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import live
 from validation.tasks import clicks, every, views
@@ -649,12 +633,7 @@ def priced(seed: int, scale: float, **more) -> Setup:
 
 unit = zoo.healthy("flights-standardised-target-sgd-0.03", lambda s: priced(s, 1.0))
 zoo.sick(
-    "flights-target-in-seconds-sgd-0.03",
-    lambda s: priced(s, 1800.0),
-    diverges(),
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=unit,
+    "flights-target-in-seconds-sgd-0.03", lambda s: priced(s, 1800.0), diverges(), *RUNS_AWAY, also=BLOWN, control=unit
 )
 
 
@@ -857,10 +836,5 @@ def momentous(seed: int, lr: float, momentum: float) -> Setup:
 
 swing = zoo.healthy("arm-nesterov-0.1-momentum-0.9", lambda s: momentous(s, 0.1, 0.9))
 zoo.sick(
-    "arm-nesterov-3-momentum-0.99",
-    lambda s: momentous(s, 3.0, 0.99),
-    diverges(),
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=swing,
+    "arm-nesterov-3-momentum-0.99", lambda s: momentous(s, 3.0, 0.99), diverges(), *RUNS_AWAY, also=BLOWN, control=swing
 )

@@ -34,20 +34,9 @@ from validation.cases._plain_nets import (
     tracks,
     with_groups,
 )
-from validation.evidence import (
-    both,
-    breaks,
-    channel_rank,
-    dead,
-    diverges,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.signal import both, channel_rank, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import frozen, live, pair, pretrain
 from validation.tasks import every
@@ -320,14 +309,7 @@ class Track(nn.Module):
 
 
 rate = zoo.healthy("tracks-residual-adam-2e-3", lambda s: quick(s, 2e-3))
-zoo.sick(
-    "tracks-residual-adam-1",
-    lambda s: quick(s, 1.0),
-    diverges(10),
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=rate,
-)
+zoo.sick("tracks-residual-adam-1", lambda s: quick(s, 1.0), diverges(10), *RUNS_AWAY, also=BLOWN, control=rate)
 
 
 class Bounded(nn.Module):

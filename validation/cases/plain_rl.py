@@ -15,31 +15,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
-from validation.case import Case, Evidence, Setup, Zoo, costly
+from validation.case import Case, Setup, Zoo
 from validation.cases._common_nets import SQUEEZED, tower
 from validation.cases._everyday_nets import CUT_OFF, NARROW, orthogonal
 from validation.cases._everyday_sequences import more_than
 from validation.cases._plain_nets import BLOWN
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    dead,
-    diverges,
-    explores,
-    gradient_norms_spread,
-    gradient_ratio,
-    judged,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-    train,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.play import earns_less, explores, missed
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live
 from validation.tasks import Task, drawn_once
+from validation.tasks.rewards import by_clipped_ratios
 
 # --- a walk to a flag: four ways and a rest; each step pays by how much nearer it comes
 
@@ -59,24 +47,8 @@ def gains(state: Tensor) -> Tensor:
     return ((flag - own).norm(dim=2) - (flag - own - STEP * WAYS).norm(dim=2)) / STEP
 
 
-def missed(setup: Setup) -> float:
-    """How much less than the best the policy earns."""
-    return setup.loss_fn.__self__.judge(setup)
-
-
 def poor(least: float):
     return more_than(missed, least, "of the best reward is missed")
-
-
-@costly
-def earns_less(case: Case, seed: int) -> Evidence:
-    """Each under its own optimizer, the policy misses half as much again as its twin."""
-    lost = []
-    for each in (case, case.control):
-        setup = each.make(seed)
-        train(setup, setup.steps, setup.optimizer)
-        lost.append(missed(setup))
-    return judged(lost[0] > 1.5 * lost[1], "misses {:.3g} of the reward, its twin {:.3g}", *lost)
 
 
 def walks(seed: int, model: nn.Module, loss: Callable, *, more: float = 0.0, origin: float = 0.0):
@@ -534,15 +506,6 @@ zoo.sick(
 # --- others that train well
 
 
-def clipped(output: tuple[Tensor, Tensor], target: Target) -> Tensor:
-    actions, returns, old = target
-    policy = Categorical(logits=output[0])
-    ratio, gain = (policy.log_prob(actions) - old).exp(), returns - output[1].detach()
-    gain = (gain - gain.mean()) / (gain.std() + 1e-6)
-    told = torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
-    return 0.5 * F.mse_loss(output[1], returns) - told - 0.01 * policy.entropy().mean()
-
-
 def normalised(output: tuple[Tensor, Tensor], target: Target) -> Tensor:
     """The returns of a batch are standardised; there is no critic to speak of."""
     actions, returns, _ = target
@@ -550,6 +513,7 @@ def normalised(output: tuple[Tensor, Tensor], target: Target) -> Tensor:
     return 0.1 * F.mse_loss(output[1], gain) - (Categorical(logits=output[0]).log_prob(actions) * gain).mean()
 
 
+clipped = by_clipped_ratios(F.mse_loss)
 zoo.healthy("walk-ppo-standardised-gains", lambda s: walk(s, loss=clipped))
 zoo.healthy("walk-ppo-linear-decay", lambda s: walk(s, loss=clipped, rate=lambda t: 1 - t / 70))
 zoo.healthy("walk-reinforce-standardised-returns", lambda s: walk(s, loss=normalised))

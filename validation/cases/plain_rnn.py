@@ -28,20 +28,10 @@ from validation.cases._plain_sequences import (
     verses,
     warmups,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    gradient_norms_spread,
-    judged,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-    train,
-)
-from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
+from validation.evidence.live import at_last, breaks, lasting, never_fires, thrives
+from validation.evidence.signal import both, judged, no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread, train
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell
 from validation.setups import live
 from validation.tasks import every
@@ -94,8 +84,7 @@ zoo.sick(
     "adverts-lstm-in-chunks-repackaged-hidden",
     lambda s: adverts(s, Chunks("repackaged"), 40, lr=1e-2),
     CUT_OFF,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.lstm", "enter"),
     control=whole,
 )
@@ -103,8 +92,7 @@ zoo.sick(
     "adverts-lstm-in-chunks-hidden-begun-anew",
     lambda s: adverts(s, Chunks("anew"), 40, lr=1e-2),
     CUT_OFF,
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.lstm", "enter"),
     control=whole,
 )
@@ -757,13 +745,7 @@ def same_speaker(seed: int, floor: float) -> Setup:
 
 
 floored = zoo.healthy("commands-in-pairs-root-with-a-floor", lambda s: same_speaker(s, 1e-6))
-zoo.sick(
-    "commands-in-pairs-root-of-nothing",
-    lambda s: same_speaker(s, 0.0),
-    breaks,
-    "NUMERICAL",
-    control=floored,
-)
+zoo.sick("commands-in-pairs-root-of-nothing", lambda s: same_speaker(s, 0.0), breaks, "NUMERICAL", control=floored)
 
 
 class Captioner(nn.Module):

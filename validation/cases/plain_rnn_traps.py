@@ -83,10 +83,7 @@ def sampled(z: Tensor, target: Tensor) -> Tensor:
 
 
 zoo.healthy("verses-lstm-a-third-of-the-places-asked", lambda s: versed(s, speller(lstm(24, 40), 40), asked(s)))
-zoo.healthy(
-    "verses-lstm-frozen-first-floor",
-    lambda s: versed(s, frozen(Floors(), "first")),
-)
+zoo.healthy("verses-lstm-frozen-first-floor", lambda s: versed(s, frozen(Floors(), "first")))
 zoo.healthy("verses-gru-tied-through-a-projection", lambda s: versed(s, Projected()))
 zoo.healthy("verses-words-dropped-whole", lambda s: versed(s, WordDrop()))
 zoo.healthy("verses-both-directions-predict", lambda s: versed(s, BothPredict(), both_predict(s)))

@@ -33,18 +33,9 @@ from validation.cases._plain_sequences import (
     tokens_of,
     verses,
 )
-from validation.evidence import (
-    at_last,
-    attends_sharply,
-    both,
-    breaks,
-    diverges,
-    gradient_norms_spread,
-    heads_agree,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import at_last, attends_sharply, breaks, heads_agree, lasting, thrives
+from validation.evidence.signal import both, no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import ALIKE, JUMPS, LOST, ONE, RUNS_AWAY, SHARP
 from validation.setups import live
 from validation.tasks import Task, every, token_loss
@@ -683,13 +674,7 @@ def by_hand(seed: int, hides: int) -> Setup:
 
 
 right_mask = zoo.healthy("tickets-mask-fills-where-it-is-0", lambda s: by_hand(s, 0))
-zoo.sick(
-    "tickets-mask-fills-where-it-is-1",
-    lambda s: by_hand(s, 1),
-    breaks,
-    "NUMERICAL",
-    control=right_mask,
-)
+zoo.sick("tickets-mask-fills-where-it-is-1", lambda s: by_hand(s, 1), breaks, "NUMERICAL", control=right_mask)
 
 
 def distilled(seed: int, by_hand: bool) -> Setup:
@@ -707,13 +692,7 @@ def distilled(seed: int, by_hand: bool) -> Setup:
 
 
 by_torch = zoo.healthy("verses-distilled-divergence-by-torch", lambda s: distilled(s, False), thrives(0.1))
-zoo.sick(
-    "verses-distilled-divergence-by-hand",
-    lambda s: distilled(s, True),
-    breaks,
-    "NUMERICAL",
-    control=by_torch,
-)
+zoo.sick("verses-distilled-divergence-by-hand", lambda s: distilled(s, True), breaks, "NUMERICAL", control=by_torch)
 
 
 class Adapted(nn.Module):
@@ -980,9 +959,5 @@ def unbiased(seed: int, limit: float) -> Setup:
 
 clamped = zoo.healthy("songs-weights-of-chance-clamped", lambda s: unbiased(s, 5.0))
 zoo.sick(
-    "songs-weights-of-chance-unbounded",
-    lambda s: unbiased(s, 1e9),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=clamped,
+    "songs-weights-of-chance-unbounded", lambda s: unbiased(s, 1e9), gradient_norms_spread(30), *JUMPS, control=clamped
 )

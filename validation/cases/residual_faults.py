@@ -12,28 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
+from validation.evidence.signal import (
     activation_growth,
     both,
     dead,
     gradient_ratio,
-    learns_less,
     no_gradient,
     rank_at_most,
     saturated,
-    trains,
 )
-from validation.nets import (
-    Lambda,
+from validation.evidence.training import learns_less, trains
+from validation.nets.dense import Lambda
+from validation.nets.residual import (
     Mixer,
     ResidualBlock,
     ResidualNet,
     Staged,
     dense_branch,
-    he_,
     residual_convs,
     residual_mlp,
 )
+from validation.nets.weights import he_
 from validation.setups import biased, pair, partly_dead
 from validation.tasks import Task, blobs, images, patches
 

@@ -14,17 +14,17 @@ from validation.case import Setup, Zoo
 from validation.cases.residual_faults import mixer, pre_norm, scaled_24, staged
 from validation.evidence import diverges, does_not_move, gradient_norms_spread, not_finite, trains
 from validation.labels import JUMPS, RUNS_AWAY
-from validation.nets import (
-    Lambda,
+from validation.nets.dense import Lambda
+from validation.nets.residual import (
     Mixer,
     ResidualBlock,
     ResidualNet,
     Staged,
     dense_branch,
-    he_,
     residual_convs,
     residual_mlp,
 )
+from validation.nets.weights import he_
 from validation.setups import pair, rated
 from validation.tasks import Task, blobs, every, images, patches, regression
 

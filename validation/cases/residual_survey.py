@@ -10,18 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    both,
-    dead,
-    diverges,
-    does_not_move,
-    gradient_ratio,
-    learns_less,
-    no_gradient,
-    not_finite,
-    rank_at_most,
-    trains,
-)
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient, not_finite, rank_at_most
+from validation.evidence.training import diverges, does_not_move, learns_less, trains
 from validation.labels import DEADENS, RUNS_AWAY
 from validation.nets import Lambda, Mixer, ResidualBlock, ResidualNet, Staged, dense_branch, he_, xavier_
 from validation.setups import biased, pair, partly_dead, rated

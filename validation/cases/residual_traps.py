@@ -12,18 +12,17 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import converged, trains
-from validation.nets import (
-    Lora,
+from validation.nets.dense import Lora, mlp
+from validation.nets.residual import (
     Mixer,
     ResidualBlock,
     ResidualNet,
     Staged,
     dense_branch,
-    he_,
-    mlp,
     residual_convs,
     residual_mlp,
 )
+from validation.nets.weights import he_
 from validation.setups import pair, pretrain
 from validation.tasks import blobs, images, patches
 

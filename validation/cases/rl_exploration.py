@@ -9,7 +9,7 @@ from torch import nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import both, explores, learns_less, saturated, stays_even, trains
-from validation.labels import STUCK, SURE
+from validation.labels import AT_ITS_ENDS, STUCK, SURE
 from validation.nets import Actor, GaussianActor, Shared, fond_of, scale_, sure
 from validation.setups import continuous, discrete, mover, pair, pretrain, rated_policy
 from validation.tasks import bandit, choices, reach
@@ -155,9 +155,7 @@ zoo.sick(
     "squashed-mean-at-its-ends",
     bang_bang,
     saturated("squash", "tanh", 0.8),
-    "SATURATION",
-    "EXPLORATION",
-    "VANISHING",
+    *AT_ITS_ENDS,
     layer=("mean", "squash"),
     control=squashed,
 )
@@ -176,9 +174,7 @@ zoo.sick(
     "moves-of-fifty-mean-at-its-ends",
     lambda s: mover(s, 50.0, 0.4, 300.0),
     both(saturated("squash", "tanh", 0.85), learns_less(lr=1e-2, by=0.1)),
-    "SATURATION",
-    "EXPLORATION",
-    "VANISHING",
+    *AT_ITS_ENDS,
     layer=("mean", "squash"),
     also={"EXPLODING"},
     control=large,

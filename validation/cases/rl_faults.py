@@ -13,16 +13,8 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases.rl_exploration import actor, shared, wide_actor
-from validation.evidence import (
-    both,
-    dead,
-    diverges,
-    does_not_move,
-    gradient_norms_spread,
-    no_gradient,
-    not_finite,
-    trains,
-)
+from validation.evidence.signal import both, dead, no_gradient, not_finite
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread, trains
 from validation.labels import DEADENS, JUMPS, RUNS_AWAY
 from validation.nets import Actor, Shared, mlp
 from validation.setups import discrete, pair, rated, rated_policy

@@ -10,19 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    both,
-    dead,
-    does_not_move,
-    explores,
-    gradient_norms_spread,
-    learns_less,
-    no_gradient,
-    not_finite,
-    saturated,
-    trains,
-)
-from validation.labels import JUMPS, STUCK, SURE
+from validation.evidence.play import explores
+from validation.evidence.signal import both, dead, no_gradient, not_finite, saturated
+from validation.evidence.training import does_not_move, gradient_norms_spread, learns_less, trains
+from validation.labels import AT_ITS_ENDS, JUMPS, STUCK, SURE
 from validation.nets import Shared, fond_of, sure
 from validation.setups import discrete, mover
 from validation.tasks import choices, every
@@ -83,11 +74,7 @@ def steering(seed: int, reach: float, share: float, factor: float = 1.0) -> Setu
 
 wheel = zoo.healthy("steering-within-5-deviation-2", lambda s: steering(s, 5.0, 0.4))
 zoo.sick(
-    "steering-within-5-deviation-0.01",
-    lambda s: steering(s, 5.0, 0.002),
-    explores(0, 0.02, 0.4),
-    *STUCK,
-    control=wheel,
+    "steering-within-5-deviation-0.01", lambda s: steering(s, 5.0, 0.002), explores(0, 0.02, 0.4), *STUCK, control=wheel
 )
 zoo.sick(
     "steering-within-5-deviation-100",
@@ -101,9 +88,7 @@ zoo.sick(
     "steering-within-5-mean-at-its-ends",
     lambda s: steering(s, 5.0, 0.4, 400.0),
     both(saturated("squash", "tanh", 0.85), learns_less(lr=1e-2, by=0.1)),
-    "SATURATION",
-    "EXPLORATION",
-    "VANISHING",
+    *AT_ITS_ENDS,
     layer=("mean", "squash"),
     also={"EXPLODING"},
     control=wheel,

@@ -12,19 +12,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases.rnn_states import default, default_gru, default_lstm
-from validation.evidence import (
-    both,
-    dead,
-    diverges,
-    does_not_move,
-    gates_flat,
-    gradient_norms_spread,
-    learns_less,
-    no_gradient,
-    not_finite,
-    states_flat,
-    trains,
-)
+from validation.evidence.recurrent import gates_flat, states_flat
+from validation.evidence.signal import both, dead, no_gradient, not_finite
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread, learns_less, trains
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.nets import SequenceModel, identity_rnn, spectral_
 from validation.setups import every_step, pair, rated

@@ -10,21 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Setup, Zoo
-from validation.evidence import (
-    apart,
-    both,
-    diverges,
-    does_not_move,
-    forgets,
-    gradient_norms_spread,
-    learns_lag,
-    learns_less,
-    no_gradient,
-    not_finite,
-    states_rank,
-    time_ratio,
-    trains,
-)
+from validation.evidence.recurrent import apart, forgets, learns_lag, states_rank, time_ratio
+from validation.evidence.signal import both, no_gradient, not_finite
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread, learns_less, trains
 from validation.labels import CHAOTIC, GROWS, JUMPS, ONE_WAY, RUNS_AWAY, SHORT
 from validation.nets import Cell, Leaky, SequenceModel, gate_bias_, positive, spectral_, wild_
 from validation.setups import every_step, lagged, pair, rated

@@ -32,20 +32,11 @@ from validation.cases._sealed_tasks import (
     stars,
     swells,
 )
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    floor_above,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-    vanishes,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, train_step
 from validation.tasks import Task, token_loss
 from validation.tasks.rewards import unpaid
 
@@ -89,7 +80,7 @@ at_least_nothing = zoo.healthy("logarithms-of-at-least-a-hundredth", lambda s: l
 zoo.sick(
     "logarithms-of-less-than-nothing",
     lambda s: logarithmic(s, -1e9),
-    broken(not_finite_in(0.5)),
+    broken(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
     control=at_least_nothing,
@@ -126,7 +117,7 @@ negated = zoo.healthy("likelihood-with-its-minus", lambda s: likelihoods(s, -1.0
 zoo.sick(
     "likelihood-without-its-minus",
     lambda s: likelihoods(s, 1.0),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     "NUMERICAL",
     also={*WRECKED, "rate_too_high", "BOTTLENECK"},
@@ -151,11 +142,7 @@ def delayed(seed: int, late: int) -> Program:
         for _ in range(80):
             x, t = next(batches)
             labels.append(t)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), labels.pop(0))
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, labels.pop(0)))
 
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task))
 
@@ -164,7 +151,7 @@ in_time = zoo.healthy("labels-in-time", lambda s: delayed(s, 0))
 zoo.sick(
     "labels-one-batch-late",
     lambda s: delayed(s, 1),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW"},
     control=in_time,
@@ -193,7 +180,7 @@ over_letters = zoo.healthy("mean-over-letters", lambda s: pooled(s, 1))
 zoo.sick(
     "mean-over-the-batch",
     lambda s: pooled(s, 0),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     "LOW_RANK",
     "BOTTLENECK",
@@ -214,7 +201,7 @@ modest = zoo.healthy("head-drawn-with-0.1", lambda s: confident(s, 0.1))
 zoo.sick(
     "head-drawn-with-60",
     lambda s: confident(s, 60.0),
-    broken(begins_above(5 * math.log(5))),
+    broken(facts.begins_above(5 * math.log(5))),
     *BIG_START,
     "SATURATION",
     layer=("4",),
@@ -233,7 +220,7 @@ standardised = zoo.healthy("prices-standardised", lambda s: prices(s, 0.0, 1.0))
 zoo.sick(
     "prices-in-euros",
     lambda s: prices(s, 250_000.0, 60_000.0),
-    broken(begins_above(1e6), less=0.1),
+    broken(facts.begins_above(1e6), less=0.1),
     *BIG_START,
     also={"rate_too_low", "UNSTABLE", "LOW_RANK", "BOTTLENECK", "input_scales", "SATURATION", *LEARNS_NOTHING},
     control=standardised,
@@ -264,7 +251,7 @@ full_rows = zoo.healthy("rows-of-nine-words", lambda s: empty_rows(s, False))
 zoo.sick(
     "every-third-batch-without-words",
     lambda s: empty_rows(s, True),
-    broken(not_finite_in(0.2)),
+    broken(facts.not_finite_in(0.2)),
     *MASKED,
     "loss_nonfinite",
     control=full_rows,
@@ -325,7 +312,7 @@ read_once = zoo.healthy("labels-read-once", lambda s: coarse(s, False))
 zoo.sick(
     "labels-divided-twice",
     lambda s: coarse(s, True),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION", "SHORT_MEMORY", "SPECTRAL_RADIUS"},
     control=read_once,
@@ -344,7 +331,7 @@ half_way = zoo.healthy("pixels-above-a-half", lambda s: positives(s, 0.5))
 zoo.sick(
     "pixels-above-ten",
     lambda s: positives(s, 10.0),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION"},
     control=half_way,
@@ -374,7 +361,7 @@ zoo.sick(
     "letters-chances-taken-for-logits",
     lambda s: twice(s, True),
     # ln(1 + 4/e) is the least that a softmax of chances can reach with five classes.
-    broken(floor_above(0.904)),
+    broken(facts.floor_above(0.904)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=logits,
@@ -490,7 +477,7 @@ graded = zoo.healthy("rewards-as-they-are", lambda s: rewarded(s, False))
 zoo.sick(
     "rewards-clipped-to-their-sign",
     lambda s: rewarded(s, True),
-    broken(nothing_comes(), less=0.05),
+    broken(facts.nothing_comes(), less=0.05),
     "no_reward_variance",
     also={*IDLE, "EXPLORATION", "detached_loss", "detached"},
     control=graded,

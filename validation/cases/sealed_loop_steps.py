@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, ExponentialLR, LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
+from validation import labels
 from validation.case import Program, Zoo
 from validation.cases._sealed_tasks import (
     dialects,
@@ -35,41 +36,10 @@ from validation.cases._sealed_tasks import (
     stars,
     swells,
 )
-from validation.evidence.loops import (
-    Fact,
-    Played,
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    unmoved,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Fact, Played, broken, learns
 from validation.nets import Autoencoder, OneLayer, mlp
-from validation.programs import adam, fit, held_out, script, sgd
+from validation.programs import adam, descend, fit, held_out, script, sgd, train_step
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
@@ -123,9 +93,9 @@ called = zoo.healthy("zero-grad-with-parentheses", lambda s: parentheses(s, True
 zoo.sick(
     "zero-grad-without-parentheses",
     lambda s: parentheses(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also=HEAPED,
+    also=labels.HEAPED,
     control=called,
 )
 
@@ -152,9 +122,9 @@ own_gradients = zoo.healthy("the-model's-gradients-cleared", lambda s: averaged_
 zoo.sick(
     "the-slow-copy's-gradients-cleared",
     lambda s: averaged_copy(s, False),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also={*HEAPED, *THROWN_OFF},
+    also={*labels.HEAPED, *labels.THROWN_OFF},
     control=own_gradients,
 )
 
@@ -185,9 +155,9 @@ reported = zoo.healthy("norms-printed-behind-the-step", lambda s: logged(s, Fals
 zoo.sick(
     "norms-printed-before-the-step",
     lambda s: logged(s, True),
-    broken(wiped, less=0.01),
-    *WIPED,
-    also=IDLE,
+    broken(facts.wiped, less=0.01),
+    *labels.WIPED,
+    also=labels.IDLE,
     control=reported,
 )
 
@@ -227,7 +197,7 @@ zoo.sick(
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("decoder.0", "decoder.2"),
-    also=HEAPED,
+    also=labels.HEAPED,
     control=both_cleared,
 )
 
@@ -254,9 +224,9 @@ in_order = zoo.healthy("update-behind-backward", lambda s: turned(s, False))
 zoo.sick(
     "update-before-forward",
     lambda s: turned(s, True),
-    broken(unmoved("0", "2"), less=0.01),
-    *EARLY,
-    also=IDLE,
+    broken(facts.unmoved("0", "2"), less=0.01),
+    *labels.EARLY,
+    also=labels.IDLE,
     control=in_order,
 )
 
@@ -281,9 +251,9 @@ tensor_loss = zoo.healthy("backward-of-the-loss", lambda s: smoothed(s, False))
 zoo.sick(
     "backward-of-the-printed-mean",
     lambda s: smoothed(s, True),
-    broken(nothing_comes(), less=0.01),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.01),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=tensor_loss,
 )
 
@@ -300,11 +270,7 @@ def warmed(seed: int, by_epoch: bool) -> Program:
         done = epoch / 5 if by_epoch else min(1.0, (i + 1) / 10)
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 * done
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, swells(seed), F.mse_loss, body, 60)
 
@@ -313,9 +279,9 @@ by_step = zoo.healthy("rate-grows-with-the-step", lambda s: warmed(s, False))
 zoo.sick(
     "rate-grows-with-an-epoch-that-stays-0",
     lambda s: warmed(s, True),
-    broken(rate_below(1e-12), less=0.01),
-    *NO_RATE,
-    also=IDLE,
+    broken(facts.rate_below(1e-12), less=0.01),
+    *labels.NO_RATE,
+    also=labels.IDLE,
     control=by_step,
 )
 
@@ -328,10 +294,7 @@ def decaying(seed: int, per_batch: bool) -> Program:
     schedule = ExponentialLR(optimizer, 0.1)
 
     def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         if per_batch or i % 30 == 29:
             schedule.step()
         return loss
@@ -343,10 +306,10 @@ per_epoch = zoo.healthy("a-tenth-per-epoch", lambda s: decaying(s, False))
 zoo.sick(
     "a-tenth-per-batch",
     lambda s: decaying(s, True),
-    broken(rate_below(1e-9, 0.6), less=0.7),
-    *ENDED,
+    broken(facts.rate_below(1e-9, 0.6), less=0.7),
+    *labels.ENDED,
     "zero_rate",
-    also={*IDLE, "rate_too_low"},
+    also={*labels.IDLE, "rate_too_low"},
     control=per_epoch,
 )
 
@@ -371,9 +334,9 @@ loose = zoo.healthy("limit-of-1-for-the-norm", lambda s: limited(s, 1.0))
 zoo.sick(
     "limit-of-1e-5-for-the-norm",
     lambda s: limited(s, 1e-5),
-    broken(clipped_by(1e3), less=0.1),
-    *TIGHT,
-    also={*IDLE, "rate_too_low"},
+    broken(facts.clipped_by(1e3), less=0.1),
+    *labels.TIGHT,
+    also={*labels.IDLE, "rate_too_low"},
     control=loose,
 )
 
@@ -406,11 +369,7 @@ def checked(seed: int, back: bool) -> Program:
                 model(x)
         if back:
             model.train()
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, task, F.cross_entropy, body, 50)
 
@@ -419,9 +378,9 @@ training = zoo.healthy("shapes-checked-then-training-mode", lambda s: checked(s,
 zoo.sick(
     "shapes-checked-in-evaluation-mode",
     lambda s: checked(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
-    also={*LEARNS_NOTHING, "EXPLODING"},
+    also={*labels.LEARNS_NOTHING, "EXPLODING"},
     control=training,
 )
 
@@ -432,10 +391,7 @@ def restored(seed: int, always: bool) -> Program:
     optimizer, best = adam(model, 5e-3), {"loss": math.inf, "state": copy.deepcopy(model.state_dict())}
 
     def body(_i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         if loss.item() < 0.5 * best["loss"]:
             best.update(loss=loss.item(), state=copy.deepcopy(model.state_dict()))
         elif always:
@@ -449,9 +405,9 @@ kept = zoo.healthy("best-weights-kept-aside", lambda s: restored(s, False))
 zoo.sick(
     "best-weights-loaded-after-each-step",
     lambda s: restored(s, True),
-    broken(overwritten, less=0.3),
+    broken(facts.overwritten, less=0.3),
     "weights_overwritten",
-    also={*IDLE, "rate_too_low", "never_moves"},
+    also={*labels.IDLE, "rate_too_low", "never_moves"},
     control=kept,
 )
 
@@ -468,11 +424,7 @@ def seeded(seed: int, each: bool) -> Program:
             if each:
                 random.manual_seed(42)
             rows = torch.randint(800, (16,), generator=random)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x[rows]), y[rows])
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x[rows], y[rows]))
 
     score = held_out(model, stars(seed, batch=256))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -482,7 +434,7 @@ seeded_once = zoo.healthy("seed-set-once", lambda s: seeded(s, False))
 zoo.sick(
     "seed-set-in-each-step",
     lambda s: seeded(s, True),
-    broken(repeats, less=0.98),
+    broken(facts.repeats, less=0.98),
     "same_batch",
     also={"LOW_RANK", "VANISHING", "SLOW", "BOTTLENECK", "DEAD"},
     control=seeded_once,
@@ -501,9 +453,9 @@ fraction = zoo.healthy("encoder-rate-0.005", lambda s: percents(s, 0.005))
 zoo.sick(
     "encoder-rate-5",
     lambda s: percents(s, 5.0),
-    broken(steps_above(3), less=0.5),
-    *FAST,
-    also=THROWN_OFF,
+    broken(facts.steps_above(3), less=0.5),
+    *labels.FAST,
+    also=labels.THROWN_OFF,
     control=fraction,
 )
 
@@ -518,9 +470,9 @@ gentle = zoo.healthy("coder-sgd-0.1", lambda s: sgd_as_adam(s, 0.1))
 zoo.sick(
     "coder-sgd-300",
     lambda s: sgd_as_adam(s, 300.0),
-    broken(steps_above(1), less=0.5),
-    *FAST,
-    also=THROWN_OFF,
+    broken(facts.steps_above(1), less=0.5),
+    *labels.FAST,
+    also=labels.THROWN_OFF,
     control=gentle,
 )
 
@@ -535,9 +487,9 @@ walking = zoo.healthy("mixtures-adamw-0.005", lambda s: crawling(s, 5e-3))
 zoo.sick(
     "mixtures-adamw-5e-8",
     lambda s: crawling(s, 5e-8),
-    broken(steps_below(3e-6), less=0.05),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(3e-6), less=0.05),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=walking,
 )
 
@@ -574,9 +526,9 @@ pixel_mean = zoo.healthy("mean-over-pixels", lambda s: pixels(s, "mean"))
 zoo.sick(
     "sum-over-pixels",
     lambda s: pixels(s, "sum"),
-    broken(steps_above(1), less=0.5),
-    *SUMMED,
-    also=THROWN_OFF,
+    broken(facts.steps_above(1), less=0.5),
+    *labels.SUMMED,
+    also=labels.THROWN_OFF,
     control=pixel_mean,
 )
 
@@ -601,9 +553,9 @@ twelfths = zoo.healthy("twelve-small-batches-divided", lambda s: micro(s, True))
 zoo.sick(
     "twelve-small-batches-undivided",
     lambda s: micro(s, False),
-    broken(steps_above(1), less=0.7),
-    *UNDIVIDED,
-    also={*THROWN_OFF, "summed_loss"},
+    broken(facts.steps_above(1), less=0.7),
+    *labels.UNDIVIDED,
+    also={*labels.THROWN_OFF, "summed_loss"},
     control=twelfths,
 )
 
@@ -691,11 +643,7 @@ def validates(seed: int) -> Program:
             with torch.no_grad():
                 F.cross_entropy(model(vx), vy)
             model.train()
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, task, F.cross_entropy, body, 50)
 
@@ -734,9 +682,9 @@ def epochs(seed: int) -> Program:
 
     def run() -> None:
         for _ in range(6):
-            for rows, labels in loader:
+            for rows, targets in loader:
                 optimizer.zero_grad(set_to_none=False)
-                loss = F.cross_entropy(model(rows), labels)
+                loss = F.cross_entropy(model(rows), targets)
                 loss.backward()
                 optimizer.step()
                 schedule.step()
@@ -755,10 +703,7 @@ def averages(seed: int) -> Program:
     optimizer, mean = adam(model, 1e-2), torch.optim.swa_utils.AveragedModel(model)
 
     def body(i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         if i >= 40:
             mean.update_parameters(model)
         if i == 69:
@@ -826,10 +771,7 @@ def long_warmup(seed: int) -> Program:
     schedule = LambdaLR(optimizer, lambda t: min(1.0, (t + 1) / 35))
 
     def body(_i: int, _x: Any, _y: Any, loss_of: Callable[[], Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
+        loss = descend(optimizer, loss_of)
         schedule.step()
         return loss
 

@@ -29,21 +29,11 @@ from validation.cases._sealed_tasks import (
     stars,
     swells,
 )
-from validation.evidence.loops import (
-    all_of,
-    broken,
-    held_by_none,
-    learns,
-    registers,
-    resting,
-    shrinks,
-    strangers,
-    ungiven,
-    unmoved,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import all_of, broken, learns
 from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, sgd
+from validation.programs import adam, fit, held_out, sgd, step_from
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="sealed", proof=learns())
@@ -76,7 +66,7 @@ passes = zoo.healthy("code-book-lets-the-gradient-pass", lambda s: quantised(s, 
 zoo.sick(
     "code-book-stops-the-gradient",
     lambda s: quantised(s, False),
-    broken(ungiven("enc")),
+    broken(facts.ungiven("enc")),
     *CUT,
     layer=("enc.2", "enc.0"),
     also=IDLE,
@@ -106,7 +96,7 @@ in_graph = zoo.healthy("conditions-in-the-graph", lambda s: conditioned(s, False
 zoo.sick(
     "conditions-detached-to-spare-memory",
     lambda s: conditioned(s, True),
-    broken(ungiven("condition", "table")),
+    broken(facts.ungiven("condition", "table")),
     *CUT,
     layer=("condition", "table"),
     also=IDLE,
@@ -139,7 +129,7 @@ soft_links = zoo.healthy("links-by-a-sigmoid", lambda s: linked(s, False))
 zoo.sick(
     "links-by-a-threshold",
     lambda s: linked(s, True),
-    broken(ungiven("link")),
+    broken(facts.ungiven("link")),
     *CUT,
     layer="link",
     also=IDLE,
@@ -176,7 +166,7 @@ head_first = zoo.healthy("head-exchanged-then-optimizer", lambda s: exchanged(s,
 zoo.sick(
     "optimizer-then-head-exchanged",
     lambda s: exchanged(s, False),
-    broken(all_of(strangers, held_by_none("head"))),
+    broken(all_of(facts.strangers, facts.held_by_none("head"))),
     "replaced_parameters",
     "not_in_optimizer",
     "foreign_optimizer",
@@ -214,7 +204,7 @@ everything = zoo.healthy("prototypes-with-the-rest", lambda s: prototyped(s, Tru
 zoo.sick(
     "prototypes-are-no-layer-of-the-list",
     lambda s: prototyped(s, False),
-    broken(held_by_none("places")),
+    broken(facts.held_by_none("places")),
     *UNHELD,
     layer="places",
     also=IDLE,
@@ -245,7 +235,7 @@ both_sides = zoo.healthy("both-towers-listed", lambda s: towers(s, False))
 zoo.sick(
     "one-tower-listed-twice",
     lambda s: towers(s, True),
-    broken(held_by_none("right")),
+    broken(facts.held_by_none("right")),
     *UNHELD,
     layer=("right.0", "right.2"),
     also=IDLE,
@@ -272,7 +262,7 @@ own_fold = zoo.healthy("an-optimizer-for-each-fold", lambda s: folds(s, True))
 zoo.sick(
     "the-optimizer-of-the-first-fold",
     lambda s: folds(s, False),
-    broken(strangers, less=0.01),
+    broken(facts.strangers, less=0.01),
     *FOREIGN,
     also={*IDLE, "not_in_optimizer"},
     control=own_fold,
@@ -305,7 +295,7 @@ words_first = zoo.healthy("words-added-then-optimizer", lambda s: enlarged(s, Tr
 zoo.sick(
     "optimizer-then-words-added",
     lambda s: enlarged(s, False),
-    broken(all_of(strangers, held_by_none("table"))),
+    broken(all_of(facts.strangers, facts.held_by_none("table"))),
     *REPLACED,
     "foreign_optimizer",
     layer="table",
@@ -332,7 +322,7 @@ half_kept = zoo.healthy("half-of-the-weights-are-kept", lambda s: pruned(s, 0.5)
 zoo.sick(
     "none-of-the-weights-is-kept",
     lambda s: pruned(s, 0.0),
-    broken(unmoved("2")),
+    broken(facts.unmoved("2")),
     *STILL,
     "DISCONNECTED",
     "detached",
@@ -367,7 +357,7 @@ three = zoo.healthy("three-clinics", lambda s: clinics(s, 3))
 zoo.sick(
     "third-clinic-never-occurs",
     lambda s: clinics(s, 2),
-    broken(shrinks("heads.2")),
+    broken(facts.shrinks("heads.2")),
     "only_decay",
     "never_moves",
     "DISCONNECTED",
@@ -403,7 +393,7 @@ one_zero = zoo.healthy("one-factor-begins-at-zero", lambda s: adapted(s, False))
 zoo.sick(
     "both-factors-begin-at-zero",
     lambda s: adapted(s, True),
-    broken(resting("lora_")),
+    broken(facts.resting("lora_")),
     *LORA,
     "never_moves",
     "frozen",
@@ -431,7 +421,7 @@ only_first = zoo.healthy("layers-called-layer_0-frozen", lambda s: partly_frozen
 zoo.sick(
     "layers-called-layer-frozen",
     lambda s: partly_frozen(s, "layer"),
-    broken(resting("layer_1", "layer_2")),
+    broken(facts.resting("layer_1", "layer_2")),
     *FREEZE,
     layer=("layer_0", "layer_1", "layer_2"),
     also=IDLE,
@@ -466,7 +456,7 @@ in_modules = zoo.healthy("rounds-in-a-list-of-modules", lambda s: rounds(s, True
 zoo.sick(
     "rounds-in-a-plain-list",
     lambda s: rounds(s, False),
-    broken(registers(4)),
+    broken(facts.registers(4)),
     "hidden_layers",
     control=in_modules,
 )
@@ -498,7 +488,7 @@ known_experts = zoo.healthy("experts-registered-by-name", lambda s: experts(s, T
 zoo.sick(
     "experts-known-to-nobody",
     lambda s: experts(s, False),
-    broken(registers(4)),
+    broken(facts.registers(4)),
     "hidden_layers",
     control=known_experts,
 )
@@ -711,10 +701,7 @@ def state_carried(seed: int) -> Program:
             for part, target in zip(x.split(6, dim=1), y.split(6, dim=1), strict=True):
                 out, h = predict(part, None if h is None else h.detach())
                 loss = F.mse_loss(out, target)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
 
     x, y = task.aside()
     score = lambda: F.mse_loss(predict(x, None)[0], y).item()  # noqa: E731

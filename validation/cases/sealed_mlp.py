@@ -14,22 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._sealed_tasks import gusts, loans, meshes, portraits, races, rosters, shoals, soils, stars
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, dead, equal_units, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY
 from validation.nets import he_, mlp
 from validation.nets.programs import Plain

@@ -14,19 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._sealed_tasks import meshes, mists, pulses, rosters, soils, stamps, stars
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, ONE_WAY
 from validation.nets import Reversible, Stream
 from validation.setups import live

@@ -15,23 +15,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._sealed_tasks import alleys, cranes, kiosks
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    does_not_move,
-    equal_units,
-    explores,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    regret,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, never_fires, thrives
+from validation.evidence.play import explores, regret
+from validation.evidence.signal import both, equal_units, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, ONE_WAY, STUCK, SURE
 from validation.nets import mlp
 from validation.nets.programs import Plain
@@ -396,9 +383,7 @@ class Noisy(nn.Linear):
 
 
 zoo.healthy(
-    "alleys-noisy-layers",
-    lambda s: values(s, nn.Sequential(Noisy(8, 40), nn.ELU(), Noisy(40, 4))),
-    analyzer="general",
+    "alleys-noisy-layers", lambda s: values(s, nn.Sequential(Noisy(8, 40), nn.ELU(), Noisy(40, 4))), analyzer="general"
 )
 
 

@@ -14,24 +14,11 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._sealed_tasks import doses, gaits, passwords, swells
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    apart,
-    both,
-    breaks,
-    dead,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    states_flat,
-    thrives,
-)
-from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS, apart, states_flat
+from validation.evidence.signal import both, dead, equal_units, gradient_ratio, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell
 from validation.setups import live
 from validation.tasks import every
@@ -151,10 +138,7 @@ zoo.sick(
     "passwords-state-begins-anew-in-each-part",
     lambda s: word(s, Chunked(False), 15),
     FORGETS,
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.gru",
     control=carried,
 )

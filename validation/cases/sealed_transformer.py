@@ -14,23 +14,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._sealed_tasks import dialects, leftovers, letters, meshes, shoals, stamps
-from validation.evidence import (
-    at_last,
-    attends_sharply,
-    both,
-    breaks,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    gradient_ratio,
-    heads_agree,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-    tokens_alike,
-)
+from validation.evidence.attention import tokens_alike
+from validation.evidence.live import at_last, attends_sharply, breaks, heads_agree, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, equal_units, gradient_ratio, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
 from validation.labels import ALIKE, DEADENS, JUMPS, ONE, SHARP
 from validation.setups import live
 from validation.tasks import every

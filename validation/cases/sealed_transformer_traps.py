@@ -92,8 +92,7 @@ zoo.healthy(
     lambda s: writes(s, Scribe(14, [Layer(Multi(True))]), rate=lambda t: min(1.0, (t + 1) / 20), clip=0.5),
 )
 zoo.healthy(
-    "leftovers-until-attention-is-sharp",
-    lambda s: live(Scribe(8, [Layer(Multi())]), leftovers(s), lr=1e-2, steps=100),
+    "leftovers-until-attention-is-sharp", lambda s: live(Scribe(8, [Layer(Multi())]), leftovers(s), lr=1e-2, steps=100)
 )
 
 

@@ -13,17 +13,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from validation.case import Program, Zoo
+from validation.evidence import states as facts
 from validation.evidence.loops import all_of, broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    jumps,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
+from validation.labels import SPOILT, TOO_LATE
 from validation.nets import SequenceModel, Tabular, Words, torch_encoder
 from validation.programs import held_out
 from validation.states import BROKEN, IDLE, loop, zeroes
@@ -52,7 +44,7 @@ words = zoo.healthy("blind-words-adamw", loop(WORDS, lambda p, r: adamw(p, r), s
 zoo.sick(
     "blind-words-adamw-eps-0.03",
     loop(WORDS, lambda p, r: adamw(p, r, eps=0.03), steps=110),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=words,
@@ -61,7 +53,7 @@ rows = zoo.healthy("blind-rows-adam", loop(ROWS, lambda p, r: adam(p, r), steps=
 zoo.sick(
     "blind-rows-adam-eps-1-foreach-off",
     loop(ROWS, lambda p, r: adam(p, r, eps=1.0, foreach=False), steps=110),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=rows,
@@ -73,7 +65,7 @@ waves_half = zoo.healthy("blind-sets-bfloat16", loop(SETS, lambda p, r: adamw(p,
 zoo.sick(
     "blind-sets-bfloat16-fine-tuning-rate",
     loop(SETS, lambda p, r: adamw(p, 2e-6), dtype=half, steps=110),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=waves_half,
@@ -84,7 +76,7 @@ rows_half = zoo.healthy(
 zoo.sick(
     "blind-rows-bfloat16-sgd-rate-1e-5",
     loop(ROWS, lambda p, r: sgd(p, 1e-5, momentum=0.9), dtype=half, steps=110),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=rows_half,
@@ -92,7 +84,7 @@ zoo.sick(
 zoo.sick(
     "blind-rows-float16",
     loop(ROWS, lambda p, r: adam(p, r), dtype=torch.float16, steps=110),
-    broken(no_second_moment(), less=0.3),
+    broken(facts.no_second_moment(), less=0.3),
     "second_moment_underflow",
     also=BROKEN,
     control=rows,
@@ -104,7 +96,7 @@ memory = zoo.healthy("blind-memory-adamw", loop(MEMORY, lambda p, r: adamw(p, r)
 zoo.sick(
     "blind-memory-adamw-decay-15",
     loop(MEMORY, lambda p, r: adamw(p, r, weight_decay=15.0), steps=120),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=memory,
@@ -115,7 +107,7 @@ rows_sgd = zoo.healthy(
 zoo.sick(
     "blind-rows-sgd-decay-0.2",
     loop(ROWS, lambda p, r: sgd(p, 0.05, momentum=0.9, weight_decay=0.2), steps=120),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=rows_sgd,
@@ -126,7 +118,7 @@ zoo.sick(
 zoo.sick(
     "blind-rows-nesterov-0.998",
     loop(ROWS, lambda p, r: sgd(p, 0.3, momentum=0.998, nesterov=True), steps=120),
-    broken(remembers(), less=0.8),
+    broken(facts.remembers(), less=0.8),
     "momentum_too_long",
     also=BROKEN,
     control=rows_sgd,
@@ -152,7 +144,7 @@ def reloads(every: int) -> Callable[[Optimizer, int], None]:
 zoo.sick(
     "blind-words-old-state-every-step",
     loop(WORDS, lambda p, r: adamw(p, r), after=reloads(1), steps=110),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=words,
@@ -160,7 +152,7 @@ zoo.sick(
 zoo.sick(
     "blind-memory-state-zeroed-every-4",
     loop(MEMORY, lambda p, r: adamw(p, r), after=zeroes(4), steps=120),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=memory,
@@ -225,19 +217,16 @@ def weighted(weight: float, every: int) -> Callable[[int], Program]:
 zoo.sick(
     "blind-bursts-beta2-0.9999",
     bursts(0.9999, True),
-    broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    broken(all_of(facts.jumps(), facts.spikes(3, 5.0)), less=0.9),
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("blind-no-bursts-beta2-0.99", bursts(0.99, False)),
 )
 zoo.sick(
     "blind-words-weight-3000",
     weighted(3000.0, 23),
-    broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(3)),
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("blind-words-weight-1", weighted(1.0, 23)),
 )

@@ -5,7 +5,6 @@ Half: common.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -42,20 +41,12 @@ from validation.cases._common_loops import (
     wines,
 )
 from validation.cases._everyday_loops import stored, supervised, train
+from validation.evidence import states as facts
 from validation.evidence.loops import Played, all_of, broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    states,
-    young,
-)
+from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
-from validation.states import BROKEN, IDLE, Made, loop
+from validation.states import BROKEN, IDLE, Made, loop, reloads
 from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("state", half="common", proof=learns())
@@ -86,10 +77,8 @@ for name, eps in (("leaves", 1.0), ("names", 0.3), ("faces", 0.1), ("films", 1.0
     zoo.sick(
         f"common-{name}-eps-{eps:g}",
         loop(MADE[name], lambda p, r, eps=eps: adam(p, r, eps=eps)),
-        broken(eps_above_gradients(), less=0.6),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        broken(facts.eps_above_gradients(), less=0.6),
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
@@ -97,7 +86,7 @@ for name, scale in (("quakes", 1e-8), ("decoder", 1e-9)):
     zoo.sick(
         f"common-{name}-loss-times-{scale:g}",
         loop(MADE[name], lambda p, r: adam(p, r), scale=scale),
-        broken(eps_above_gradients(), less=0.6),
+        broken(facts.eps_above_gradients(), less=0.6),
         "eps_rules",
         "SLOW",
         also=IDLE,
@@ -120,10 +109,8 @@ for name, rate in (("decoder", 1e-5), ("cells", 1e-5), ("faces", 3e-5)):
     zoo.sick(
         f"common-{name}-bfloat16-rate-{rate:g}",
         loop(MADE[name], lambda p, _, rate=rate: adamw(p, rate), dtype=half),
-        broken(same_bits(), less=0.3),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        broken(facts.same_bits(), less=0.3),
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -143,10 +130,8 @@ whole = zoo.healthy("common-recipes-go-on-in-float32", lambda s: finetuned(s, to
 zoo.sick(
     "common-recipes-go-on-in-bfloat16",
     lambda s: finetuned(s, half),
-    broken(same_bits(0.5), less=0.9),
-    "lost_updates",
-    "SLOW",
-    "rate_too_low",
+    broken(facts.same_bits(0.5), less=0.9),
+    *ROUNDED_OFF,
     also=IDLE,
     control=whole,
 )
@@ -154,10 +139,8 @@ for name in ("leaves", "names", "faces", "bikes"):
     zoo.sick(
         f"common-{name}-float16",
         loop(MADE[name], lambda p, r: adam(p, r), dtype=torch.float16),
-        broken(no_second_moment(), less=0.2),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        broken(facts.no_second_moment(), less=0.2),
+        *UNDERFLOWN,
         also=LOST,
         control=base[name],
     )
@@ -184,7 +167,7 @@ for name, decay in (("decoder", 30.0), ("recipes", 40.0), ("quakes", 20.0)):
     zoo.sick(
         f"common-{name}-adamw-decay-{decay:g}",
         loop(MADE[name], lambda p, r, decay=decay: adamw(p, r, weight_decay=decay)),
-        broken(shrunk(), less=0.6),
+        broken(facts.shrunk(), less=0.6),
         "decay_dominates",
         also=LOST,
         control=base[name],
@@ -192,7 +175,7 @@ for name, decay in (("decoder", 30.0), ("recipes", 40.0), ("quakes", 20.0)):
 zoo.sick(
     "common-bikes-adam-l2-of-1",
     loop(MADE["bikes"], lambda p, r: adam(p, r, weight_decay=1.0)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=LOST,
     control=base["bikes"],
@@ -206,7 +189,7 @@ pushed = {
 zoo.sick(
     "common-faces-sgd-decay-0.1",
     loop(MADE["faces"], lambda p, _: sgd(p, 0.5, 0.9, 0, 0.1)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=LOST,
     control=pushed["faces"],
@@ -221,10 +204,8 @@ for name, rate in (("cells", 0.3), ("faces", 0.5), ("wines", 0.05)):
     zoo.sick(
         f"common-{name}-momentum-0.999",
         loop(MADE[name], lambda p, _, rate=rate: sgd(p, rate, 0.999)),
-        broken(remembers(), less=0.7),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        broken(facts.remembers(), less=0.7),
+        *LONG_MEMORY,
         also=LOST,
         control=pushed[name],
     )
@@ -232,7 +213,7 @@ for name, rate in (("cells", 0.3), ("faces", 0.5), ("wines", 0.05)):
 
 def long_first_moment(played: Played) -> tuple[bool, str]:
     """The first moment of Adam remembers more than a hundred steps."""
-    memory = max(1 / (1 - group["betas"][0]) for _, group in states(played))
+    memory = max(1 / (1 - group["betas"][0]) for _, group in facts.states(played))
     return memory > 100, f"the first moment remembers {memory:.0f} steps"
 
 
@@ -244,9 +225,7 @@ for name, rate, level in (("bikes", 0.03, 0.05), ("wines", 0.03, 0.1), ("loans",
         f"common-{name}-adam-rate-{rate}-beta1-0.998",
         loop(MADE[name], lambda p, _, rate=rate: adam(p, rate, betas=(0.998, 0.999))),
         broken(all_of(long_first_moment, ends_at(level))),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         also=LOST,
         control=quick[name],
     )
@@ -281,22 +260,17 @@ for name, steps, how in (
     zoo.sick(
         f"common-{name}-state-{how}-every-{steps}",
         loop(MADE[name], lambda p, _: adam(p, 0.03), after=every(steps, how)),
-        broken(young, less=0.97),
-        "state_reset",
-        "UNSTABLE",
-        "rate_too_high",
+        broken(facts.young, less=0.97),
+        *FORGETFUL,
         also=BROKEN,
         control=quick[name],
     )
 
 
-def saved(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The state goes through a file, as at the end of a job."""
-    if step == 45:
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-
-
-zoo.healthy("common-names-resumed-with-state", loop(MADE["names"], lambda p, r: adam(p, r), after=saved))
+zoo.healthy(
+    "common-names-resumed-with-state",
+    loop(MADE["names"], lambda p, r: adam(p, r), after=reloads(lambda step: step == 45)),
+)
 zoo.healthy(
     "common-leaves-state-cleared-once",
     loop(MADE["leaves"], lambda p, r: adam(p, r), after=lambda o, i: o.state.clear() if i == 30 else None),
@@ -357,9 +331,8 @@ for name, spoilt, spoil in (
     zoo.sick(
         f"common-{name}-file-{spoilt}",
         lambda s, m=make, t=task_of, o=loss, r=rate, p=spoil, c=clip: shuffled(m(), t(s), o, p, s, r, c),
-        broken(spikes()),
-        "bad_batch",
-        "UNSTABLE",
+        broken(facts.spikes()),
+        *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales", "first_loss_high"},
         control=clean,

@@ -19,7 +19,6 @@ from validation.cases._common_loops import (
     Segmenter,
     WideDeep,
     bce,
-    beside,
     bikes,
     cells,
     films,
@@ -27,9 +26,11 @@ from validation.cases._common_loops import (
     prose,
     study,
 )
-from validation.cases._everyday_loops import measured
+from validation.cases._everyday_loops import largest_share, measured
 from validation.cases.state_everyday_language import moments_lag
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
+from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
 from validation.nets.programs import Einsum, Gpt, Layer, Reader, of_object
 from validation.programs import held_out
@@ -103,9 +104,7 @@ for name, make, stage, rate, long in (
         f"common-{name}-beta2-{long}",
         aged(make, stage, long, rate),
         moments_lag,
-        "stale_second_moment",
-        "UNSTABLE",
-        "EXPLODING",
+        *OUTDATED,
         also={*BROKEN, "rate_too_high"},
         control=quick,
     )
@@ -115,18 +114,12 @@ for name, make, stage, rate, long in (
 
 def largest_logit(model: nn.Module, x: Tensor) -> float:
     """Over all attentions, of queries and keys as they are."""
-    seen: list[float] = []
 
-    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        q, k, _ = module.qkv(inputs[0]).unflatten(-1, (3, module.heads, -1)).unbind(2)
-        seen.append(float(torch.einsum("bihd,bjhd->bhij", q, k).abs().max() * module.scale))
+    def read(module: Einsum, x: Tensor) -> float:
+        q, k, _ = module.qkv(x).unflatten(-1, (3, module.heads, -1)).unbind(2)
+        return float(torch.einsum("bihd,bjhd->bhij", q, k).abs().max() * module.scale)
 
-    handles = [m.register_forward_pre_hook(look) for m in model.modules() if isinstance(m, Einsum)]
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at((m for m in model.modules() if isinstance(m, Einsum)), read, model, x)
 
 
 def attending(
@@ -161,14 +154,12 @@ for kind, sound, fault, good, bad in (
     ("reader", "trays-one-rate", "trays-queries-and-keys-at-rate-0.1", {}, {"fast": 0.1}),
     ("reader", "trays-queries-small", "trays-queries-drawn-with-deviation-1", {"std": 0.1}, {"std": 1.0}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, k=kind, g=good, b=bad: attending(s, k, **(b if fault else g)),
         broken(measured("largest logit", above=25.0)),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         also=SHARP,
     )
 
@@ -203,10 +194,6 @@ def routed(seed: int, balance: float, *, lean: float = 0.0, other: Callable[[Ten
         out, load, _ = model(batch[0])
         return token_loss(out, batch[1]) + balance * (other(load) if other else load)
 
-    def share() -> float:
-        with torch.no_grad():
-            return float(model(task.aside()[0])[2].max())
-
     return study(
         model,
         task,
@@ -214,7 +201,7 @@ def routed(seed: int, balance: float, *, lean: float = 0.0, other: Callable[[Ten
         lambda o, y: token_loss(o[0], y),
         120,
         loss_of=loss_of,
-        facts={"largest share": share},
+        facts={"largest share": largest_share(model, task)},
     )
 
 
@@ -227,8 +214,7 @@ for sound, fault, good, bad in (
         {"balance": 1.0, "other": lambda load: -15 * load},
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: routed(s, **(b if fault else g)),
@@ -276,8 +262,7 @@ def known(seed: int, share: float) -> Program:
 
 
 ROW = {*BROKEN, "padding_labels", "input_scales"}
-beside(
-    zoo,
+zoo.beside(
     "loans-kinds-in-15-buckets",
     "loans-kinds-all-in-one-bucket",
     lambda s, fault: hashed(s, 1 if fault else 15),
@@ -286,8 +271,7 @@ beside(
     layer=("embed", "wide"),
     also=ROW,
 )
-beside(
-    zoo,
+zoo.beside(
     "films-few-without-login",
     "films-nearly-all-without-login",
     lambda s, fault: known(s, 0.95 if fault else 0.03),
@@ -352,9 +336,7 @@ for name, make, big, small, rate, steps in (
         f"common-{name}-batches-of-{small}",
         noisy(make, small, rate, steps),
         broken(measured("noise scale over batch", above=5.0), less=0.5),
-        "batch_size",
-        "UNSTABLE",
-        "rate_too_high",
+        *NOISY,
         also={*BROKEN, "loss_stuck"},
         control=wide,
     )

@@ -1,4 +1,3 @@
-# ruff: noqa: D103 - a case is explained by its name
 """Common programs of policies whose own logged numbers tell what goes wrong, and some that learn.
 
 Half: common.
@@ -18,16 +17,13 @@ from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import offers, study
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
+from validation.labels import COLLAPSED
 from validation.nets import Actor, mlp
-from validation.programs import held_out
+from validation.policies import entropy_of, of_ratios
+from validation.programs import held_out, step_from
 from validation.states import BROKEN
 
 zoo = Zoo("state", half="common", proof=learns())
-COLLAPSED = ("policy_entropy_collapse", "EXPLORATION", "ENTROPY_COLLAPSE")
-
-
-def entropy_of(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(dim=1).mean()
 
 
 def earned(seed: int, model: nn.Module, pick: Callable[[Any], Tensor] = lambda out: out) -> Callable[[], float]:
@@ -69,16 +65,8 @@ def ppo(
                 entropy = entropy_of(logp)
                 clipped = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
                 loss = -clipped.mean() + 0.5 * F.mse_loss(value, reward) - bonus * entropy
-                log(
-                    entropy=entropy.item(),
-                    approx_kl=((ratio - 1) - ratio.log()).mean().item(),
-                    clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
-                    reward=reward.mean().item(),
-                )
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                log(**of_ratios(ratio, entropy, reward))
+                losses.append(step_from(loss, optimizer))
 
     score = earned(seed, model, lambda out: out[0])
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)

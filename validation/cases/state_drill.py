@@ -15,35 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from validation.case import Program, Zoo
+from validation.evidence import states as facts
 from validation.evidence.loops import broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
+from validation.labels import SPOILT
 from validation.nets import DeepSet, SequenceModel, mlp, torch_encoder
-from validation.programs import held_out
+from validation.programs import held_out, train_step
 from validation.states import BROKEN, IDLE, loop
-from validation.tasks import (
-    Task,
-    genres,
-    glyphs,
-    grains,
-    heaps,
-    homes,
-    loads,
-    pairings,
-    patches,
-    sensors,
-    songs,
-    spectra,
-    strokes,
-    token_loss,
-)
+from validation.tasks.bench import grains, pairings, sensors, songs, spectra
+from validation.tasks.everyday import heaps, strokes
+from validation.tasks.sequences import token_loss
+from validation.tasks.task import Task
+from validation.tasks.trades import genres, glyphs, homes, loads
+from validation.tasks.vectors import patches
 
 zoo = Zoo("state", half="drill", proof=learns())
 optim = torch.optim
@@ -149,7 +132,7 @@ glyphs_adam = zoo.healthy("drill-glyphs-adamw", loop(GLYPHS, lambda p, r: optim.
 zoo.sick(
     "drill-glyphs-adamw-eps-0.3",
     loop(GLYPHS, lambda p, r: optim.AdamW(p, r, eps=0.3)),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=glyphs_adam,
@@ -158,7 +141,7 @@ loads_adam = zoo.healthy("drill-loads-nadam", loop(LOADS, lambda p, r: optim.NAd
 zoo.sick(
     "drill-loads-nadam-eps-1",
     loop(LOADS, lambda p, r: optim.NAdam(p, r, eps=1.0)),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=loads_adam,
@@ -167,7 +150,7 @@ homes_adam = zoo.healthy("drill-homes-adam-amsgrad", loop(HOMES, lambda p, r: op
 zoo.sick(
     "drill-homes-amsgrad-loss-times-1e-9",
     loop(HOMES, lambda p, r: optim.Adam(p, r, amsgrad=True), scale=1e-9),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=homes_adam,
@@ -217,7 +200,7 @@ songs_low = zoo.healthy("drill-songs-bfloat16", loop(SONGS, lambda p, r: optim.A
 zoo.sick(
     "drill-songs-bfloat16-rate-3e-6",
     loop(SONGS, lambda p, r: optim.AdamW(p, 3e-6), dtype=low),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=songs_low,
@@ -228,7 +211,7 @@ strokes_low = zoo.healthy(
 zoo.sick(
     "drill-strokes-bfloat16-sgd-rate-2e-6",
     loop(STROKES, lambda p, r: optim.SGD(p, 2e-6, momentum=0.9), dtype=low),
-    broken(same_bits(0.97), less=0.5),  # the twin is done in the end, and hardly moves then
+    broken(facts.same_bits(0.97), less=0.5),  # the twin is done in the end, and hardly moves then
     "lost_updates",
     also=IDLE,
     control=strokes_low,
@@ -237,7 +220,7 @@ heaps_adam = zoo.healthy("drill-heaps-adam", loop(HEAPS, lambda p, r: optim.Adam
 zoo.sick(
     "drill-heaps-float16-adam",
     loop(HEAPS, lambda p, r: optim.Adam(p, r), dtype=torch.float16),
-    broken(no_second_moment(), less=0.3),
+    broken(facts.no_second_moment(), less=0.3),
     "second_moment_underflow",
     also=BROKEN,
     control=heaps_adam,
@@ -286,7 +269,7 @@ genres_adamw = zoo.healthy(
 zoo.sick(
     "drill-genres-adamw-decay-30",
     loop(GENRES, lambda p, r: optim.AdamW(p, r, weight_decay=30.0)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=genres_adamw,
@@ -298,7 +281,7 @@ spectra_sgd = zoo.healthy(
 zoo.sick(
     "drill-spectra-sgd-decay-0.05",
     loop(SPECTRA, lambda p, r: optim.SGD(p, 1.0, momentum=0.9, weight_decay=0.05), steps=140),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=spectra_sgd,
@@ -306,7 +289,7 @@ zoo.sick(
 zoo.sick(
     "drill-heaps-adam-l2-1",
     loop(HEAPS, lambda p, r: optim.Adam(p, r, weight_decay=3.0), steps=120),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=heaps_adam,
@@ -321,7 +304,7 @@ zoo.healthy("drill-grains-adam-l2-1e-3", loop(GRAINS, lambda p, r: optim.Adam(p,
 zoo.sick(
     "drill-grains-sgd-momentum-0.997",
     loop(GRAINS, lambda p, r: optim.SGD(p, 0.3, momentum=0.997)),
-    broken(remembers(), less=0.8),
+    broken(facts.remembers(), less=0.8),
     "momentum_too_long",
     also=BROKEN,
     control=zoo.healthy("drill-grains-sgd-momentum-0.9", loop(GRAINS, lambda p, r: optim.SGD(p, 0.05, momentum=0.9))),
@@ -329,7 +312,7 @@ zoo.sick(
 zoo.sick(
     "drill-loads-nesterov-0.999",
     loop(LOADS, lambda p, r: optim.SGD(p, 0.2, momentum=0.999, nesterov=True), steps=140),
-    broken(remembers(), less=0.8),
+    broken(facts.remembers(), less=0.8),
     "momentum_too_long",
     also=BROKEN,
     control=zoo.healthy(
@@ -355,11 +338,7 @@ def anew(seed: int, per_epoch: bool) -> Program:
         for step, (x, y) in zip(range(108), task, strict=False):
             if per_epoch and step % 6 == 0:
                 optimizer.__setstate__({**optimizer.__getstate__(), "state": type(optimizer.state)(dict)})
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
     score = held_out(model, task, F.mse_loss)
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -368,7 +347,7 @@ def anew(seed: int, per_epoch: bool) -> Program:
 zoo.sick(
     "drill-heaps-state-of-each-epoch",
     lambda s: anew(s, True),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=zoo.healthy("drill-heaps-state-kept", lambda s: anew(s, False)),
@@ -388,7 +367,7 @@ def cleared_on(steps: int) -> Callable[[Optimizer, int], None]:
 zoo.sick(
     "drill-songs-state-dict-of-a-new-one-every-3",
     loop(SONGS, lambda p, r: optim.AdamW(p, r), after=cleared_on(3)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=zoo.healthy("drill-songs-adamw", loop(SONGS, lambda p, r: optim.AdamW(p, r))),
@@ -441,18 +420,16 @@ def outlier(
 zoo.sick(
     "drill-homes-one-price-in-cents",
     outlier(HOMES, 77, lambda _x, y: y.mul_(0).add_(900.0)),
-    broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(3)),
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("drill-homes-prices", outlier(HOMES, 77, lambda _x, _y: None, True)),
 )
 zoo.sick(
     "drill-sensors-one-row-times-400",
     outlier((lambda: mlp([14, 48, 6], nn.ReLU), sensors, F.mse_loss, 3e-3), 40, lambda x, _y: x.mul_(400.0)),
-    broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(3)),
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy(
         "drill-sensors-rows",
@@ -494,8 +471,7 @@ zoo.healthy(
     own(GRAINS, lambda m, r: optim.Adam(m.parameters(), r), change=wrong_labels(0.4), steps=140),
 )
 zoo.healthy(
-    "drill-grains-batches-of-four",
-    own(GRAINS, lambda m, r: optim.AdamW(m.parameters(), r), batch=4, steps=200),
+    "drill-grains-batches-of-four", own(GRAINS, lambda m, r: optim.AdamW(m.parameters(), r), batch=4, steps=200)
 )
 zoo.healthy(
     "drill-homes-batches-of-two-sgd",
@@ -609,11 +585,7 @@ def converged(seed: int) -> Program:
     def run() -> None:
         for _ in range(240):
             x = torch.randn(64, 8, generator=random)
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), x @ weight)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(model, optimizer, x, x @ weight, F.mse_loss))
 
     x = torch.randn(256, 8, generator=random)
 

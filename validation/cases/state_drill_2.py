@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from validation.case import Log, Program, Zoo
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged, no_second_moment, same_bits, shrunk, spikes
+from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER, SPOILT
 from validation.nets import SequenceModel, mlp
-from validation.programs import fit, held_out
+from validation.programs import fit, held_out, step_from
 from validation.states import BROKEN, IDLE, loop
 from validation.tasks import Task, drawn_once, grains, loads, sensors, songs, token_loss
 
@@ -105,11 +106,7 @@ def surrogate(
                         ratio = (new - before[rows]).gather(1, action[rows]).exp()
                         kept, entropy = ratio.clamp(1 - bound, 1 + bound), -(new.exp() * new).sum(1).mean()
                         loss = -torch.minimum(ratio * gain[rows], kept * gain[rows]).mean() - bonus * entropy
-                        optimizer.zero_grad()
-                        loss.backward()
-                        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-                        optimizer.step()
-                        losses.append(loss.item())
+                        losses.append(step_from(loss, optimizer, model, 0.5))
                         said = {
                             named["entropy"]: entropy.item(),
                             named["kl"]: ((ratio - 1) - ratio.log()).mean().item(),
@@ -147,14 +144,7 @@ for name, twin, more in (
 ):
     key = NAMES[more.get("names", "short")]["clip"]
     zoo.sick(
-        f"drill-ratios-{name}",
-        surrogate(**more),
-        broken(logged(key, above=0.3)),
-        "clip_fraction_high",
-        "kl_runaway",
-        "rate_too_high",
-        also=LOST,
-        control=twin,
+        f"drill-ratios-{name}", surrogate(**more), broken(logged(key, above=0.3)), *FAR_OFF, also=LOST, control=twin
     )
 zoo.sick(
     "drill-ratios-last-action-pays-ten",
@@ -162,9 +152,7 @@ zoo.sick(
         rate=0.02, bonus=0.0, names="actor", prize=lambda pay, action: pay.gather(1, action) + 10.0 * (action == 5)
     ),
     broken(logged("actor/entropy", below=0.2), less=0.6),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also=LOST,
     control=rarely,
 )
@@ -190,10 +178,7 @@ def reinforce(
                 usual = 0.9 * usual + 0.1 * reward.mean().item()
                 entropy = -(chances.exp() * chances).sum(1).mean()
                 loss = -(chances.gather(1, action) * gain).mean() - bonus * entropy
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(step_from(loss, optimizer))
                 log(reward=reward.mean().item(), reward_std=reward.std().item(), entropy=entropy.item())
 
         score = held_out(model, worth(seed, 5, 512), missed)
@@ -236,10 +221,7 @@ def bandit_arms(seed: int) -> Program:
             arm = torch.multinomial(chances.detach().exp(), 1, generator=random)
             reward = (torch.rand(64, 1, generator=random) < means[arm]).float()
             loss = -(chances.gather(1, arm) * (reward - reward.mean())).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
             log(entropy=-(chances.exp() * chances).sum(1).mean().item(), reward=reward.mean().item())
 
     def score() -> float:
@@ -269,10 +251,7 @@ def values(seed: int) -> Program:
                 target = reward + 0.9 * (1 - reward) * kept(eye[after]).amax(1)
             said = model(eye[place]).gather(1, action[:, None]).squeeze(1)
             loss = F.smooth_l1_loss(said, target)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
             log(td_loss=loss.item(), q_mean=said.mean().item(), epsilon=max(0.05, 1 - at / 100))
             if at % 10 == 9:
                 kept.load_state_dict(model.state_dict())
@@ -475,8 +454,7 @@ zoo.sick(
     "drill-sensors-weighed-40-every-19th",
     loud(40.0, 19),
     broken(spikes(4)),
-    "bad_batch",
-    "UNSTABLE",
+    *SPOILT,
     also={*BROKEN, "stale_second_moment"},
     control=zoo.healthy("drill-sensors-weighed-1", loud(1.0, 19)),
 )
@@ -528,8 +506,7 @@ zoo.sick(
     "drill-reader-queries-and-keys-at-0.3",
     reads(3e-3, 0.3),
     broken(large()),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=BROKEN,
     control=zoo.healthy("drill-reader", reads(3e-3, 3e-3)),
 )

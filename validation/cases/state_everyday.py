@@ -18,31 +18,18 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from validation.case import Program, Zoo
 from validation.cases._everyday_loops import LeNet, TextClassifier, Vae, elbo, loader, stored, supervised, train
+from validation.evidence import states as facts
 from validation.evidence.loops import broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
+from validation.labels import LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import LanguageModel, SequenceModel, UNet, he_, mlp
 from validation.programs import fit, held_out
 from validation.states import BROKEN, IDLE, Made, loop
-from validation.tasks import (
-    bends,
-    blobs,
-    drawn_once,
-    homes,
-    images,
-    loads,
-    majority,
-    markov,
-    stains,
-    token_loss,
-)
+from validation.tasks.everyday import bends, stains
+from validation.tasks.sequences import markov, token_loss
+from validation.tasks.signals import images
+from validation.tasks.task import drawn_once
+from validation.tasks.trades import homes, loads, majority
+from validation.tasks.vectors import blobs
 
 zoo = Zoo("state", half="everyday", proof=learns())
 adam, adamw, sgd = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD
@@ -73,7 +60,7 @@ base = {
 zoo.sick(
     "everyday-digits-eps-1-from-another-framework",
     loop(digits, lambda p, r: adam(p, r, eps=1.0)),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     "SLOW",
     also=IDLE,
@@ -82,7 +69,7 @@ zoo.sick(
 zoo.sick(
     "everyday-texts-eps-0.5",
     loop(texts, lambda p, r: adam(p, r, eps=0.5)),
-    broken(eps_above_gradients(), less=0.3),
+    broken(facts.eps_above_gradients(), less=0.3),
     "eps_rules",
     "SLOW",
     also=IDLE,
@@ -91,7 +78,7 @@ zoo.sick(
 zoo.sick(
     "everyday-power-loss-divided-by-all-hours",
     loop(power, lambda p, r: adam(p, r), scale=1e-8),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     "SLOW",
     also=IDLE,
@@ -112,10 +99,8 @@ for name, made, rate in (("texts", texts, 1e-5), ("plain", plain, 5e-6)):
     zoo.sick(
         f"everyday-{name}-all-in-bfloat16-rate-{rate:g}",
         loop(made, lambda p, _, rate=rate: adamw(p, rate), dtype=torch.bfloat16),
-        broken(same_bits(), less=0.3),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        broken(facts.same_bits(), less=0.3),
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -135,10 +120,8 @@ tuned_whole = zoo.healthy("everyday-regressor-goes-on-in-float32", lambda s: tun
 zoo.sick(
     "everyday-regressor-goes-on-in-bfloat16",
     lambda s: tuned(s, torch.bfloat16),
-    broken(same_bits(0.6), less=0.9),
-    "lost_updates",
-    "SLOW",
-    "rate_too_low",
+    broken(facts.same_bits(0.6), less=0.9),
+    *ROUNDED_OFF,
     also=IDLE,
     control=tuned_whole,
 )
@@ -147,10 +130,8 @@ for name, made in {"digits": plain, "house": house, "words": words}.items():
     zoo.sick(
         f"everyday-{name}-all-in-float16",
         loop(made, lambda p, r: adam(p, r), dtype=torch.float16),
-        broken(no_second_moment(), less=0.2),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        broken(facts.no_second_moment(), less=0.2),
+        *UNDERFLOWN,
         also=LOST,
         control=base[name],
     )
@@ -163,7 +144,7 @@ decayed = zoo.healthy("everyday-digits-sgd-decay-5e-4", loop(plain, lambda p, _:
 zoo.sick(
     "everyday-words-decay-30",
     loop(words, lambda p, r: adamw(p, r, weight_decay=30)),
-    broken(shrunk(), less=0.5),
+    broken(facts.shrunk(), less=0.5),
     "decay_dominates",
     also=BROKEN,
     control=base["words"],
@@ -171,7 +152,7 @@ zoo.sick(
 zoo.sick(
     "everyday-digits-sgd-decay-0.5",
     loop(plain, lambda p, _: sgd(p, 0.03, 0.9, weight_decay=0.5)),
-    broken(shrunk(), less=0.5),
+    broken(facts.shrunk(), less=0.5),
     "decay_dominates",
     also=BROKEN,
     control=decayed,
@@ -179,7 +160,7 @@ zoo.sick(
 zoo.sick(
     "everyday-house-decay-50",
     loop(house, lambda p, r: adamw(p, r, weight_decay=50)),
-    broken(shrunk(), less=0.5),
+    broken(facts.shrunk(), less=0.5),
     "decay_dominates",
     also=BROKEN,
     control=base["house"],
@@ -195,10 +176,8 @@ for name, made, rate, share in (("digits", plain, 0.03, 0.999), ("house", house,
     zoo.sick(
         f"everyday-{name}-momentum-{share}",
         loop(made, lambda p, _, rate=rate, share=share: sgd(p, rate, momentum=share)),
-        broken(remembers(), less=0.6),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        broken(facts.remembers(), less=0.6),
+        *LONG_MEMORY,
         also=BROKEN,
         control=pushed[name],
     )
@@ -244,7 +223,7 @@ for name, build, twin in (
     ("words-state-fresh-every-4", lambda s: restarted(s, 4, words), steady_words),
     ("masks-state-emptied-every-5", lambda s: emptied(s, 5), kept),
 ):
-    zoo.sick(f"everyday-{name}", build, broken(young), "state_reset", also=BROKEN, control=twin)
+    zoo.sick(f"everyday-{name}", build, broken(facts.young), "state_reset", also=BROKEN, control=twin)
 
 
 def resumed(seed: int) -> Program:
@@ -292,9 +271,8 @@ clean = zoo.healthy("everyday-shop-clean", lambda s: shopped(s, None))
 zoo.sick(
     "everyday-shop-one-price-in-cents",
     lambda s: shopped(s, in_cents),
-    broken(spikes()),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes()),
+    *SPOILT,
     "EXPLODING",
     also=LOST,
     control=clean,
@@ -302,9 +280,8 @@ zoo.sick(
 zoo.sick(
     "everyday-shop-one-row-without-commas",
     lambda s: shopped(s, no_comma),
-    broken(spikes()),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes()),
+    *SPOILT,
     "EXPLODING",
     also=LOST | {"input_scales"},
     control=clean,
@@ -327,9 +304,8 @@ meter = zoo.healthy("everyday-meter", lambda s: meters(s, False))
 zoo.sick(
     "everyday-meter-reset-once",
     lambda s: meters(s, True),
-    broken(spikes()),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes()),
+    *SPOILT,
     "EXPLODING",
     also=LOST,
     control=meter,

@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a case is explained by its name, a forward by its class
+# ruff: noqa: D102 - a case is explained by its name, a forward by its class
 """Ordinary programs of language models, experts and policies that go wrong in their own numbers, and some that do not.
 
 Half: everyday.
@@ -16,10 +16,13 @@ from torch import Tensor, nn
 
 from validation.case import Case, Evidence, Log, Program, Zoo, costly
 from validation.cases._everyday_loops import Measured, measured, supervised, train
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
+from validation.labels import COLLAPSED, LOUD_LOGITS
 from validation.nets import Attention, LanguageModel, Shared, he_, mlp
-from validation.programs import adam, fit, held_out
+from validation.policies import entropy_of, of_ratios
+from validation.programs import adam, fit, held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import blobs, drawn_once, errands, majority, markov, token_loss
 from validation.tasks.rewards import unpaid
@@ -125,20 +128,13 @@ class Unscaled(Attention):
 
 def largest_logit(model: LanguageModel, tokens: Tensor) -> float:
     """Over all blocks, of the queries and keys as they are."""
-    seen: list[float] = []
 
-    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        assert isinstance(module, Attention)
-        q, k = module.split(module.query(inputs[0])), module.split(module.key(inputs[0]))
+    def read(module: Attention, x: Tensor) -> float:
+        q, k = module.split(module.query(x)), module.split(module.key(x))
         by = 1.0 if isinstance(module, Unscaled) and not module.scaled else q.shape[-1] ** 0.5
-        seen.append(float((q @ k.transpose(-2, -1)).abs().max()) / by)
+        return float((q @ k.transpose(-2, -1)).abs().max()) / by
 
-    handles = [block.attention.register_forward_pre_hook(look) for block in model.blocks]
-    with torch.no_grad():
-        model(tokens)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at((block.attention for block in model.blocks), read, model, tokens)
 
 
 def attending(seed: int, *, scaled: bool | None = None, fast: float = 2e-3) -> Program:
@@ -168,8 +164,7 @@ zoo.sick(
     "everyday-gpt-own-attention-not-divided",
     lambda s: attending(s, scaled=False),
     broken(measured("largest logit", above=25.0)),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also={*BROKEN, "first_loss_high"},
     control=own_attention,
 )
@@ -178,8 +173,7 @@ zoo.sick(
     "everyday-gpt-queries-and-keys-at-the-rate-of-the-head",
     lambda s: attending(s, fast=0.06),
     broken(measured("largest logit", above=25.0)),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     "rate_too_high",
     also=BROKEN,
     control=usual,
@@ -395,10 +389,6 @@ for dim, rate in ((60, 0.02), (100, 0.02)):
 # --- policies
 
 
-def entropy_of(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(dim=1).mean()
-
-
 def ppo(
     seed: int,
     *,
@@ -434,17 +424,8 @@ def ppo(
                 clipped = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
                 entropy = entropy_of(logp)
                 loss = -clipped.mean() + 0.5 * F.mse_loss(value, reward) - bonus * entropy
-                log(
-                    entropy=entropy.item(),
-                    approx_kl=((ratio - 1) - ratio.log()).mean().item(),
-                    clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
-                    reward=reward.mean().item(),
-                )
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-                optimizer.step()
-                losses.append(loss.item())
+                log(**of_ratios(ratio, entropy, reward))
+                losses.append(step_from(loss, optimizer, model, 0.5))
 
     score = held_out(model, errands(seed, 512), lambda out, pay: 1 - (out[0].softmax(dim=1) * pay).sum(dim=1).mean())
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)
@@ -453,7 +434,6 @@ def ppo(
 usual_ppo = zoo.healthy("everyday-ppo", lambda s: ppo(s))
 zoo.healthy("everyday-ppo-ten-epochs-small-rate", lambda s: ppo(s, epochs=10, rollouts=12, rate=1e-3, batch=256))
 zoo.healthy("everyday-ppo-bonus-0.05", lambda s: ppo(s, bonus=0.05))
-COLLAPSED = ("policy_entropy_collapse", "EXPLORATION", "ENTROPY_COLLAPSE")
 zoo.sick(
     "everyday-ppo-entropy-with-wrong-sign",
     lambda s: ppo(s, bonus=-5.0),

@@ -5,7 +5,6 @@ Half: plain.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -18,19 +17,12 @@ from validation.cases._common_loops import study
 from validation.cases._everyday_loops import stored, supervised, train
 from validation.cases._plain_loops import KINDS, Music, harmed, rate_of, rents, tunes
 from validation.cases.state_common import every, long_first_moment, put, times
+from validation.evidence import states as facts
 from validation.evidence.loops import broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
+from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
-from validation.states import BROKEN, IDLE, Made, loop
+from validation.states import BROKEN, IDLE, Made, loop, reloads
 from validation.tasks import drawn_once, token_loss
 
 zoo = Zoo("state", half="plain", proof=learns())
@@ -55,10 +47,8 @@ for name, eps in (("crops", 1.0), ("photos", 10.0), ("spectra", 0.3), ("tickets"
     zoo.sick(
         f"plain-{name}-eps-{eps:g}",
         loop(MADE[name], lambda p, r, eps=eps: adam(p, r, eps=eps)),
-        harmed(eps_above_gradients()),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        harmed(facts.eps_above_gradients()),
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
@@ -66,10 +56,8 @@ for name, scale in (("rents", 1e-9), ("beats", 1e-9)):
     zoo.sick(
         f"plain-{name}-loss-times-{scale:g}",
         loop(MADE[name], lambda p, r: adam(p, r), scale=scale),
-        harmed(eps_above_gradients()),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        harmed(facts.eps_above_gradients()),
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
@@ -90,10 +78,8 @@ for name, rate in (("tickets", 2e-5), ("scans", 1e-5), ("crops", 1e-5)):
     zoo.sick(
         f"plain-{name}-bfloat16-rate-{rate:g}",
         loop(MADE[name], lambda p, _, rate=rate: adamw(p, rate), dtype=half),
-        harmed(same_bits()),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        harmed(facts.same_bits()),
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -113,10 +99,8 @@ whole = zoo.healthy("plain-tunes-go-on-in-float32", lambda s: goes_on(s, torch.f
 zoo.sick(
     "plain-tunes-go-on-in-bfloat16",
     lambda s: goes_on(s, half),
-    broken(same_bits(0.5), less=0.7),
-    "lost_updates",
-    "SLOW",
-    "rate_too_low",
+    broken(facts.same_bits(0.5), less=0.7),
+    *ROUNDED_OFF,
     also=IDLE,
     control=whole,
 )
@@ -125,10 +109,8 @@ for name in ("crops", "photos", "scans", "rents"):
     zoo.sick(
         f"plain-{name}-float16",
         loop(MADE[name], lambda p, r: adam(p, r), dtype=torch.float16),
-        harmed(no_second_moment()),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        harmed(facts.no_second_moment()),
+        *UNDERFLOWN,
         also=LOST,
         control=control,
     )
@@ -156,7 +138,7 @@ for name, decay in (("speech", 40.0), ("tunes", 40.0)):
     zoo.sick(
         f"plain-{name}-adamw-decay-{decay:g}",
         loop(MADE[name], lambda p, r, decay=decay: adamw(p, r, weight_decay=decay)),
-        harmed(shrunk()),
+        harmed(facts.shrunk()),
         "decay_dominates",
         also=LOST,
         control=base[name],
@@ -164,7 +146,7 @@ for name, decay in (("speech", 40.0), ("tunes", 40.0)):
 zoo.sick(
     "plain-power-adam-l2-of-1",
     loop(MADE["power"], lambda p, r: adam(p, r, weight_decay=1.0)),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=base["power"],
@@ -176,7 +158,7 @@ pushed = {
 zoo.sick(
     "plain-scans-sgd-decay-0.3",
     loop(MADE["scans"], lambda p, _: sgd(p, 0.1, 0.9, 0, 0.3)),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=pushed["scans"],
@@ -192,10 +174,8 @@ for name, rate in (("crops", 0.1), ("friends", 0.2), ("beats", 0.05)):
     zoo.sick(
         f"plain-{name}-momentum-0.999",
         loop(MADE[name], lambda p, _, rate=rate: sgd(p, rate, 0.999)),
-        harmed(remembers()),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        harmed(facts.remembers()),
+        *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
         control=pushed[name],
@@ -209,9 +189,7 @@ for name in ("rents",):
         f"plain-{name}-adam-beta1-0.998",
         loop(MADE[name], lambda p, _: adam(p, 0.02, betas=(0.998, 0.999))),
         harmed(long_first_moment),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
         control=quick[name],
@@ -230,22 +208,17 @@ for name, steps, how in (
     zoo.sick(
         f"plain-{name}-state-{how}-every-{steps}",
         loop(MADE[name], lambda p, _: adam(p, 0.02), after=every(steps, how)),
-        harmed(young),
-        "state_reset",
-        "UNSTABLE",
-        "rate_too_high",
+        harmed(facts.young),
+        *FORGETFUL,
         also=BROKEN,
         control=quick[name],
     )
 
 
-def saved(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The state goes through a file, as at the end of a job."""
-    if step % 30 == 29:
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-
-
-zoo.healthy("plain-power-saved-and-loaded", loop(MADE["power"], lambda p, r: adam(p, r), after=saved))
+zoo.healthy(
+    "plain-power-saved-and-loaded",
+    loop(MADE["power"], lambda p, r: adam(p, r), after=reloads(lambda step: step % 30 == 29)),
+)
 zoo.healthy(
     "plain-tunes-state-cleared-once",
     loop(MADE["tunes"], lambda p, r: adam(p, r), after=lambda o, i: o.state.clear() if i == 40 else None),
@@ -281,9 +254,8 @@ for name, spoilt, spoil, clip in (
     zoo.sick(
         f"plain-{name}-file-{spoilt}",
         file(name, spoil, clip),
-        harmed(spikes()),
-        "bad_batch",
-        "UNSTABLE",
+        harmed(facts.spikes()),
+        *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales", "first_loss_high"},
         control=clean,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from validation.case import Program, Zoo
 from validation.cases._common_loops import study
-from validation.cases._everyday_loops import measured
+from validation.cases._everyday_loops import largest_share, measured
 from validation.cases._plain_loops import (
     KINDS,
     Critic,
@@ -23,7 +23,6 @@ from validation.cases._plain_loops import (
     MusicBlock,
     NeuMf,
     bce,
-    beside,
     harmed,
     rents,
     reviews,
@@ -34,7 +33,9 @@ from validation.cases._plain_loops import (
 )
 from validation.cases.state_common_language import aged, noisy, top_row
 from validation.cases.state_everyday_language import moments_lag
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
+from validation.labels import LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
@@ -54,16 +55,12 @@ for name, kind, low, rate, long in (
         f"plain-{name}-beta2-{long}",
         aged(KINDS[kind], stage, long, rate),
         moments_lag,
-        "stale_second_moment",
-        "UNSTABLE",
-        "EXPLODING",
+        *OUTDATED,
         also={*BROKEN, "rate_too_high"},
         control=quick,
     )
 zoo.healthy(
-    "plain-crops-loss-counts-late-beta2-0.9",
-    aged(KINDS["crops"], lambda x, y: (x, y, 0.05), 0.9, 4e-3),
-    learns(0.05),
+    "plain-crops-loss-counts-late-beta2-0.9", aged(KINDS["crops"], lambda x, y: (x, y, 0.05), 0.9, 4e-3), learns(0.05)
 )
 
 # --- attention
@@ -71,20 +68,13 @@ zoo.healthy(
 
 def largest_logit(model: Music, x: Tensor) -> float:
     """Over all blocks, of queries and keys as they are."""
-    seen: list[float] = []
 
-    def look(block: MusicBlock, inputs: tuple[Tensor, ...]) -> None:
-        h = block.norm1(inputs[0])
+    def read(block: MusicBlock, x: Tensor) -> float:
+        h = block.norm1(x)
         q, k = (part(h).unflatten(-1, (block.heads, -1)).transpose(1, 2) for part in (block.q, block.k))
-        scale = q.shape[-1] ** -0.5 if block.scale is None else block.scale
-        seen.append(float((q @ k.transpose(-1, -2)).abs().max() * scale))
+        return float((q @ k.transpose(-1, -2)).abs().max() * (block.scale or q.shape[-1] ** -0.5))
 
-    handles = [block.register_forward_pre_hook(look) for block in model.blocks]
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at(model.blocks, read, model, x)
 
 
 def attending(seed: int, *, scale: float | None = None, std: float | None = None, fast: float = 4e-3, heads: int = 2):
@@ -106,14 +96,12 @@ for sound, fault, good, bad in (
     ("tunes-queries-drawn-small", "tunes-queries-drawn-large", {"std": 0.1}, {"std": 1.2}),
     ("tunes-one-rate-for-all", "tunes-queries-at-rate-0.2", {}, {"fast": 0.2}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: attending(s, **(b if fault else g)),
         harmed(measured("largest logit", above=30.0), worse=1.15),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         also=SHARP,
     )
 zoo.healthy("plain-tunes-scores-over-root", lambda s: attending(s, std=0.25))
@@ -140,14 +128,12 @@ def judging(seed: int, fault: bool) -> Program:
     return study(model, task, adamw(model.parameters(), lr=4e-3), steps=90, facts=facts)
 
 
-beside(
-    zoo,
+zoo.beside(
     "reviews-queries-drawn-by-torch",
     "reviews-queries-drawn-ten-times-as-large",
     judging,
     harmed(measured("largest logit", above=30.0), worse=1.15),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=SHARP,
 )
 
@@ -198,10 +184,6 @@ def routed(seed: int, make: Callable[[], Experts], balance: float, lean: float =
         out, load, _ = model(batch[0])
         return loss(out, batch[1]) + balance * load
 
-    def share() -> float:
-        with torch.no_grad():
-            return float(model(task.aside()[0])[2].max())
-
     return study(
         model,
         task,
@@ -209,7 +191,7 @@ def routed(seed: int, make: Callable[[], Experts], balance: float, lean: float =
         lambda o, y: loss(o[0], y),
         110,
         loss_of=loss_of,
-        facts={"largest share": share},
+        facts={"largest share": largest_share(model, task)},
     )
 
 
@@ -217,8 +199,7 @@ for sound, fault, make, good, bad in (
     ("soils-experts-even-start", "soils-experts-router-leans", Experts, {"balance": 0.02}, {"balance": 0, "lean": 40}),
     ("tunes-experts-balanced", "tunes-experts-balance-of-wrong-sign", Notes, {"balance": 0.1}, {"balance": -5.0}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, m=make, g=good, b=bad: routed(s, m, **(b if fault else g)),
@@ -288,15 +269,8 @@ for sound, fault, build, layer in (
     ("shops-people-from-0", "shops-people-from-1000", lambda s, f: clamped(s, 1000 if f else 0), "person"),
     ("tickets-rows-of-12", "tickets-rows-of-300", lambda s, f: filled(s, 300 if f else 12), "words"),
 ):
-    beside(
-        zoo,
-        sound,
-        fault,
-        build,
-        harmed(measured("share of the top row", above=0.7)),
-        "embedding_row",
-        layer=layer,
-        also=ROW,
+    zoo.beside(
+        sound, fault, build, harmed(measured("share of the top row", above=0.7)), "embedding_row", layer=layer, also=ROW
     )
 zoo.healthy("plain-tickets-a-fifth-of-words-unknown", lambda s: unknown(s, 0.2))
 zoo.healthy("plain-tickets-rows-of-20", lambda s: filled(s, 20))
@@ -339,9 +313,7 @@ for name, make, big, small, rate in (
         f"plain-{name}-batches-of-{small}",
         noisy(make, small, rate, 110),
         broken(measured("noise scale over batch", above=5.0), less=0.5),
-        "batch_size",
-        "UNSTABLE",
-        "rate_too_high",
+        *NOISY,
         also={*BROKEN, "loss_stuck"},
         control=wide,
     )

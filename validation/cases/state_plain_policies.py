@@ -1,4 +1,4 @@
-# ruff: noqa: D102, D103 - a case is explained by its name, a forward by its class
+# ruff: noqa: D102 - a case is explained by its name, a forward by its class
 """Plain programs of policies whose own logged numbers tell what goes wrong, and some that learn.
 
 Half: plain.
@@ -17,16 +17,13 @@ from validation.cases._common_loops import study
 from validation.cases._plain_loops import harmed, unearned, visitors
 from validation.evidence.loops import learns
 from validation.evidence.states import logged
-from validation.programs import held_out
+from validation.labels import COLLAPSED
+from validation.policies import entropy_of, of_ratios
+from validation.programs import held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import drawn_once
 
 zoo = Zoo("state", half="plain", proof=learns())
-COLLAPSED = ("policy_entropy_collapse", "EXPLORATION", "ENTROPY_COLLAPSE")
-
-
-def entropy_of(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(dim=-1).mean()
 
 
 # --- one net with two heads, under PPO
@@ -68,17 +65,8 @@ def ppo(
         clipped = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
         entropy = entropy_of(logp)
         loss = -clipped.mean() + 0.5 * F.mse_loss(value, reward) - bonus * entropy
-        log(
-            entropy=entropy.item(),
-            approx_kl=((ratio - 1) - ratio.log()).mean().item(),
-            clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
-            reward=reward.mean().item(),
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+        log(**of_ratios(ratio, entropy, reward))
+        losses.append(step_from(loss, optimizer, model))
 
     def run() -> None:
         for _, (state, pay) in zip(range(rollouts), task, strict=False):

@@ -24,19 +24,11 @@ from validation.cases._sealed_tasks import (
     stars,
     swells,
 )
+from validation.evidence import states as facts
 from validation.evidence.loops import all_of, broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    jumps,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
+from validation.labels import SPOILT, TOO_LATE, UNDERFLOWN
 from validation.nets import OneLayer, mlp
-from validation.programs import clips, held_out, learn, shuffled
+from validation.programs import clips, held_out, learn, shuffled, train_step
 from validation.states import BROKEN, IDLE, clears, loop
 from validation.tasks import token_loss
 
@@ -111,7 +103,7 @@ sounds = zoo.healthy("sealed-sounds-adam", loop(SOUNDS, lambda p, r: adam(p, r),
 zoo.sick(
     "sealed-sounds-adam-eps-1",
     loop(SOUNDS, lambda p, r: adam(p, r, eps=1.0), steps=80),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=sounds,
@@ -120,7 +112,7 @@ small_loss = zoo.healthy("sealed-codes-loss-over-1e7", loop(CODES, lambda p, r: 
 zoo.sick(
     "sealed-codes-loss-over-1e7-eps-1e-6",
     loop(CODES, lambda p, r: adamw(p, r, eps=1e-6), scale=1e-7),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also={*IDLE, "decay_dominates"},
     control=small_loss,
@@ -129,7 +121,7 @@ graphs = zoo.healthy("sealed-graphs-amsgrad", loop(GRAPHS, lambda p, r: torch.op
 zoo.sick(
     "sealed-graphs-amsgrad-eps-3",
     loop(GRAPHS, lambda p, r: torch.optim.AdamW(p, r, amsgrad=True, eps=3.0)),
-    broken(eps_above_gradients(), less=0.6),
+    broken(facts.eps_above_gradients(), less=0.6),
     "eps_rules",
     also=IDLE,
     control=graphs,
@@ -141,7 +133,7 @@ shifts_half = zoo.healthy("sealed-shifts-bfloat16", loop(SHIFTS, lambda p, r: ad
 zoo.sick(
     "sealed-shifts-bfloat16-rate-1e-6",
     loop(SHIFTS, lambda p, r: adamw(p, 1e-6), dtype=half),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=shifts_half,
@@ -150,7 +142,7 @@ codes_half = zoo.healthy("sealed-codes-bfloat16-adam", loop(CODES, lambda p, r: 
 zoo.sick(
     "sealed-codes-bfloat16-adam-rate-3e-6",
     loop(CODES, lambda p, r: adam(p, 3e-6), dtype=half),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=codes_half,
@@ -161,7 +153,7 @@ stars_half = zoo.healthy(
 zoo.sick(
     "sealed-hazy-stars-bfloat16-sgd-rate-2e-5",
     loop(HAZY, lambda p, r: sgd(p, 2e-5, momentum=0.9), dtype=half),
-    broken(same_bits(0.9), less=0.5),
+    broken(facts.same_bits(0.9), less=0.5),
     "lost_updates",
     also=IDLE,
     control=stars_half,
@@ -171,17 +163,15 @@ codes_adam = zoo.healthy("sealed-codes-adam", loop(CODES, lambda p, r: adam(p, r
 zoo.sick(
     "sealed-stars-float16",
     loop(STARS, lambda p, r: adam(p, r), dtype=torch.float16),
-    broken(no_second_moment(), less=0.3),
-    "second_moment_underflow",
-    "loss_nonfinite",
-    "NUMERICAL",
+    broken(facts.no_second_moment(), less=0.3),
+    *UNDERFLOWN,
     also=BROKEN,
     control=stars_adam,
 )
 zoo.sick(
     "sealed-codes-float16-eps-1e-4",
     loop(CODES, lambda p, r: adam(p, r, eps=1e-4), dtype=torch.float16, scale=1e-2),
-    broken(no_second_moment()),
+    broken(facts.no_second_moment()),
     "second_moment_underflow",
     also={*BROKEN, "eps_rules"},
     control=codes_adam,
@@ -193,7 +183,7 @@ gaits_adamw = zoo.healthy("sealed-gaits-adamw", loop(GAITS, lambda p, r: adamw(p
 zoo.sick(
     "sealed-gaits-adamw-decay-12",
     loop(GAITS, lambda p, r: adamw(p, r, weight_decay=12.0)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also={*BROKEN, "SHORT_MEMORY"},
     control=gaits_adamw,
@@ -204,7 +194,7 @@ stars_sgd = zoo.healthy(
 zoo.sick(
     "sealed-stars-sgd-decay-0.5",
     loop(STARS, lambda p, r: sgd(p, 0.05, momentum=0.9, weight_decay=0.5)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=stars_sgd,
@@ -215,7 +205,7 @@ sounds_adamw = zoo.healthy(
 zoo.sick(
     "sealed-sounds-adamw-decay-30",
     loop(SOUNDS, lambda p, r: adamw(p, r, weight_decay=30.0), steps=80),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=sounds_adamw,
@@ -229,7 +219,7 @@ swells_sgd = zoo.healthy(
 zoo.sick(
     "sealed-swells-sgd-momentum-0.999",
     loop(SWELLS, lambda p, r: sgd(p, 0.5, momentum=0.999), steps=100),
-    broken(remembers(), less=0.8),
+    broken(facts.remembers(), less=0.8),
     "momentum_too_long",
     also=BROKEN,
     control=swells_sgd,
@@ -238,7 +228,7 @@ bags_sgd = zoo.healthy("sealed-bags-sgd-momentum-0.9", loop(BAGS, lambda p, r: s
 zoo.sick(
     "sealed-bags-nesterov-0.997",
     loop(BAGS, lambda p, r: sgd(p, 1.0, momentum=0.997, nesterov=True), steps=100),
-    broken(remembers(), less=0.8),
+    broken(facts.remembers(), less=0.8),
     "momentum_too_long",
     also=BROKEN,
     control=bags_sgd,
@@ -265,7 +255,7 @@ graphs_adam = zoo.healthy("sealed-graphs-adam", loop(GRAPHS, lambda p, r: adam(p
 zoo.sick(
     "sealed-graphs-state-emptied-every-step",
     loop(GRAPHS, lambda p, r: adam(p, r), after=clears(1)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=graphs_adam,
@@ -273,7 +263,7 @@ zoo.sick(
 zoo.sick(
     "sealed-gaits-state-emptied-every-5",
     loop(GAITS, lambda p, r: adamw(p, r), after=clears(5)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=gaits_adamw,
@@ -281,7 +271,7 @@ zoo.sick(
 zoo.sick(
     "sealed-stars-state-from-disk-every-3",
     loop(STARS, lambda p, r: adam(p, r), after=from_disk(3)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=stars_adam,
@@ -318,18 +308,16 @@ tidy = zoo.healthy("sealed-loader-tidy", loader(None, F.mse_loss))
 zoo.sick(
     "sealed-loader-one-target-of-4000",
     loader(far_out, F.mse_loss),
-    broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(3)),
+    *SPOILT,
     also=BROKEN,
     control=tidy,
 )
 zoo.sick(
     "sealed-loader-two-targets-of-minus-900",
     loader(two_far_out, F.mse_loss),
-    broken(spikes(4)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(4)),
+    *SPOILT,
     also=BROKEN,
     control=tidy,
 )
@@ -361,9 +349,8 @@ def files(factor: float, every: int) -> Callable[[int], Program]:
 zoo.sick(
     "sealed-files-weighed-200-every-17th",
     files(200.0, 17),
-    broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(3)),
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("sealed-files-weighed-1", files(1.0, 1000)),
 )
@@ -381,11 +368,7 @@ def bursts(beta2: float, loud: bool) -> Callable[[int], Program]:
             for step, (x, y) in zip(range(120), task, strict=False):
                 if loud and step % 25 >= 21:
                     y = 30 * torch.randn(y.shape, generator=random)
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
         return Program(
             model=model, optimizer=optimizer, run=run, losses=losses, score=held_out(model, task, F.mse_loss)
@@ -397,10 +380,8 @@ def bursts(beta2: float, loud: bool) -> Callable[[int], Program]:
 zoo.sick(
     "sealed-bursts-beta2-0.9999",
     bursts(0.9999, True),
-    broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    broken(all_of(facts.jumps(), facts.spikes(3, 5.0)), less=0.9),
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("sealed-no-bursts-beta2-0.99", bursts(0.99, False)),
 )

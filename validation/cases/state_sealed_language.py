@@ -16,7 +16,9 @@ from validation.case import Log, Program, Zoo
 from validation.cases._sealed_tasks import kiosks, leftovers, scrolls
 from validation.evidence.loops import Fact, Played, all_of, broken, learns
 from validation.evidence.states import ends_above, logged, row_rules
-from validation.programs import clips, fit, fit_experts, held_out
+from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER
+from validation.policies import of_groups, wrong_answers
+from validation.programs import clips, fit, fit_experts, held_out, step_from
 from validation.states import BROKEN, IDLE
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -196,8 +198,7 @@ for rate in (0.1, 0.5):
         f"sealed-attends-queries-and-keys-at-{rate}",
         attends(rate),
         broken(large_logits()),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         also={*BROKEN},
         control=bounded,
     )
@@ -351,9 +352,7 @@ def ppo(
                     kl = (new.exp() * (new - first)).sum(dim=1).mean()
                     kept = ratio.clamp(1 - bound, 1 + bound)
                     loss = -torch.minimum(ratio * gain, kept * gain).mean() - bonus * entropy + penalty * kl
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
+                    losses.append(step_from(loss, optimizer))
                     log(
                         reward=reward.mean().item(),
                         reward_std=reward.std().item(),
@@ -361,7 +360,6 @@ def ppo(
                         kl=kl.item(),
                         clip_fraction=(ratio != kept).float().mean().item(),
                     )
-                    losses.append(loss.item())
 
         def earned(log_p: Tensor, pay: Tensor) -> Tensor:
             return (pay.amax(dim=1) - (log_p.exp() * pay).sum(dim=1)).mean()
@@ -385,9 +383,7 @@ zoo.sick(
     "sealed-ppo-one-good-pays-by-mistake",
     ppo(rate=0.03, bonus=0.0, hacked=5.0),
     broken(logged("entropy", below=0.15), less=0.6),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=calm,
 )
@@ -395,9 +391,7 @@ zoo.sick(
     "sealed-ppo-bonus-with-the-wrong-sign",
     ppo(rate=0.02, bonus=-1.5),
     broken(logged("entropy", below=0.15), less=0.9),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=calm,
 )
@@ -405,9 +399,7 @@ zoo.sick(
     "sealed-ppo-twenty-passes-at-0.1",
     ppo(rate=0.1, passes=20, batches=6),
     broken(logged("clip_fraction", above=0.2)),
-    "clip_fraction_high",
-    "kl_runaway",
-    "rate_too_high",
+    *FAR_OFF,
     also={*BROKEN, "no_reward_variance", "policy_entropy_collapse", "EXPLORATION"},
     control=calm,
 )
@@ -449,26 +441,11 @@ def grpo(
                     kl = (new.exp() * (new - reference * before)).sum(dim=1).mean()
                     entropy = -(new.exp() * new).sum(dim=1).mean()
                     loss = -torch.minimum(ratio * gain, kept * gain).mean() + beta * kl
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-                    log(
-                        reward=reward.mean().item(),
-                        reward_std=spread.mean().item(),
-                        frac_reward_zero_std=(spread == 0).float().mean().item(),
-                        kl=kl.item(),
-                        entropy=entropy.item(),
-                        **{"clip_ratio/region_mean": (ratio != kept).float().mean().item()},
-                    )
-                    losses.append(loss.item())
+                    losses.append(step_from(loss, optimizer))
+                    log(**of_groups(reward, spread, kl, entropy, ratio, kept))
 
         unseen = torch.randn(512, 8, generator=torch.Generator().manual_seed(seed + 98))
-        best = (unseen @ codes).argmax(1, keepdim=True)
-
-        def score() -> float:
-            with torch.no_grad():
-                return 1 - model(unseen).exp().gather(1, best).mean().item()
-
+        score = wrong_answers(model, unseen, codes)
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, log=log, score=score)
 
     return build
@@ -500,9 +477,7 @@ zoo.sick(
     "sealed-grpo-fifteen-epochs-per-batch",
     grpo(rate=0.08, epochs=15, beta=0.0),
     broken(logged("clip_ratio/region_mean", above=0.2)),
-    "clip_fraction_high",
-    "kl_runaway",
-    "rate_too_high",
+    *FAR_OFF,
     also={*BROKEN, "no_reward_variance", "policy_entropy_collapse", "EXPLORATION"},
     control=groups,
 )
@@ -510,9 +485,7 @@ zoo.sick(
     "sealed-grpo-long-answers-pay-six-times",
     grpo(rate=0.03, beta=0.0, length=6.0),
     broken(logged("entropy", below=0.3), less=0.6),
-    "policy_entropy_collapse",
-    "kl_runaway",
-    "EXPLORATION",
+    *ONE_ANSWER,
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=groups,
 )

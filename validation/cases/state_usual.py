@@ -5,7 +5,6 @@ Half: usual.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -17,21 +16,14 @@ from validation.case import Program, Zoo
 from validation.cases._common_loops import study
 from validation.cases._everyday_loops import stored, supervised, train
 from validation.cases._plain_loops import harmed
-from validation.cases._usual_loops import KINDS, PlainConv, beside, birds, cars, rate_of
+from validation.cases._usual_loops import KINDS, PlainConv, birds, cars, rate_of
 from validation.cases.state_common import every, long_first_moment, put, times
+from validation.evidence import states as facts
 from validation.evidence.loops import learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
+from validation.labels import DAMPED, FORGETFUL, LONG_MEMORY, ROUNDED_OFF, SPOILT, UNDERFLOWN
 from validation.nets import mlp
 from validation.programs import fit, held_out
-from validation.states import BROKEN, IDLE, Made, loop
+from validation.states import BROKEN, IDLE, Made, loop, reloads
 from validation.tasks import drawn_once
 
 zoo = Zoo("state", half="usual", proof=learns())
@@ -65,20 +57,16 @@ for name, eps in (("stones", 1.0), ("roads", 1.0)):
     zoo.sick(
         f"usual-{name}-eps-{eps:g}",
         usual(name, lambda p, r, eps=eps: adam(p, r, eps=eps)),
-        harmed(eps_above_gradients()),
-        "eps_rules",
-        "SLOW",
-        "rate_too_low",
+        harmed(facts.eps_above_gradients()),
+        *DAMPED,
         also=IDLE,
         control=base[name],
     )
 zoo.sick(
     "usual-letters-loss-divided-by-ten-billions",
     usual("letters", lambda p, r: adam(p, r), scale=1e-10),
-    harmed(eps_above_gradients()),
-    "eps_rules",
-    "SLOW",
-    "rate_too_low",
+    harmed(facts.eps_above_gradients()),
+    *DAMPED,
     also=IDLE,
     control=base["letters"],
 )
@@ -97,10 +85,8 @@ for name, rate in (("stones", 1e-5), ("streets", 1e-5)):
     zoo.sick(
         f"usual-{name}-bfloat16-rate-{rate:g}",
         usual(name, lambda p, _, rate=rate: adamw(p, rate), dtype=half),
-        harmed(same_bits()),
-        "lost_updates",
-        "SLOW",
-        "rate_too_low",
+        harmed(facts.same_bits()),
+        *ROUNDED_OFF,
         also=IDLE,
         control=low[name],
     )
@@ -119,10 +105,8 @@ for name in ("stones", "roads"):
     zoo.sick(
         f"usual-{name}-float16",
         usual(name, lambda p, r: adam(p, r), dtype=torch.float16),
-        harmed(no_second_moment()),
-        "second_moment_underflow",
-        "NUMERICAL",
-        "loss_nonfinite",
+        harmed(facts.no_second_moment()),
+        *UNDERFLOWN,
         also=LOST,
         control=base[name],
     )
@@ -150,7 +134,7 @@ for name, decay in (("quotes", 50.0), ("letters", 50.0)):
     zoo.sick(
         f"usual-{name}-adamw-decay-{decay:g}",
         usual(name, lambda p, r, decay=decay: adamw(p, r, weight_decay=decay)),
-        harmed(shrunk()),
+        harmed(facts.shrunk()),
         "decay_dominates",
         also=LOST,
         control=base[name],
@@ -158,7 +142,7 @@ for name, decay in (("quotes", 50.0), ("letters", 50.0)):
 zoo.sick(
     "usual-tiles-adam-l2-of-0.5",
     usual("tiles", lambda p, r: adam(p, r, weight_decay=0.5)),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=base["tiles"],
@@ -172,7 +156,7 @@ pushed = {
 zoo.sick(
     "usual-nests-sgd-decay-0.5",
     usual("nests", lambda p, _: sgd(p, 0.03, 0.9, 0, 0.5), steps=50),
-    harmed(shrunk()),
+    harmed(facts.shrunk()),
     "decay_dominates",
     also=LOST,
     control=pushed["nests"],
@@ -187,10 +171,8 @@ for name, rate in (("streets", 0.1), ("stones", 0.1)):
     zoo.sick(
         f"usual-{name}-momentum-0.999",
         usual(name, lambda p, _, rate=rate: sgd(p, rate, 0.999)),
-        harmed(remembers()),
-        "momentum_too_long",
-        "EXPLODING",
-        "UNSTABLE",
+        harmed(facts.remembers()),
+        *LONG_MEMORY,
         "rate_too_high",
         also=LOST,
         control=pushed[name],
@@ -203,9 +185,7 @@ zoo.sick(
     "usual-cars-adam-beta1-0.998",
     usual("cars", lambda p, _: adam(p, 0.03, betas=(0.998, 0.999)), steps=90),
     harmed(long_first_moment),
-    "momentum_too_long",
-    "EXPLODING",
-    "UNSTABLE",
+    *LONG_MEMORY,
     "rate_too_high",
     also=LOST,
     control=quick["cars"],
@@ -219,22 +199,16 @@ for name, how in (("weather", "made-anew"), ("cars", "cleared")):
     zoo.sick(
         f"usual-{name}-state-{how}-at-every-step",
         usual(name, lambda p, _: adam(p, 0.03), after=every(1, how), steps=90),
-        harmed(young),
-        "state_reset",
-        "UNSTABLE",
-        "rate_too_high",
+        harmed(facts.young),
+        *FORGETFUL,
         also=BROKEN,
         control=quick[name],
     )
 
 
-def saved(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The state goes through a file, as at the end of a job."""
-    if step == 35:
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-
-
-zoo.healthy("usual-letters-saved-and-loaded", usual("letters", lambda p, r: adamw(p, r), after=saved))
+zoo.healthy(
+    "usual-letters-saved-and-loaded", usual("letters", lambda p, r: adamw(p, r), after=reloads(lambda step: step == 35))
+)
 zoo.healthy(
     "usual-streets-state-cleared-once",
     usual("streets", lambda p, r: adam(p, r), after=lambda o, i: o.state.clear() if i == 30 else None),
@@ -268,9 +242,8 @@ for name, spoilt, spoil in (
     zoo.sick(
         f"usual-{name}-file-{spoilt}",
         file(name, spoil),
-        harmed(spikes()),
-        "bad_batch",
-        "UNSTABLE",
+        harmed(facts.spikes()),
+        *SPOILT,
         "EXPLODING",
         also=LOST | {"input_scales"},
         control=clean,
@@ -308,14 +281,11 @@ def mean_of_means(seed: int, fault: bool) -> Program:
     return study(model, task, optimizer, lambda o, y: scale * loss(o, y), STEPS, loss)
 
 
-beside(
-    zoo,
+zoo.beside(
     "tiles-mean-once-under-eps-1e-4",
     "tiles-mean-divided-again-under-eps-1e-4",
     mean_of_means,
-    harmed(eps_above_gradients()),
-    "eps_rules",
-    "SLOW",
-    "rate_too_low",
+    harmed(facts.eps_above_gradients()),
+    *DAMPED,
     also=IDLE,
 )

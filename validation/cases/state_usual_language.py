@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import study
-from validation.cases._everyday_loops import measured
+from validation.cases._everyday_loops import largest_share, measured
 from validation.cases._plain_loops import harmed
 from validation.cases._usual_loops import (
     KINDS,
@@ -24,7 +24,6 @@ from validation.cases._usual_loops import (
     PointNet,
     adverts,
     bce,
-    beside,
     cars,
     dishes,
     letters,
@@ -34,10 +33,13 @@ from validation.cases._usual_loops import (
 )
 from validation.cases.state_common_language import aged, noisy, top_row
 from validation.cases.state_everyday_language import moments_lag
+from validation.evidence.attention import largest_at
 from validation.evidence.loops import broken, learns
 from validation.evidence.states import logged
+from validation.labels import COLLAPSED, LOUD_LOGITS, NOISY, OUTDATED
 from validation.nets import mlp
-from validation.programs import held_out
+from validation.policies import entropy_of, of_ratios
+from validation.programs import held_out, step_from
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -53,9 +55,7 @@ for name, low, rate, long in (("cars", 0.003, 2e-2, 0.9999), ("tiles", 0.003, 2e
         f"usual-{name}-loss-counts-late-beta2-{long}",
         aged(KINDS[name], stage, long, rate),
         moments_lag,
-        "stale_second_moment",
-        "UNSTABLE",
-        "EXPLODING",
+        *OUTDATED,
         also={*BROKEN, "rate_too_high", "bad_batch"},
         control=quick,
     )
@@ -70,19 +70,12 @@ zoo.healthy(
 
 def largest_logit(model: Gpt, x: Tensor) -> float:
     """Over all blocks, as the softmax sees it."""
-    seen: list[float] = []
 
-    def look(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        q, k, _ = block.split(inputs[0])
-        scale = q.shape[-1] ** -0.5 if block.scale is None else block.scale
-        seen.append(float((q @ k.transpose(-1, -2)).abs().max() * scale))
+    def read(block: nn.Module, x: Tensor) -> float:
+        q, k, _ = block.split(x)
+        return float((q @ k.transpose(-1, -2)).abs().max() * (block.scale or q.shape[-1] ** -0.5))
 
-    handles = [block.register_forward_pre_hook(look) for block in model.blocks]
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return max(seen)
+    return largest_at(model.blocks, read, model, x)
 
 
 def attending(seed: int, *, std: float = 0.2, heads: int = 2, depth: int = 1, fast: float = 4e-3) -> Program:
@@ -102,14 +95,12 @@ for sound, fault, good, bad in (
     ("letters-queries-drawn-at-0.2", "letters-queries-drawn-at-1.5", {}, {"std": 1.5}),
     ("letters-one-rate-for-all", "letters-attention-at-rate-0.5", {"heads": 4}, {"heads": 4, "fast": 0.5}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: attending(s, **(b if fault else g)),
         harmed(measured("largest logit", above=30.0), worse=1.15),
-        "attention_logits",
-        "ENTROPY_COLLAPSE",
+        *LOUD_LOGITS,
         "SATURATION",
         layer=("blocks.0.qkv", "blocks.0"),
         also={*SHARP, "SATURATION"},
@@ -158,20 +149,23 @@ def routed(seed: int, balance: float, lean: float = 0.0, noise: float = 0.0) -> 
         out, load, _ = model(batch[0] + noise * torch.randn_like(batch[0]))
         return F.mse_loss(out, batch[1]) + balance * load
 
-    def share() -> float:
-        with torch.no_grad():
-            return float(model(task.aside()[0])[2].max())
-
     score = held_out(model, regimes(seed, 256), lambda o, y: F.mse_loss(o[0], y))
     optimizer = adamw(model.parameters(), lr=2e-2)
-    return study(model, task, optimizer, steps=110, loss_of=loss_of, score=score, facts={"largest share": share})
+    return study(
+        model,
+        task,
+        optimizer,
+        steps=110,
+        loss_of=loss_of,
+        score=score,
+        facts={"largest share": largest_share(model, task)},
+    )
 
 
 for sound, fault, good, bad in (
     ("regimes-router-begins-even", "regimes-router-leans", {"balance": 0.1}, {"balance": 0.1, "lean": 30.0}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         lambda s, fault, g=good, b=bad: routed(s, **(b if fault else g)),
@@ -231,8 +225,7 @@ for sound, fault, build, layer in (
         "vectors",
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         fault,
         build,
@@ -274,9 +267,7 @@ for name, make, big, small, rate in (
         f"usual-{name}-batches-of-{small}",
         noisy(make, small, rate, 100),
         broken(measured("noise scale over batch", above=5.0), less=0.5),
-        "batch_size",
-        "UNSTABLE",
-        "rate_too_high",
+        *NOISY,
         also={*BROKEN, "loss_stuck", "bad_batch"},
         control=wide,
     )
@@ -286,12 +277,6 @@ zoo.healthy(
 )
 
 # --- policies
-
-COLLAPSED = ("policy_entropy_collapse", "EXPLORATION", "ENTROPY_COLLAPSE")
-
-
-def entropy_of(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(dim=-1).mean()
 
 
 def waiter(seed: int, *, bonus: float = 0.01, rate: float = 8e-3, scale: float = 1.0, steps: int = 100) -> Program:
@@ -349,17 +334,8 @@ def ppo(seed: int, *, epochs: int = 4, rollouts: int = 24, rate: float = 4e-3, s
         ratio = (logp.gather(1, dish) - old).squeeze(1).exp()
         loss = -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean() + 0.5 * F.mse_loss(value, reward)
         loss = loss - 0.01 * entropy_of(logp)
-        log(
-            entropy=entropy_of(logp.detach()).item(),
-            approx_kl=((ratio - 1) - ratio.log()).mean().item(),
-            clip_fraction=((ratio - 1).abs() > 0.2).float().mean().item(),
-            reward=reward.mean().item(),
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimizer.step()
-        losses.append(loss.item())
+        log(**of_ratios(ratio, entropy_of(logp.detach()), reward))
+        losses.append(step_from(loss, optimizer, model, 0.5))
 
     def run() -> None:
         for _, (state, pay) in zip(range(rollouts), task, strict=False):
@@ -426,11 +402,7 @@ def tuned(seed: int, *, weight: float = 0.5, rate: float = 5e-3) -> Program:
             )
             chosen = logp.gather(2, text[:, 1:, None]).squeeze(2).sum(dim=1)
             loss = -(4 * (reward - reward.mean()) * chosen).mean() + weight * kl
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model))
 
     def score() -> float:
         text = sample(256, torch.Generator().manual_seed(seed + 5))

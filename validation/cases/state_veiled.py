@@ -35,19 +35,11 @@ from validation.cases._veiled_loops import (
     tiles,
     wardrobes,
 )
+from validation.evidence import states as facts
 from validation.evidence.loops import all_of, broken, learns
-from validation.evidence.states import (
-    eps_above_gradients,
-    jumps,
-    no_second_moment,
-    remembers,
-    same_bits,
-    shrunk,
-    spikes,
-    young,
-)
+from validation.labels import SPOILT, TOO_LATE, UNDERFLOWN
 from validation.nets import mlp
-from validation.programs import clips, held_out, learn, nothing, shuffled
+from validation.programs import clips, held_out, learn, nothing, shuffled, train_step
 from validation.states import BROKEN, IDLE, clears, loop, zeroes
 from validation.tasks import token_loss
 
@@ -78,7 +70,7 @@ choirs = zoo.healthy("veiled-choirs-adamw", loop(CHOIRS, lambda p, r: adamw(p, r
 zoo.sick(
     "veiled-choirs-adamw-eps-0.5",
     loop(CHOIRS, lambda p, r: adamw(p, r, eps=0.5), steps=70),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=choirs,
@@ -89,7 +81,7 @@ tiny = zoo.healthy(
 zoo.sick(
     "veiled-buoys-loss-over-1e8-eps-1e-7",
     loop(BUOYS, lambda p, r: adam(p, r, eps=1e-7), scale=1e-8, steps=80),
-    broken(eps_above_gradients(), less=0.5),
+    broken(facts.eps_above_gradients(), less=0.5),
     "eps_rules",
     also=IDLE,
     control=tiny,
@@ -98,7 +90,7 @@ twins = zoo.healthy("veiled-twins-nadam", loop(TWINS, lambda p, r: torch.optim.N
 zoo.sick(
     "veiled-twins-nadam-eps-40",
     loop(TWINS, lambda p, r: torch.optim.NAdam(p, r, eps=40.0)),
-    broken(eps_above_gradients(), less=0.6),
+    broken(facts.eps_above_gradients(), less=0.6),
     "eps_rules",
     also=IDLE,
     control=twins,
@@ -110,7 +102,7 @@ verses_low = zoo.healthy("veiled-verses-bfloat16", loop(VERSES, lambda p, r: ada
 zoo.sick(
     "veiled-verses-bfloat16-rate-2e-6",
     loop(VERSES, lambda p, r: adam(p, 2e-6), dtype=low),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=verses_low,
@@ -119,7 +111,7 @@ tiles_low = zoo.healthy("veiled-tiles-bfloat16-adamw", loop(TILES, lambda p, r: 
 zoo.sick(
     "veiled-tiles-bfloat16-adamw-rate-4e-6",
     loop(TILES, lambda p, r: adamw(p, 4e-6), dtype=low, steps=70),
-    broken(same_bits(), less=0.5),
+    broken(facts.same_bits(), less=0.5),
     "lost_updates",
     also=IDLE,
     control=tiles_low,
@@ -130,7 +122,7 @@ rows_low = zoo.healthy(
 zoo.sick(
     "veiled-rows-bfloat16-nesterov-rate-1e-5",
     loop(ROWS, lambda p, r: sgd(p, 1e-5, momentum=0.9, nesterov=True), dtype=low),
-    broken(same_bits(0.9), less=0.5),
+    broken(facts.same_bits(0.9), less=0.5),
     "lost_updates",
     also=IDLE,
     control=rows_low,
@@ -140,17 +132,15 @@ rows = zoo.healthy("veiled-rows-adam", loop(ROWS, lambda p, r: adam(p, r)))
 zoo.sick(
     "veiled-hums-float16",
     loop(HUMS, lambda p, r: adam(p, r), dtype=lower, steps=70),
-    broken(no_second_moment(), less=0.3),
-    "second_moment_underflow",
-    "loss_nonfinite",
-    "NUMERICAL",
+    broken(facts.no_second_moment(), less=0.3),
+    *UNDERFLOWN,
     also=BROKEN,
     control=hums,
 )
 zoo.sick(
     "veiled-rows-float16-eps-3e-4",
     loop(ROWS, lambda p, r: adam(p, r, eps=3e-4), dtype=lower, scale=1e-2),
-    broken(no_second_moment()),
+    broken(facts.no_second_moment()),
     "second_moment_underflow",
     also={*BROKEN, "eps_rules"},
     control=rows,
@@ -162,7 +152,7 @@ isles = zoo.healthy("veiled-isles-adamw-decay-0.05", loop(ISLES, lambda p, r: ad
 zoo.sick(
     "veiled-isles-adamw-decay-20",
     loop(ISLES, lambda p, r: adamw(p, r, weight_decay=20.0)),
-    broken(shrunk(), less=0.7),
+    broken(facts.shrunk(), less=0.7),
     "decay_dominates",
     also=BROKEN,
     control=isles,
@@ -174,7 +164,7 @@ finches_sgd = zoo.healthy(
 zoo.sick(
     "veiled-finches-nesterov-decay-0.6",
     loop(FINCHES, lambda p, r: sgd(p, 0.05, momentum=0.9, nesterov=True, weight_decay=0.6)),
-    broken(shrunk(), less=0.6),
+    broken(facts.shrunk(), less=0.6),
     "decay_dominates",
     also=BROKEN,
     control=finches_sgd,
@@ -183,7 +173,7 @@ verses_decay = zoo.healthy("veiled-verses-adamw-decay-0.1", loop(VERSES, lambda 
 zoo.sick(
     "veiled-verses-adamw-decay-10",
     loop(VERSES, lambda p, r: adamw(p, r, weight_decay=10.0)),
-    broken(shrunk(), less=0.7),
+    broken(facts.shrunk(), less=0.7),
     "decay_dominates",
     also=BROKEN,
     control=verses_decay,
@@ -195,7 +185,7 @@ buoys_sgd = zoo.healthy("veiled-buoys-sgd-momentum-0.9", loop(BUOYS, lambda p, r
 zoo.sick(
     "veiled-buoys-sgd-momentum-0.998",
     loop(BUOYS, lambda p, r: sgd(p, 0.5, momentum=0.998), steps=100),
-    broken(remembers(), less=0.85),
+    broken(facts.remembers(), less=0.85),
     "momentum_too_long",
     also=BROKEN,
     control=buoys_sgd,
@@ -204,7 +194,7 @@ twins_sgd = zoo.healthy("veiled-twins-sgd-momentum-0.8", loop(TWINS, lambda p, r
 zoo.sick(
     "veiled-twins-sgd-momentum-0.999",
     loop(TWINS, lambda p, r: sgd(p, 0.5, momentum=0.999), steps=100),
-    broken(remembers(), less=0.85),
+    broken(facts.remembers(), less=0.85),
     "momentum_too_long",
     also=BROKEN,
     control=twins_sgd,
@@ -218,7 +208,7 @@ bills_adam = zoo.healthy("veiled-bills-adam", loop(BILLS, lambda p, r: adam(p, r
 zoo.sick(
     "veiled-tiles-state-anew-every-4",
     loop(TILES, lambda p, r: adam(p, r), after=clears(4), steps=75),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=tiles_adam,
@@ -226,7 +216,7 @@ zoo.sick(
 zoo.sick(
     "veiled-bills-state-anew-every-step",
     loop(BILLS, lambda p, r: adam(p, r), after=clears(1)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=bills_adam,
@@ -234,7 +224,7 @@ zoo.sick(
 zoo.sick(
     "veiled-rows-state-emptied-every-6",
     loop(ROWS, lambda p, r: adam(p, r), after=zeroes(6)),
-    broken(young),
+    broken(facts.young),
     "state_reset",
     also=BROKEN,
     control=rows,
@@ -271,18 +261,16 @@ clean = zoo.healthy("veiled-loader-clean", loader(None))
 zoo.sick(
     "veiled-loader-a-misplaced-point",
     loader(misplaced_point),
-    broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(3)),
+    *SPOILT,
     also=BROKEN,
     control=clean,
 )
 zoo.sick(
     "veiled-loader-minus-9999-for-missing",
     loader(missing_value),
-    broken(spikes(4)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(4)),
+    *SPOILT,
     also=BROKEN,
     control=clean,
 )
@@ -316,9 +304,8 @@ def shards(gain: float, every: int) -> Callable[[int], Program]:
 zoo.sick(
     "veiled-shards-gain-12-every-14th",
     shards(12.0, 14),
-    broken(spikes(3)),
-    "bad_batch",
-    "UNSTABLE",
+    broken(facts.spikes(3)),
+    *SPOILT,
     also=BROKEN,
     control=zoo.healthy("veiled-shards-one-gain", shards(1.0, 1000)),
 )
@@ -338,11 +325,7 @@ def storms(beta2: float, storm: bool) -> Callable[[int], Program]:
             for step, (x, y) in zip(range(120), task, strict=False):
                 if storm and step % 30 >= 25:
                     y = 25 * torch.randn(y.shape, generator=random)
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
         score = held_out(model, task, F.mse_loss)
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -377,20 +360,16 @@ def bursts(beta2: float, growth: float) -> Callable[[int], Program]:
 zoo.sick(
     "veiled-storms-beta2-0.9999",
     storms(0.9999, True),
-    broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    broken(all_of(facts.jumps(), facts.spikes(3, 5.0)), less=0.9),
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("veiled-no-storms-beta2-0.98", storms(0.98, False)),
 )
 zoo.sick(
     "veiled-bursts-beta2-0.9995",
     bursts(0.9995, 30.0),
-    broken(all_of(jumps(), spikes(3, 5.0)), less=0.9),
-    "stale_second_moment",
-    "bad_batch",
-    "UNSTABLE",
+    broken(all_of(facts.jumps(), facts.spikes(3, 5.0)), less=0.9),
+    *TOO_LATE,
     also=BROKEN,
     control=zoo.healthy("veiled-no-bursts-beta2-0.95", bursts(0.95, 1.0)),
 )

@@ -17,7 +17,8 @@ from validation.case import Log, Program, Zoo
 from validation.cases._veiled_loops import chants, mottos, readers, stalls
 from validation.evidence.loops import Fact, Played, broken, learns
 from validation.evidence.states import logged
-from validation.programs import clips, fit, fit_experts, held_out
+from validation.labels import FAR_OFF, LOUD_LOGITS, ONE_ANSWER
+from validation.programs import clips, fit, fit_experts, held_out, step_from, train_step
 from validation.states import BROKEN
 from validation.tasks import Task, drawn_once, token_loss
 
@@ -87,8 +88,7 @@ zoo.sick(
     "veiled-psalm-queries-and-keys-at-0.2",
     psalm(0.2),
     broken(large_scores()),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=BROKEN,
     control=bounded,
 )
@@ -96,8 +96,7 @@ zoo.sick(
     "veiled-psalm-scores-times-the-width",
     psalm(0.02, power=1.0),
     broken(large_scores()),
-    "attention_logits",
-    "ENTROPY_COLLAPSE",
+    *LOUD_LOGITS,
     also=BROKEN,
     control=usual,
 )
@@ -301,11 +300,7 @@ def echoes(batch: int, noise: float = 6.0, steps: int = 120) -> Callable[[int], 
         def run() -> None:
             for _ in range(steps):
                 x, y = draw(batch, noise)
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, y, F.mse_loss))
 
         def score() -> float:
             with torch.no_grad():
@@ -327,11 +322,8 @@ def doubtful(batch: int, wrong: float = 0.88) -> Callable[[int], Program]:
         def run() -> None:
             for _, (x, y) in zip(range(120), task, strict=False):
                 guessed = torch.rand(len(y), generator=random) < wrong
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), torch.where(guessed, torch.randint(5, y.shape, generator=random), y))
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                y = torch.where(guessed, torch.randint(5, y.shape, generator=random), y)
+                losses.append(train_step(model, optimizer, x, y))
 
         score = held_out(model, mottos(seed, batch=512))
         return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -426,9 +418,7 @@ def tutor(
                     kl = (new.exp() * (new - first)).sum(dim=2).mean()
                     entropy = -(new.exp() * new).sum(dim=2).mean()
                     loss = -torch.minimum(ratio * gain, kept * gain).mean() + keep * kl - bonus * entropy
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
+                    losses.append(step_from(loss, optimizer))
                     log(
                         reward=reward.mean().item(),
                         reward_std=spread.mean().item(),
@@ -436,7 +426,6 @@ def tutor(
                         entropy=entropy.item(),
                         clip_fraction=(ratio != kept).float().mean().item(),
                     )
-                    losses.append(loss.item())
                 if adaptive:
                     keep *= 1 + adaptive if kl.item() > 0.3 else 1 / (1 + adaptive)
 
@@ -465,9 +454,7 @@ zoo.sick(
     "veiled-tutor-judged-by-its-own-votes",
     tutor(judge="votes", rate=0.02, beta=0.0),
     broken(logged("entropy", below=0.3), less=0.5),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     also={*AFTER, "clip_fraction_high"},
     control=calm,
 )
@@ -495,9 +482,7 @@ zoo.sick(
     "veiled-tutor-thirty-passes",
     tutor(rate=0.05, passes=30, rounds=5, beta=0.0),
     broken(logged("clip_fraction", above=0.2)),
-    "clip_fraction_high",
-    "kl_runaway",
-    "rate_too_high",
+    *FAR_OFF,
     also={*AFTER, "policy_entropy_collapse"},
     control=calm,
 )
@@ -596,9 +581,7 @@ zoo.sick(
         rounds=60,
     ),
     broken(logged("train/entropy", below=0.2), less=0.8),
-    "policy_entropy_collapse",
-    "EXPLORATION",
-    "kl_runaway",
+    *ONE_ANSWER,
     "rate_too_high",
     also={*BROKEN, "no_reward_variance", "clip_fraction_high"},
     control=steady,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from validation.case import Setup, Zoo
 from validation.evidence import both, equal_heads, heads_differ, sharp_attention, tokens_alike, trains
 from validation.labels import ALIKE, ONE, SHARP
-from validation.nets import (
+from validation.nets.attention import (
     Attention,
     LanguageModel,
     Latents,

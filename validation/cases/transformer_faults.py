@@ -12,19 +12,8 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases.transformer_attention import encoder, picture, pre_norm, vit
-from validation.evidence import (
-    both,
-    dead,
-    diverges,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    learns_less,
-    no_gradient,
-    not_finite,
-    rank_at_most,
-    trains,
-)
+from validation.evidence.signal import both, dead, equal_units, no_gradient, not_finite, rank_at_most
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread, learns_less, trains
 from validation.labels import JUMPS, LOST, RUNS_AWAY
 from validation.nets import Attention, Block, LanguageModel, SetClassifier, Vision, block_encoder, torch_encoder
 from validation.setups import biased, pair, partly_dead, rated, vision
@@ -374,9 +363,5 @@ def weighed(seed: int, spread: float) -> Setup:
 
 weights = zoo.healthy("documents-weigh-nearly-alike", lambda s: weighed(s, 0.2))
 zoo.sick(
-    "documents-weigh-by-their-readers",
-    lambda s: weighed(s, 5.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=weights,
+    "documents-weigh-by-their-readers", lambda s: weighed(s, 5.0), gradient_norms_spread(30), *JUMPS, control=weights
 )

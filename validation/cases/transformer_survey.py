@@ -10,35 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
-from validation.evidence import (
-    both,
-    dead,
-    diverges,
-    does_not_move,
-    equal_heads,
-    equal_units,
-    heads_differ,
-    learns_less,
-    no_gradient,
-    not_finite,
-    sharp_attention,
-    tokens_alike,
-    trains,
-)
+from validation.evidence.attention import equal_heads, heads_differ, sharp_attention, tokens_alike
+from validation.evidence.signal import both, dead, equal_units, no_gradient, not_finite
+from validation.evidence.training import diverges, does_not_move, learns_less, trains
 from validation.labels import ALIKE, LOST, ONE, SHARP
-from validation.nets import (
+from validation.nets.attention import (
     Attention,
     Block,
-    Lambda,
     LanguageModel,
     Latents,
-    OwnNorm,
     SetClassifier,
     Vision,
     sharpen,
     tie_heads,
     torch_encoder,
 )
+from validation.nets.dense import Lambda, OwnNorm
 from validation.setups import biased, pair, rated, vision
 from validation.tasks import markov, patches
 

@@ -12,18 +12,18 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.evidence import converged, trains
-from validation.nets import (
+from validation.nets.attention import (
     Attention,
     Block,
     LanguageModel,
     Latents,
-    Lora,
     SetClassifier,
     Vision,
     block_encoder,
     refit,
     torch_encoder,
 )
+from validation.nets.dense import Lora
 from validation.setups import frozen, pair, pretrain, vision
 from validation.tasks import markov, patches
 

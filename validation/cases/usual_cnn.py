@@ -17,21 +17,9 @@ from validation.cases._common_nets import SQUEEZED, Head, conv, worse
 from validation.cases._everyday_nets import CUT_OFF, NARROW, he, start
 from validation.cases._plain_nets import BLOWN, COLLAPSED, alike, pooled, with_groups
 from validation.cases._usual_nets import UNLEARNED, calls, info_nce, lakes, stamps, veils, weaves
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    channel_rank,
-    dead,
-    diverges,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.signal import both, channel_rank, dead, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges
 from validation.labels import JUMPS
 from validation.setups import frozen, live, pretrain
 

@@ -19,16 +19,28 @@ from torch.optim.lr_scheduler import (
     ExponentialLR,
     LambdaLR,
     LinearLR,
-    LRScheduler,
     MultiStepLR,
     OneCycleLR,
     SequentialLR,
     StepLR,
 )
 
+from validation import labels
 from validation.case import Log, Program, Zoo
 from validation.cases._common_loops import at_least, lowest_above, study
 from validation.cases._everyday_loops import loader, stored, supervised, train
+from validation.cases._mistakes import (
+    Loss,
+    Schedule,
+    activated,
+    cleared_when,
+    in_parts,
+    labelled,
+    rated,
+    scheduled,
+    shaped,
+    summed,
+)
 from validation.cases._plain_loops import harmed
 from validation.cases._usual_loops import (
     KINDS,
@@ -37,7 +49,6 @@ from validation.cases._usual_loops import (
     Entities,
     Forecast,
     Gpt,
-    Made,
     PlainConv,
     PointNet,
     Reader,
@@ -46,7 +57,6 @@ from validation.cases._usual_loops import (
     TileCoder,
     adverts,
     bce,
-    beside,
     birds,
     cars,
     claims,
@@ -61,73 +71,19 @@ from validation.cases._usual_loops import (
     tiles,
     weather,
 )
-from validation.evidence.loops import (
-    Played,
-    begins_above,
-    clipped_by,
-    evaluating,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    old_in,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    stays,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CLIMBS,
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LEARNS_NOTHING,
-    LOSS_LOST,
-    MASKED,
-    NO_RATE,
-    SUMMED,
-    THROWN_OFF,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, learns
 from validation.nets import mlp
-from validation.programs import adam, held_out, script, sgd
+from validation.programs import adam, held_out, script, sgd, step_from
 from validation.tasks import Task, drawn_once, token_loss
 
 zoo = Zoo("loop", half="usual", proof=learns())
 adamw = torch.optim.AdamW
-PILED = {*HEAPED, *WRECKED, "NUMERICAL", "momentum_too_long"}
-THROWN = {*THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL", "SLOW"}
-ODD = {*WRECKED, "EXPLODING", "UNSTABLE", "SLOW", "rate_too_low", "rate_too_high", "BOTTLENECK", "batch_size"}
-Loss = Callable[[], Tensor]
+PILED = {*labels.HEAPED, *labels.WRECKED, "NUMERICAL", "momentum_too_long"}
+THROWN = {*labels.THROWN_OFF, "first_loss_high", "momentum_too_long", "NUMERICAL", "SLOW"}
+ODD = {*labels.WRECKED, "EXPLODING", "UNSTABLE", "SLOW", "rate_too_low", "rate_too_high", "BOTTLENECK", "batch_size"}
 
 # --- gradients that are not cleared, are gone, or come too late
-
-
-def once_an_epoch(seed: int, fault: bool) -> Program:
-    """`zero_grad` stands above the inner loop, not in it."""
-    model, task, loss = KINDS["stones"](seed)
-    optimizer = sgd(model, 0.1, momentum=0.9)
-
-    def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-        if not fault or i % 40 == 0:
-            optimizer.zero_grad()
-        value = loss_of()
-        value.backward()
-        optimizer.step()
-        return value
-
-    return script(model, optimizer, task, loss, body, 80)
 
 
 def other_optimizer(seed: int, fault: bool) -> Program:
@@ -167,32 +123,29 @@ def tables_and_rest(seed: int, fault: bool) -> Program:
     return script(model, [tables, rest], task, loss, body, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "stones-cleared-in-the-inner-loop",
     "stones-cleared-above-the-inner-loop",
-    once_an_epoch,
-    harmed(stale()),
+    cleared_when(lambda i: i % 40 == 0, KINDS["stones"], 0.1),
+    harmed(facts.stale()),
     "missing_zero_grad",
     also=PILED,
 )
-beside(
-    zoo,
+zoo.beside(
     "quotes-towers-and-temperature-cleared",
     "quotes-temperature-cleared-twice",
     other_optimizer,
-    harmed(old_in("left")),
+    harmed(facts.old_in("left")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("left.0", "left.2", "right.0", "right.2"),
     also=PILED,
 )
-beside(
-    zoo,
+zoo.beside(
     "claims-tables-cleared",
     "claims-tables-hardly-ever-cleared",
     tables_and_rest,
-    harmed(old_in("tables")),
+    harmed(facts.old_in("tables")),
     "partial_zero_grad",
     "missing_zero_grad",
     layer=("tables.0", "tables.1"),
@@ -231,19 +184,18 @@ def step_on_top(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, loss, body, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "streets-norms-are-logged",
     "streets-norms-are-logged-and-cleared",
     checks_gradients,
-    harmed(wiped),
-    *WIPED,
+    harmed(facts.wiped),
+    *labels.WIPED,
     "never_moves",
-    also=IDLE,
+    also=labels.IDLE,
 )
-beside(
-    zoo, "tiles-step-below", "tiles-step-on-top", step_on_top, harmed(), *EARLY, "never_moves", also=IDLE
-)  # fmt: skip
+zoo.beside(
+    "tiles-step-below", "tiles-step-on-top", step_on_top, harmed(), *labels.EARLY, "never_moves", also=labels.IDLE
+)
 
 # --- the loss has no way back
 
@@ -276,63 +228,45 @@ for sound, name, build in (
     ("posts-loss-as-it-is", "posts-loss-as-a-new-tensor", new_tensor),
     ("roads-overlap-of-soft-masks", "roads-overlap-of-hard-masks", hard_mask),
 ):
-    beside(
-        zoo,
-        sound,
-        name,
-        build,
-        harmed(nothing_comes()),
-        *UNBOUND,
-        also={*IDLE, "VANISHING", "DEAD", "only_decay"},
-    )
+    zoo.beside(sound, name, build, harmed(facts.nothing_comes()), *labels.UNBOUND, also=labels.NO_WAY_BACK)
 
 # --- rates
 
-Schedule = Callable[[torch.optim.Optimizer], LRScheduler]
-
-
-def scheduled(name: str, good: Schedule, bad: Schedule, steps: int = 70):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        optimizer = adamw(model.parameters(), lr=rate_of(name))
-        schedule = (bad if fault else good)(optimizer)
-        return study(model, task, optimizer, loss, steps, after=lambda _: schedule.step())
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "letters-warm-up-over-20-steps",
     "letters-warm-up-by-whole-division",
     scheduled(
-        "letters", lambda o: LambdaLR(o, lambda i: min(1.0, (i + 1) / 20)), lambda o: LambdaLR(o, lambda i: i // 2000)
+        KINDS["letters"],
+        rate_of("letters"),
+        lambda o: LambdaLR(o, lambda i: min(1.0, (i + 1) / 20)),
+        lambda o: LambdaLR(o, lambda i: i // 2000),
+        70,
     ),
-    harmed(rate_below(1e-12)),
-    *NO_RATE,
+    harmed(facts.rate_below(1e-12)),
+    *labels.NO_RATE,
     "never_moves",
-    also={*IDLE, "rate_too_low", "schedule_ended"},
+    also={*labels.IDLE, "rate_too_low", "schedule_ended"},
 )
-beside(
-    zoo,
+zoo.beside(
     "cars-linear-decay-over-all-steps",
     "cars-linear-decay-over-the-epochs",
-    scheduled("cars", lambda o: LinearLR(o, 1.0, 0.01, 70), lambda o: LinearLR(o, 1.0, 0.0, 5)),
-    harmed(rate_below(1e-8)),
-    *ENDED,
+    scheduled(
+        KINDS["cars"], rate_of("cars"), lambda o: LinearLR(o, 1.0, 0.01, 70), lambda o: LinearLR(o, 1.0, 0.0, 5), 70
+    ),
+    harmed(facts.rate_below(1e-8)),
+    *labels.ENDED,
     "zero_rate",
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "dates-steps-of-30",
     "dates-steps-of-1",
-    scheduled("dates", lambda o: StepLR(o, 30, 0.3), lambda o: StepLR(o, 1, 0.3), 60),
-    harmed(rate_below(1e-6)),
-    *ENDED,
+    scheduled(KINDS["dates"], rate_of("dates"), lambda o: StepLR(o, 30, 0.3), lambda o: StepLR(o, 1, 0.3), 60),
+    harmed(facts.rate_below(1e-6)),
+    *labels.ENDED,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 # --- clipping
@@ -346,15 +280,14 @@ def clipped(name: str, rate: float, good: float, bad: float, steps: int = 70):
     return build
 
 
-beside(
-    zoo,
+zoo.beside(
     "roads-clip-1",
     "roads-clip-0.0005",
     clipped("roads", 0.3, 1.0, 5e-4),
-    harmed(clipped_by(30)),
-    *TIGHT,
+    harmed(facts.clipped_by(30)),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 
@@ -377,20 +310,17 @@ def scaled_loss(seed: int, fault: bool) -> Program:
     return script(model, optimizer, task, loss, body, 80, scaler=scaler)
 
 
-beside(
-    zoo,
+zoo.beside(
     "stones-clipped-after-unscale",
     "stones-clipped-before-unscale",
     scaled_loss,
-    harmed(steps_below(1e-5)),
-    *TIGHT,
+    harmed(facts.steps_below(1e-5)),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
 )
 
 # --- modes and weights
-
-MODE = {"first_loss_high", "input_scales", "rate_too_high", *WRECKED, "UNSTABLE", "EXPLODING", "SLOW", "NUMERICAL"}
 
 
 def left_in_eval(seed: int, fault: bool) -> Program:
@@ -405,14 +335,13 @@ def left_in_eval(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 3e-3), steps=70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "drums-tried-then-train",
     "drums-tried-and-left-in-eval",
     left_in_eval,
-    harmed(evaluating),
+    harmed(facts.evaluating),
     "evaluation_mode",
-    also=MODE,
+    also=labels.WRONG_MODE,
     twin_proof=learns(idle=("conv1.bias", "conv2.bias")),
 )
 
@@ -454,16 +383,15 @@ def averaged_in(seed: int, fault: bool) -> Program:
 
 for sound, name, build, fact in (
     ("cars-best-by-smaller-loss", "cars-best-by-larger-loss", best_so_far, at_least(6, "overwritten")),
-    ("posts-average-taken-out-again", "posts-average-left-in", averaged_in, overwritten),
+    ("posts-average-taken-out-again", "posts-average-left-in", averaged_in, facts.overwritten),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
         harmed(fact),
         "weights_overwritten",
-        also={*LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
+        also={*labels.LEARNS_NOTHING, "rate_too_low", "VANISHING", "DEAD", "LOW_RANK", "BOTTLENECK", "decay_dominates"},
     )
 
 # --- the same batch
@@ -503,12 +431,11 @@ for sound, name, build in (
     ("stones-indices-drawn-at-each-step", "stones-indices-drawn-once", indices_once),
     ("posts-all-batches", "posts-first-batch-left-from-debugging", left_from_debugging),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
-        harmed(repeats),
+        harmed(facts.repeats),
         "same_batch",
         also={"VANISHING", "SLOW", "DEAD", "LOW_RANK", "embedding_row"},
     )
@@ -516,27 +443,17 @@ for sound, name, build in (
 # --- sizes of steps
 
 
-def rated(name: str, kind: str, good: float, bad: float, steps: int = 70, **options: Any):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=bad if fault else good, **options)
-        return study(model, task, optimizer, loss, steps)
-
-    return build
-
-
 for name, kind, good, bad, steps, options in (
     ("letters", "AdamW", 4e-3, 0.5, 60, {}),
     ("cars", "SGD", 0.02, 3.0, 70, {"momentum": 0.9}),
     ("nests", "Adam", 3e-3, 0.3, 50, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
-        rated(name, kind, good, bad, steps, **options),
-        harmed(steps_above(1), worse=1.2),
-        *FAST,
+        rated(KINDS[name], kind, good, bad, steps, **options),
+        harmed(facts.steps_above(1), worse=1.2),
+        *labels.FAST,
         "loss_grows",
         also=THROWN,
     )
@@ -544,66 +461,37 @@ for name, kind, good, bad, steps, options in (
     ("birds", "SGD", 0.1, 1e-5, 50, {"momentum": 0.9}),
     ("adverts", "Adam", 1e-2, 1e-6, 80, {}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-{kind.lower()}-at-{good:g}",
         f"{name}-{kind.lower()}-at-{bad:g}",
-        rated(name, kind, good, bad, steps, **options),
-        harmed(steps_below(1e-4)),
-        *CRAWLS,
-        also=IDLE,
+        rated(KINDS[name], kind, good, bad, steps, **options),
+        harmed(facts.steps_below(1e-4)),
+        *labels.CRAWLS,
+        also=labels.IDLE,
     )
-
-
-def summed(name: str, whole: Callable[[Any, Any], Tensor], rate: float, steps: int = 60):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        return study(model, task, sgd(model, rate, momentum=0.9), whole if fault else loss, steps, loss)
-
-    return build
 
 
 for name, whole, rate in (
     ("tiles", lambda o, y: F.mse_loss(o, y, reduction="sum"), 0.3),
     ("weather", lambda o, y: F.mse_loss(o, y, reduction="sum"), 0.1),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-mean-of-the-errors",
         f"{name}-sum-of-the-errors",
-        summed(name, whole, rate),
-        harmed(steps_above(1)),
-        *SUMMED,
+        summed(KINDS[name], whole, rate, 60),
+        harmed(facts.steps_above(1)),
+        *labels.SUMMED,
         "loss_grows",
         also=THROWN,
     )
 
 
-def in_parts(made: Made, parts: int, rate: float, steps: int):
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        optimizer = sgd(model, rate, momentum=0.9)
-
-        def body(i: int, _x: Any, _y: Any, loss_of: Loss) -> Tensor:
-            value = loss_of()
-            (value if fault else value / parts).backward()
-            if (i + 1) % parts == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            return value
-
-        return script(model, optimizer, task, loss, body, steps * parts)
-
-    return build
-
-
-beside(
-    zoo,
+zoo.beside(
     "cars-20-parts-each-divided",
     "cars-20-parts-as-they-are",
     in_parts(lambda s: (mlp([8, 40, 40, 1], nn.GELU), cars(s, 8), F.mse_loss), 20, 0.03, 30),
     harmed(),
-    *UNDIVIDED,
+    *labels.UNDIVIDED,
     "loss_grows",
     also={*THROWN, "summed_loss"},
 )
@@ -639,17 +527,29 @@ def distances(seed: int, fault: bool) -> Program:
 
 
 for sound, name, build, fact in (
-    ("cars-by-deviation-and-a-little", "cars-by-deviation-of-a-constant-column", by_deviation, not_finite_in(0.5)),
-    ("stones-distances-and-a-little", "stones-distances-to-themselves", distances, not_finite_in(0.5)),
+    (
+        "cars-by-deviation-and-a-little",
+        "cars-by-deviation-of-a-constant-column",
+        by_deviation,
+        facts.not_finite_in(0.5),
+    ),
+    ("stones-distances-and-a-little", "stones-distances-to-themselves", distances, facts.not_finite_in(0.5)),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
         harmed(fact),
-        *LOSS_LOST,
-        also={*WRECKED, *IDLE, "bad_batch", "first_loss_high", "input_scales", "constant_targets", "all_masked"},
+        *labels.LOSS_LOST,
+        also={
+            *labels.WRECKED,
+            *labels.IDLE,
+            "bad_batch",
+            "first_loss_high",
+            "input_scales",
+            "constant_targets",
+            "all_masked",
+        },
         twin_proof=learns(0.1, idle=("0.weight",)),
     )
 
@@ -694,10 +594,9 @@ def reversed_head(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 8e-3), steps=80, loss_of=loss_of, score=score)
 
 
-ASCENT = {*WRECKED, "rate_too_high", "NUMERICAL", "SLOW", "first_loss_high"}
-beside(zoo, "nests-downwards", "nests-upwards", upwards, harmed(grows), *CLIMBS, also=ASCENT)
-beside(
-    zoo,
+ASCENT = {*labels.WRECKED, "rate_too_high", "NUMERICAL", "SLOW", "first_loss_high"}
+zoo.beside("nests-downwards", "nests-upwards", upwards, harmed(facts.grows), *labels.CLIMBS, also=ASCENT)
+zoo.beside(
     "domains-turned-before-the-domain",
     "domains-turned-before-the-label",
     reversed_head,
@@ -737,36 +636,33 @@ def sorted_apart(seed: int, fault: bool) -> Program:
     return train(model, data, supervised(model), sgd(model, 0.03, momentum=0.9), score, epochs=1, limit=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "weather-states-transposed",
     "weather-states-by-view",
     lambda s, fault: study(m := TimeFirst(fault), weather(s), adam(m, 1e-2), F.mse_loss, 80),
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     also={"SLOW", "broadcast", "batch_size", "constant_targets", "LOW_RANK", "BOTTLENECK", "VANISHING"},
 )
-beside(
-    zoo,
+zoo.beside(
     "nests-labels-in-order-of-pictures",
     "nests-labels-in-another-order",
     sorted_apart,
-    harmed(stays),
+    harmed(facts.stays),
     "loss_stuck",
     also={"SLOW", "batch_size", "constant_targets", "DEAD", "rate_too_low"},
 )
-beside(
-    zoo,
+zoo.beside(
     "letters-tied-words-drawn-small",
     "letters-tied-words-drawn-by-default",
     lambda s, fault: study(
         m := Gpt(width=64, std=1.0 if fault else 0.05), letters(s), sgd(m, 0.05, momentum=0.9), token_loss, 70
     ),
-    harmed(begins_above(2 * math.log(12)), worse=1.2),
+    harmed(facts.begins_above(2 * math.log(12)), worse=1.2),
     "first_loss_high",
     "EXPLODING",
     "SATURATION",
-    also={*WRECKED, "UNSTABLE", "rate_too_high", "SLOW", "BOTTLENECK", "embedding_row", "attention_logits"},
+    also={*labels.WRECKED, "UNSTABLE", "rate_too_high", "SLOW", "BOTTLENECK", "embedding_row", "attention_logits"},
 )
 
 
@@ -782,12 +678,11 @@ def in_seconds(seed: int, fault: bool) -> Program:
     return study(model, task, adam(model, 1e-2), F.mse_loss, 80, meant)
 
 
-beside(
-    zoo,
+zoo.beside(
     "failures-in-days",
     "failures-in-seconds",
     in_seconds,
-    harmed(begins_above(1e6)),
+    harmed(facts.begins_above(1e6)),
     "first_loss_high",
     "EXPLODING",
     "rate_too_low",
@@ -828,25 +723,23 @@ class Watcher(nn.Module):
         return self.fc((h * there).sum(dim=1) / there.sum(dim=1))
 
 
-beside(
-    zoo,
+zoo.beside(
     "letters-answers-count",
     "letters-answers-cut-off",
     answers_only,
-    harmed(not_finite_in(0.9)),
-    *MASKED,
+    harmed(facts.not_finite_in(0.9)),
+    *labels.MASKED,
     "loss_nonfinite",
-    also={*IDLE, *WRECKED},
+    also={*labels.IDLE, *labels.WRECKED},
 )
-beside(
-    zoo,
+zoo.beside(
     "posts-mask-of-padding",
     "posts-mask-of-words",
     lambda s, fault: study(m := Watcher(fault), posts(s), adam(m, 4e-3), steps=60),
-    harmed(not_finite_in(0.5)),
-    *MASKED,
+    harmed(facts.not_finite_in(0.5)),
+    *labels.MASKED,
     "loss_nonfinite",
-    also={*IDLE, *WRECKED},
+    also={*labels.IDLE, *labels.WRECKED},
 )
 
 
@@ -900,8 +793,7 @@ for sound, name, build in (
     ("letters-end-signs-ignored", "letters-end-signs-counted", padded_letters),
     ("tagger-padding-ignored", "tagger-padding-counted", padded_tags),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -912,18 +804,7 @@ for sound, name, build in (
 
 # --- what goes into the loss
 
-TWICE = {"SATURATION", "VANISHING", "DEAD", *LEARNS_NOTHING, "rate_too_low"}
-
-
-def activated(name: str, last: Callable[[Tensor], Tensor], steps: int = 60):
-    """The model ends in an activation that the loss has as well."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = KINDS[name](seed)
-        wrong = lambda out, y: loss(last(out), y)  # noqa: E731
-        return study(model, task, adam(model, rate_of(name)), wrong if fault else loss, steps)
-
-    return build
+TWICE = {"SATURATION", "VANISHING", "DEAD", *labels.LEARNS_NOTHING, "rate_too_low"}
 
 
 for name, what, last, level, steps in (
@@ -931,30 +812,14 @@ for name, what, last, level, steps in (
     ("adverts", "sigmoid", torch.sigmoid, 0.4, 80),
     ("birds", "softmax", lambda o: o.softmax(dim=1), math.log(1 + 4 / math.e) - 0.01, 50),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-logits",
         f"{name}-{what}-twice",
-        activated(name, last, steps),
+        activated(KINDS[name], last, rate_of(name), steps),
         harmed(lowest_above(level)),
         "double_softmax",
         also=TWICE,
     )
-
-
-def shaped(make: Callable[[], nn.Module], task_of: Callable[[int], Task], rate: float, kind: Callable[..., Tensor]):
-    """The model gives (N, 1), the targets come as (N,)."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model = make()
-
-        def meant(out: Tensor, y: Tensor) -> Tensor:
-            return kind(out.squeeze(1), y)
-
-        task = task_of(seed).changed(lambda x, y: (x, y.flatten()))
-        return study(model, task, adam(model, rate), kind if fault else meant, 80, meant)
-
-    return build
 
 
 for sound, name, make, task_of, kind in (
@@ -967,14 +832,13 @@ for sound, name, make, task_of, kind in (
         lambda o, y: (o - y).abs().mean(),
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
-        shaped(make, task_of, 1e-2, kind),
+        shaped(make, task_of, 1e-2, kind, 80),
         harmed(),
         "broadcast",
-        also={*LEARNS_NOTHING, "constant_targets", "VANISHING", "LOW_RANK", "BOTTLENECK", "batch_size"},
+        also={*labels.LEARNS_NOTHING, "constant_targets", "VANISHING", "LOW_RANK", "BOTTLENECK", "batch_size"},
     )
 
 # --- data
@@ -1000,8 +864,7 @@ for sound, name, build in (
     ("cars-columns-standardised", "cars-columns-raw", raw_columns),
     ("nests-pixels-around-zero", "nests-pixels-raw", raw_pixels),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
@@ -1016,34 +879,16 @@ for sound, name, build in (
     )
 
 
-def labelled(made: Made, wrong: Callable[[Tensor], Tensor], rate: float, steps: int):
-    """Labels are spoilt on their way from the file; the score knows the right ones."""
-
-    def build(seed: int, fault: bool) -> Program:
-        model, task, loss = made(seed)
-        unseen = held_out(model, made(seed)[1], loss)
-        task = task.changed(lambda x, y: (x, wrong(y))) if fault else task
-        return study(model, task, adam(model, rate), loss, steps, score=unseen)
-
-    return build
-
-
-def nothing_to_learn(played: Played) -> tuple[bool, str]:
-    last = sum(played.program.losses[-8:]) / 8
-    return last < 0.05, f"the loss ends at {last:.3g}"
-
-
 EASY = {"VANISHING", "SLOW", "SATURATION", "LOW_RANK", "BOTTLENECK", "DEAD", "loss_stuck"}
 for name, fault_name, wrong, steps in (
     ("drums", "drums-labels-from-a-constant-column", lambda y: torch.full_like(y, 2), 60),
     ("adverts", "adverts-labels-from-text-are-all-true", torch.ones_like, 80),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         f"{name}-labels-as-they-are",
         fault_name,
         labelled(KINDS[name], wrong, rate_of(name), steps),
-        harmed(nothing_to_learn),
+        harmed(facts.ends_below(0.05)),
         "constant_targets",
         also=EASY,
         twin_proof=learns(idle=("conv1.bias", "conv2.bias")),
@@ -1075,14 +920,22 @@ def no_gain(played: Played) -> tuple[bool, str]:
     return spread < 1e-6, f"largest deviation within a group {spread:.3g}"
 
 
-beside(
-    zoo,
+zoo.beside(
     "menu-dishes-drawn",
     "menu-dishes-greedy",
     lambda s, fault: menu(s, fault),
     harmed(no_gain),
     "no_reward_variance",
-    also={*IDLE, "detached", "VANISHING", "DEAD", "all_masked", "detached_loss", "constant_targets", "rate_too_low"},
+    also={
+        *labels.IDLE,
+        "detached",
+        "VANISHING",
+        "DEAD",
+        "all_masked",
+        "detached_loss",
+        "constant_targets",
+        "rate_too_low",
+    },
 )
 
 # --- healthy: schedules, optimizers, losses
@@ -1104,7 +957,10 @@ FINE: dict[str, tuple[str, Schedule, int]] = {
     ),
 }
 for what, (name, schedule, steps) in FINE.items():
-    zoo.healthy(f"usual-{name}-{what}", lambda s, n=name, c=schedule, k=steps: scheduled(n, c, c, k)(s, False))
+    zoo.healthy(
+        f"usual-{name}-{what}",
+        lambda s, n=name, c=schedule, k=steps: scheduled(KINDS[n], rate_of(n), c, c, k)(s, False),
+    )
 for name, kind, rate, options in (
     ("posts", "NAdam", 8e-3, {}),
     ("stones", "RMSprop", 2e-3, {}),
@@ -1112,11 +968,10 @@ for name, kind, rate, options in (
     ("quotes", "AdamW", 3e-3, {"weight_decay": 0.1, "betas": (0.9, 0.98)}),
     ("nests", "SGD", 0.05, {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}),
 ):
-    build = rated(name, kind, rate, rate, 80, **options)
+    build = rated(KINDS[name], kind, rate, rate, 80, **options)
     zoo.healthy(f"usual-{name}-{kind.lower()}-as-usual", lambda s, b=build: b(s, False))
 zoo.healthy(
-    "usual-roads-four-parts",
-    lambda s: in_parts(lambda s: (Road(), roads(s, batch=4), bce), 4, 0.3, 40)(s, False),
+    "usual-roads-four-parts", lambda s: in_parts(lambda s: (Road(), roads(s, batch=4), bce), 4, 0.3, 40)(s, False)
 )
 zoo.healthy("usual-letters-clip-1-at-every-step", lambda s: clipped("letters", 0.3, 1.0, 1.0)(s, False))
 
@@ -1383,11 +1238,7 @@ def carried(seed: int) -> Program:
         state = None
         for i in range(80):
             loss, state = piece(12 * i, state)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer, model))
 
     def score() -> float:
         with torch.no_grad():

@@ -31,7 +31,6 @@ from validation.cases._usual_loops import (
     SmallResNet,
     adverts,
     bce,
-    beside,
     birds,
     cars,
     dates,
@@ -42,18 +41,9 @@ from validation.cases._usual_loops import (
     streets,
     weather,
 )
-from validation.evidence.loops import (
-    Played,
-    all_of,
-    held_by_none,
-    learns,
-    resting,
-    shrinks,
-    strangers,
-    ungiven,
-    unmoved,
-)
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.evidence import loops as facts
+from validation.evidence.loops import Played, all_of, learns
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA_FROZEN, LORA_IDLE, REPLACED, STILL, UNHELD
 from validation.nets import mlp
 from validation.programs import adam, fit, sgd
 from validation.tasks import token_loss
@@ -129,12 +119,11 @@ for sound, name, build, layer in (
         ("right.0", "right.2"),
     ),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         build,
-        harmed(ungiven(*{part.split(".")[0] for part in layer})),
+        harmed(facts.ungiven(*{part.split(".")[0] for part in layer})),
         *CUT,
         "never_moves",
         layer=layer,
@@ -162,12 +151,11 @@ def later_part(seed: int, fault: bool) -> Program:
 
 
 BODY = ("stem", "bn", "layer1", "layer2")
-beside(
-    zoo,
+zoo.beside(
     "birds-all-layers-given",
     "birds-only-the-head-given",
     head_only,
-    harmed(all_of(held_by_none(*BODY), unmoved(*BODY))),
+    harmed(all_of(facts.held_by_none(*BODY), facts.unmoved(*BODY))),
     *UNHELD,
     "never_moves",
     layer=(
@@ -176,12 +164,11 @@ beside(
     ),
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "streets-later-head-added-to-the-optimizer",
     "streets-later-head-not-in-the-optimizer",
     later_part,
-    harmed(all_of(held_by_none("out"), unmoved("out")), worse=1.2),
+    harmed(all_of(facts.held_by_none("out"), facts.unmoved("out")), worse=1.2),
     *UNHELD,
     "never_moves",
     "replaced_parameters",
@@ -221,35 +208,32 @@ def more_words(seed: int, fault: bool) -> Program:
     return study(model, adverts(seed), optimizer or adam(model, 1e-2), bce, 80)
 
 
-beside(
-    zoo,
+zoo.beside(
     "stones-optimizer-for-each-fold",
     "stones-optimizer-of-the-first-fold",
     folds,
-    harmed(strangers),
+    harmed(facts.strangers),
     *FOREIGN,
     "not_in_optimizer",
     "never_moves",
     also={*IDLE, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "adverts-tables-grown-then-optimizer",
     "adverts-optimizer-then-tables-grown",
     more_words,
-    harmed(all_of(strangers, held_by_none("vectors", "line"))),
+    harmed(all_of(facts.strangers, facts.held_by_none("vectors", "line"))),
     *REPLACED,
     "never_moves",
     "foreign_optimizer",
     layer=("vectors", "line"),
     also=IDLE,
 )
-beside(
-    zoo,
+zoo.beside(
     "posts-new-head-then-optimizer",
     "posts-optimizer-then-new-head",
     new_head,
-    harmed(all_of(strangers, held_by_none("fc")), worse=1.2),
+    harmed(all_of(facts.strangers, facts.held_by_none("fc")), worse=1.2),
     *REPLACED,
     "never_moves",
     "foreign_optimizer",
@@ -283,24 +267,22 @@ def by_depth(seed: int, fault: bool) -> Program:
     return study(model, birds(seed), torch.optim.Adam(groups, lr=4e-3), steps=60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cars-three-weights-in-ten-rest",
     "cars-all-masked-weights-rest",
     pruned,
-    harmed(unmoved("0", "2")),
+    harmed(facts.unmoved("0", "2")),
     *STILL,
     "zero_grad_before_step",
     "frozen",
     layer=("0", "2"),
     also={*NO_GRADIENT, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "nests-rates-fall-by-depth",
     "nests-rates-by-depth-are-zero",
     by_depth,
-    harmed(unmoved("body", "fc1")),
+    harmed(facts.unmoved("body", "fc1")),
     *STILL,
     "zero_rate",
     layer=("body.0", "body.3", "fc1"),
@@ -334,12 +316,11 @@ def two_tasks(seed: int, fault: bool) -> Program:
     return study(model, task, optimizer, steps=90, loss_of=loss_of, score=score)
 
 
-beside(
-    zoo,
+zoo.beside(
     "cars-second-head-counts-a-half",
     "cars-second-head-counts-nothing",
     two_tasks,
-    harmed(shrinks("time")),
+    harmed(facts.shrinks("time")),
     "only_decay",
     "DISCONNECTED",
     "DEAD",
@@ -386,28 +367,21 @@ def adapted(seed: int, zero: bool, closed: bool) -> Program:
     return study(model, letters(seed), optimizer, token_loss, 60)
 
 
-beside(
-    zoo,
+zoo.beside(
     "letters-adapters-one-factor-drawn",
     "letters-adapters-both-factors-zero",
     lambda s, fault: adapted(s, fault, False),
-    harmed(unmoved(*(f"{path}.lora_{part}" for path in LORAS for part in "ab"))),
-    *LORA,
-    "never_moves",
-    "only_decay",
-    "DEAD",
+    harmed(facts.unmoved(*(f"{path}.lora_{part}" for path in LORAS for part in "ab"))),
+    *LORA_IDLE,
     layer=LORAS,
     also={*NO_GRADIENT, "detached"},
 )
-beside(
-    zoo,
+zoo.beside(
     "letters-adapters-after-freezing",
     "letters-adapters-before-freezing",
     lambda s, fault: adapted(s, False, fault),
-    harmed(resting("lora_a", "lora_b")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    harmed(facts.resting("lora_a", "lora_b")),
+    *LORA_FROZEN,
     layer=LORAS,
     also=NO_GRADIENT,
 )
@@ -466,8 +440,7 @@ for sound, name, make, task_of, loss, steps, count, also in (
     ),
     ("adverts-tables-in-module-list", "adverts-tables-in-list", Listed, adverts, bce, 160, 3, {"first_loss_high"}),
 ):
-    beside(
-        zoo,
+    zoo.beside(
         sound,
         name,
         lambda s, fault, m=make, t=task_of, o=loss, k=steps: study(
@@ -499,23 +472,21 @@ def kept_still(seed: int, fault: bool) -> Program:
     return study(model, task, adam_of([p for p in model.parameters() if p.requires_grad], 5e-3), loss, 70)
 
 
-beside(
-    zoo,
+zoo.beside(
     "nests-all-layers-free",
     "nests-features-frozen-and-nothing-loaded",
     extracting,
-    harmed(resting("body", "fc1")),
+    harmed(facts.resting("body", "fc1")),
     *FREEZE,
     "never_moves",
     layer=("body.0", "body.3", "fc1"),
     also=NO_GRADIENT,
 )
-beside(
-    zoo,
+zoo.beside(
     "tiles-encoder-free",
     "tiles-encoder-frozen-before-it-learned",
     kept_still,
-    harmed(resting("encoder")),
+    harmed(facts.resting("encoder")),
     *FREEZE,
     "never_moves",
     layer=("encoder.0", "encoder.3"),

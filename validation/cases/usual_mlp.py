@@ -27,21 +27,9 @@ from validation.cases._usual_nets import (
     rebuilt,
     species,
 )
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    dead,
-    diverges,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import frozen, live, pretrain
 from validation.tasks import every
@@ -356,14 +344,7 @@ def powers(seed: int, cubic: bool) -> Setup:
 
 
 bent = zoo.healthy("motors-activation-of-a-sine", lambda s: powers(s, False))
-zoo.sick(
-    "motors-activation-of-a-cube",
-    lambda s: powers(s, True),
-    breaks,
-    *RUNS_AWAY,
-    also=BLOWN,
-    control=bent,
-)
+zoo.sick("motors-activation-of-a-cube", lambda s: powers(s, True), breaks, *RUNS_AWAY, also=BLOWN, control=bent)
 
 # --- jumps
 

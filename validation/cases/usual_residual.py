@@ -30,20 +30,9 @@ from validation.cases._usual_nets import (
     veils,
     weaves,
 )
-from validation.evidence import (
-    both,
-    breaks,
-    channel_rank,
-    dead,
-    diverges,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.signal import both, channel_rank, dead, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges
 from validation.labels import JUMPS, RUNS_AWAY
 from validation.setups import frozen, live, pretrain
 

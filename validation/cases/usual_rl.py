@@ -20,29 +20,16 @@ from validation.cases._everyday_nets import CUT_OFF, NARROW
 from validation.cases._everyday_sequences import more_than
 from validation.cases._plain_nets import BLOWN
 from validation.cases._usual_nets import falls_behind
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    explores,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.play import explores, missed
+from validation.evidence.signal import both, no_gradient, rank_at_most, saturated
+from validation.evidence.training import gradient_norms_spread
 from validation.labels import JUMPS, RUNS_AWAY, STUCK, SURE
 from validation.setups import live, of_logits
 from validation.tasks import Task, every
+from validation.tasks.rewards import by_clipped_ratios
 
 Target = tuple[Tensor, Tensor, Tensor]
-
-
-def missed(setup: Setup) -> float:
-    """How much less than the best the policy earns."""
-    return setup.loss_fn.__self__.judge(setup)
 
 
 def poor(least: float):
@@ -555,15 +542,7 @@ zoo.sick(
 # --- others that train well
 
 
-def clipped(output: tuple[Tensor, Tensor], target: Target) -> Tensor:
-    actions, returns, old = target
-    policy = Categorical(logits=output[0])
-    ratio, gain = (policy.log_prob(actions) - old).exp(), returns - output[1].detach()
-    gain = (gain - gain.mean()) / (gain.std() + 1e-6)
-    told = torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
-    return 0.5 * F.smooth_l1_loss(output[1], returns) - told - 0.01 * policy.entropy().mean()
-
-
+clipped = by_clipped_ratios(F.smooth_l1_loss)
 zoo.healthy("lights-ppo", lambda s: lights(s, loss=clipped))
 zoo.healthy("lights-ppo-clipped-at-half-decay", lambda s: lights(s, loss=clipped, clip=0.5, rate=lambda t: 1 - t / 80))
 zoo.healthy("lights-ppo-wide-relu", lambda s: lights(s, Junction((192,), nn.ReLU), clipped, lr=3e-3))

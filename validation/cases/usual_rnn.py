@@ -16,17 +16,10 @@ from validation.case import Setup, Zoo
 from validation.cases._common_sequences import Each, Last, ends_worse, grows, through_time, told
 from validation.cases._everyday_sequences import more_than
 from validation.cases._usual_sequences import ANTHEM, MOODS, admissions, anthems, climate, jingles, moods, phones, walks
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    diverges,
-    gradient_norms_spread,
-    lasting,
-    no_gradient,
-    thrives,
-)
-from validation.labels import CHAOTIC, GROWS, JUMPS, RUNS_AWAY, SHORT
+from validation.evidence.live import at_last, breaks, lasting, thrives
+from validation.evidence.signal import both, no_gradient
+from validation.evidence.training import diverges, gradient_norms_spread
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, RUNS_AWAY, SHORT
 from validation.nets import Cell
 from validation.setups import frozen, live
 from validation.tasks import copying, echo, every, gestures, loads, pulses, swings, tides
@@ -80,8 +73,7 @@ zoo.sick(
     "anthems-state-times-begin",
     lambda s: episodes(s, False),
     both(lasting(through_time("enter", below=1e-12, first=1)), ends_worse()),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("cell", "enter"),
     control=kept,
 )
@@ -258,8 +250,7 @@ zoo.sick(
     "anthems-gru-burn-in-of-15-of-20",
     lambda s: keys(s, BurnIn(15), 40),
     both(lasting(through_time("enter", below=1e-12, first=1)), ends_worse()),
-    *SHORT,
-    "DISCONNECTED",
+    *CUT_SHORT,
     layer=("rnn.gru", "enter"),
     control=replayed,
 )

@@ -27,33 +27,15 @@ from validation.cases._usual_sequences import (
     registers,
     residues,
 )
-from validation.evidence import (
-    at_last,
-    attends_sharply,
-    both,
-    breaks,
-    heads_agree,
-    lasting,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import at_last, attends_sharply, breaks, heads_agree, lasting, thrives
+from validation.evidence.signal import both, no_gradient
 from validation.labels import ALIKE, ONE, SHARP
 from validation.setups import frozen, live
-from validation.tasks import (
-    Task,
-    blanks,
-    ciphers,
-    copying,
-    every,
-    gestures,
-    heaps,
-    loads,
-    lookups,
-    majority,
-    mirrors,
-    pulses,
-    strokes,
-)
+from validation.tasks.bench import gestures, mirrors
+from validation.tasks.everyday import copying, heaps, lookups, strokes
+from validation.tasks.sequences import ciphers
+from validation.tasks.task import Task, every
+from validation.tasks.trades import blanks, loads, majority, pulses
 
 zoo = Zoo("transformer", half="usual", analyzer="transformer", proof=thrives(0.15))
 ONE_HOT = ("ENTROPY_COLLAPSE", "SATURATION")

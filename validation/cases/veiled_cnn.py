@@ -14,18 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import calls, coins, quilts, tiles
-from validation.evidence import (
-    both,
-    breaks,
-    dead,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, thrives
+from validation.evidence.signal import both, dead, gradient_ratio, no_gradient, saturated
+from validation.evidence.training import gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, ONE_WAY
 from validation.setups import frozen, live
 from validation.tasks import every

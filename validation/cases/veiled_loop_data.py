@@ -36,20 +36,11 @@ from validation.cases._veiled_loops import (
     tiles,
     wardrobes,
 )
-from validation.evidence.loops import (
-    begins_above,
-    broken,
-    floor_above,
-    grows,
-    learns,
-    not_finite_in,
-    nothing_comes,
-    stays,
-    vanishes,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.labels import BIG_START, CLIMBS, IDLE, LEARNS_NOTHING, LOSS_LOST, MASKED, WRECKED
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, learn, sgd
+from validation.programs import adam, fit, held_out, learn, sgd, step_from, train_step
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -87,7 +78,7 @@ kept_off_zero = zoo.healthy("veiled-distances-kept-off-zero", lambda s: distance
 zoo.sick(
     "veiled-distances-of-a-row-to-itself",
     lambda s: distances(s, 0.0),
-    broken(not_finite_in(0.5)),
+    broken(facts.not_finite_in(0.5)),
     *LOSS_LOST,
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
     control=kept_off_zero,
@@ -120,7 +111,7 @@ at_least_some = zoo.healthy("veiled-rounded-chances-at-least-0.001", lambda s: l
 zoo.sick(
     "veiled-rounded-chances-of-none",
     lambda s: logged_chances(s, 0.0),
-    broken(not_finite_in(0.3)),
+    broken(facts.not_finite_in(0.3)),
     *LOSS_LOST,
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
     control=at_least_some,
@@ -137,7 +128,7 @@ downwards = zoo.healthy("veiled-tiles-downhill", lambda s: upwards(s, False))
 zoo.sick(
     "veiled-tiles-uphill",
     lambda s: upwards(s, True),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     "NUMERICAL",
     also={*WRECKED, "rate_too_high", "BOTTLENECK"},
@@ -177,7 +168,7 @@ drawn_near = zoo.healthy("veiled-pairs-drawn-near", lambda s: swapped(s, False))
 zoo.sick(
     "veiled-pairs-driven-apart",
     lambda s: swapped(s, True),
-    broken(grows, less=0),
+    broken(facts.grows, less=0),
     *CLIMBS,
     "NUMERICAL",
     also={*WRECKED, "rate_too_high", "BOTTLENECK"},
@@ -201,7 +192,7 @@ one_order = zoo.healthy("veiled-rows-and-labels-by-one-order", lambda s: unlike(
 zoo.sick(
     "veiled-rows-and-labels-by-two-orders",
     lambda s: unlike(s, False),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     also={"SLOW", "LOW_RANK", "BOTTLENECK"},
     control=one_order,
@@ -219,7 +210,7 @@ known_words = zoo.healthy("veiled-words-known", lambda s: unknown(s, False))
 zoo.sick(
     "veiled-words-all-unknown",
     lambda s: unknown(s, True),
-    broken(stays, less=0.1),
+    broken(facts.stays, less=0.1),
     "loss_stuck",
     "LOW_RANK",
     "BOTTLENECK",
@@ -248,7 +239,7 @@ tempered = zoo.healthy("veiled-products-at-temperature-2", lambda s: hot(s, 2.0)
 zoo.sick(
     "veiled-products-at-temperature-0.01",
     lambda s: hot(s, 0.01),
-    broken(begins_above(5 * math.log(32))),
+    broken(facts.begins_above(5 * math.log(32))),
     *BIG_START,
     "SATURATION",
     also={"UNSTABLE", "rate_too_low", "SLOW", "rate_too_high", "NUMERICAL", "input_scales", "loss_stuck"},
@@ -267,7 +258,7 @@ years_apart = zoo.healthy("veiled-years-from-the-middle-one", lambda s: years(s,
 zoo.sick(
     "veiled-years-since-the-first",
     lambda s: years(s, 1985.0, 10.0),
-    broken(begins_above(1e5), less=0.2),
+    broken(facts.begins_above(1e5), less=0.2),
     *BIG_START,
     also={"rate_too_low", "UNSTABLE", "LOW_RANK", "BOTTLENECK", "input_scales", "SATURATION", *LEARNS_NOTHING},
     control=years_apart,
@@ -292,7 +283,7 @@ answers_kept = zoo.healthy("veiled-answers-kept", lambda s: truncated(s, False))
 zoo.sick(
     "veiled-answers-cut-off-in-every-fourth-batch",
     lambda s: truncated(s, True),
-    broken(not_finite_in(0.2)),
+    broken(facts.not_finite_in(0.2)),
     *MASKED,
     "loss_nonfinite",
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
@@ -323,7 +314,7 @@ some_clear = zoo.healthy("veiled-some-pixels-clear", lambda s: clouds(s, False))
 zoo.sick(
     "veiled-every-sixth-scene-all-cloud",
     lambda s: clouds(s, True),
-    broken(not_finite_in(0.15)),
+    broken(facts.not_finite_in(0.15)),
     *MASKED,
     "loss_nonfinite",
     also={"DEAD", "UNSTABLE", "EXPLODING", *LEARNS_NOTHING},
@@ -370,7 +361,7 @@ names_known = zoo.healthy("veiled-names-in-the-list", lambda s: other(s, False))
 zoo.sick(
     "veiled-names-not-in-the-list",
     lambda s: other(s, True),
-    broken(vanishes, less=0.3),
+    broken(facts.vanishes, less=0.3),
     "constant_targets",
     also={"VANISHING", "LOW_RANK", "SATURATION"},
     control=names_known,
@@ -392,7 +383,7 @@ zoo.sick(
     "veiled-tiles-chances-taken-for-logits",
     lambda s: twice(s, True),
     # ln(1 + 4/e) is the least that a softmax of chances can reach with five classes.
-    broken(floor_above(0.904)),
+    broken(facts.floor_above(0.904)),
     "double_softmax",
     also={"SATURATION", "VANISHING", *LEARNS_NOTHING},
     control=plain_logits,
@@ -469,7 +460,7 @@ by_sale = zoo.healthy("veiled-paid-by-the-sale", lambda s: paid(s, False))
 zoo.sick(
     "veiled-paid-by-the-visit",
     lambda s: paid(s, True),
-    broken(nothing_comes(), less=0.05),
+    broken(facts.nothing_comes(), less=0.05),
     "no_reward_variance",
     also={*IDLE, "EXPLORATION", "detached_loss", "detached"},
     control=by_sale,
@@ -526,11 +517,7 @@ def curriculum(seed: int) -> Program:
     def run() -> None:
         for stage in stages:
             for (x, t), _ in zip(stage, range(30), strict=False):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), t)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(train_step(model, optimizer, x, t))
 
     score = held_out(model, finches(seed, batch=256, noise=1.7))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -592,10 +579,7 @@ def variational(seed: int) -> Program:
             z = mean + (log_var / 2).exp() * torch.randn(mean.shape, generator=random)
             pull = 0.5 * (mean.square() + log_var.exp() - 1 - log_var).sum(dim=1).mean()
             loss = F.mse_loss(model["leave"](z), x) + min(1.0, i / 50) * 0.01 * pull
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     x, _ = task.aside()
 
@@ -849,10 +833,7 @@ def operator(seed: int) -> Program:
             y = model(x)
             (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
             loss = (slope + y).square().mean() + (model(torch.zeros(1, 1)) - 1).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     at = torch.linspace(0, 2, 64)[:, None]
 

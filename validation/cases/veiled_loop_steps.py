@@ -27,6 +27,7 @@ from torch.optim.lr_scheduler import (
 )
 from torch.utils.data import DataLoader, TensorDataset
 
+from validation import labels
 from validation.case import Program, Zoo
 from validation.cases._veiled_loops import (
     Bills,
@@ -50,39 +51,10 @@ from validation.cases._veiled_loops import (
     tiles,
     wardrobes,
 )
-from validation.evidence.loops import (
-    broken,
-    clipped_by,
-    evaluating,
-    learns,
-    nothing_comes,
-    old_in,
-    overwritten,
-    rate_below,
-    repeats,
-    stale,
-    steps_above,
-    steps_below,
-    wiped,
-)
-from validation.labels import (
-    CRAWLS,
-    EARLY,
-    ENDED,
-    FAST,
-    HEAPED,
-    IDLE,
-    LOST,
-    NO_RATE,
-    SUMMED,
-    TIGHT,
-    UNBOUND,
-    UNDIVIDED,
-    WIPED,
-    WRECKED,
-)
+from validation.evidence import loops as facts
+from validation.evidence.loops import broken, learns
 from validation.nets import mlp
-from validation.programs import adam, fit, fit_by_closure, held_out, learn, plainly, script, sgd
+from validation.programs import adam, descend, fit, fit_by_closure, held_out, learn, plainly, script, sgd, train_step
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -111,9 +83,9 @@ each_batch = zoo.healthy("veiled-cleared-for-each-batch", lambda s: by_epoch(s, 
 zoo.sick(
     "veiled-cleared-for-each-epoch",
     lambda s: by_epoch(s, 25),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also={*HEAPED, *WRECKED, "undivided_accumulation", "NUMERICAL"},
+    also={*labels.HEAPED, *labels.WRECKED, "undivided_accumulation", "NUMERICAL"},
     control=each_batch,
 )
 
@@ -139,9 +111,9 @@ second_of_two = zoo.healthy("veiled-cleared-after-the-second-of-two", lambda s: 
 zoo.sick(
     "veiled-cleared-after-a-second-that-never-is",
     lambda s: remainder(s, 2),
-    broken(stale()),
+    broken(facts.stale()),
     "missing_zero_grad",
-    also={*HEAPED, *WRECKED, "undivided_accumulation"},
+    also={*labels.HEAPED, *labels.WRECKED, "undivided_accumulation"},
     control=second_of_two,
 )
 
@@ -163,9 +135,9 @@ kept_for_step = zoo.healthy("veiled-gradients-kept-for-the-step", lambda s: call
 zoo.sick(
     "veiled-gradients-freed-behind-backward",
     lambda s: callback(s, True),
-    broken(wiped),
-    *WIPED,
-    also={*IDLE, "zero_rate", "detached"},
+    broken(facts.wiped),
+    *labels.WIPED,
+    also={*labels.IDLE, "zero_rate", "detached"},
     control=kept_for_step,
 )
 
@@ -189,10 +161,10 @@ all_cleared = zoo.healthy("veiled-all-layers-cleared", lambda s: head_only(s, Tr
 zoo.sick(
     "veiled-head-alone-cleared",
     lambda s: head_only(s, False),
-    broken(stale("0", "2", "4")),
+    broken(facts.stale("0", "2", "4")),
     "partial_zero_grad",
     "missing_zero_grad",
-    also={*HEAPED, *WRECKED, "undivided_accumulation"},
+    also={*labels.HEAPED, *labels.WRECKED, "undivided_accumulation"},
     control=all_cleared,
 )
 
@@ -223,10 +195,10 @@ both_clear = zoo.healthy("veiled-both-optimizers-clear", lambda s: of_two(s, Tru
 zoo.sick(
     "veiled-one-optimizer-of-two-clears",
     lambda s: of_two(s, False),
-    broken(old_in("twins.two")),
+    broken(facts.old_in("twins.two")),
     "partial_zero_grad",
     "missing_zero_grad",
-    also={*HEAPED, *WRECKED, "undivided_accumulation"},
+    also={*labels.HEAPED, *labels.WRECKED, "undivided_accumulation"},
     control=both_clear,
 )
 
@@ -254,9 +226,9 @@ back_then_step = zoo.healthy("veiled-back-then-step", lambda s: order(s, False),
 zoo.sick(
     "veiled-step-then-back",
     lambda s: order(s, True),
-    broken(wiped),
-    *EARLY,
-    also={*IDLE, "detached"},
+    broken(facts.wiped),
+    *labels.EARLY,
+    also={*labels.IDLE, "detached"},
     control=back_then_step,
 )
 
@@ -282,9 +254,9 @@ soft_hits = zoo.healthy("veiled-trains-on-logarithms-of-chances", lambda s: hits
 zoo.sick(
     "veiled-trains-on-the-share-of-misses",
     lambda s: hits(s, True),
-    broken(nothing_comes(), less=0.05),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.05),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=soft_hits,
 )
 
@@ -311,9 +283,9 @@ as_tensors = zoo.healthy("veiled-parts-of-the-loss-as-tensors", lambda s: stored
 zoo.sick(
     "veiled-parts-of-the-loss-as-numbers",
     lambda s: stored(s, True),
-    broken(nothing_comes(), less=0.05),
-    *UNBOUND,
-    also=IDLE,
+    broken(facts.nothing_comes(), less=0.05),
+    *labels.UNBOUND,
+    also=labels.IDLE,
     control=as_tensors,
 )
 
@@ -332,11 +304,11 @@ by_fractions = zoo.healthy("veiled-warm-up-by-fractions", lambda s: warm(s, Fals
 zoo.sick(
     "veiled-warm-up-by-whole-numbers",
     lambda s: warm(s, True),
-    broken(rate_below(1e-12), less=0.01),
-    *NO_RATE,
+    broken(facts.rate_below(1e-12), less=0.01),
+    *labels.NO_RATE,
     "schedule_ended",
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
     control=by_fractions,
 )
 
@@ -359,10 +331,10 @@ told_of_epochs = zoo.healthy("veiled-eight-epochs-told-of-epochs", lambda s: pol
 zoo.sick(
     "veiled-eight-epochs-told-of-batches",
     lambda s: polynomial(s, 1),
-    broken(rate_below(1e-12), less=0.8),
-    *ENDED,
+    broken(facts.rate_below(1e-12), less=0.8),
+    *labels.ENDED,
     "zero_rate",
-    also={*IDLE, "rate_too_low"},
+    also={*labels.IDLE, "rate_too_low"},
     control=told_of_epochs,
 )
 
@@ -379,10 +351,10 @@ slowly = zoo.healthy("veiled-rate-times-0.98-per-step", lambda s: halved(s, 0.98
 zoo.sick(
     "veiled-rate-times-0.4-per-step",
     lambda s: halved(s, 0.4),
-    broken(rate_below(1e-8), less=0.6),
-    *ENDED,
+    broken(facts.rate_below(1e-8), less=0.6),
+    *labels.ENDED,
     "zero_rate",
-    also={*IDLE, "rate_too_low"},
+    also={*labels.IDLE, "rate_too_low"},
     control=slowly,
 )
 
@@ -400,10 +372,10 @@ limit_two = zoo.healthy("veiled-norm-limit-2", lambda s: norm_limit(s, 2.0))
 zoo.sick(
     "veiled-norm-limit-0.0002",
     lambda s: norm_limit(s, 2e-4),
-    broken(clipped_by(20), less=0.2),
-    *TIGHT,
+    broken(facts.clipped_by(20), less=0.2),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
     control=limit_two,
 )
 
@@ -420,10 +392,10 @@ each_half = zoo.healthy("veiled-each-number-at-most-0.5", lambda s: value_limit(
 zoo.sick(
     "veiled-each-number-at-most-1e-6",
     lambda s: value_limit(s, 1e-6),
-    broken(clipped_by(20), less=0.2),
-    *TIGHT,
+    broken(facts.clipped_by(20), less=0.2),
+    *labels.TIGHT,
     "rate_too_low",
-    also=IDLE,
+    also=labels.IDLE,
     control=each_half,
 )
 
@@ -450,7 +422,7 @@ goes_back = zoo.healthy("veiled-a-look-and-back-to-training", lambda s: never_ba
 zoo.sick(
     "veiled-a-look-and-never-back",
     lambda s: never_back(s, False),
-    broken(evaluating),
+    broken(facts.evaluating),
     "evaluation_mode",
     also={"SLOW", "UNSTABLE", "EXPLODING"},
     control=goes_back,
@@ -476,9 +448,9 @@ looked_at = zoo.healthy("veiled-mean-of-weights-kept-apart", lambda s: copied_ba
 zoo.sick(
     "veiled-mean-of-weights-loaded-each-step",
     lambda s: copied_back(s, True),
-    broken(overwritten, less=0.3),
+    broken(facts.overwritten, less=0.3),
     "weights_overwritten",
-    also={*IDLE, "rate_too_low"},
+    also={*labels.IDLE, "rate_too_low"},
     control=looked_at,
 )
 
@@ -501,9 +473,9 @@ not_rounded = zoo.healthy("veiled-weights-not-rounded", lambda s: rounded(s, 0.0
 zoo.sick(
     "veiled-weights-rounded-each-step",
     lambda s: rounded(s, 0.0625),
-    broken(overwritten, less=0.6),
+    broken(facts.overwritten, less=0.6),
     "weights_overwritten",
-    also={*IDLE, "DEAD", "lost_updates", "VANISHING"},
+    also={*labels.IDLE, "DEAD", "lost_updates", "VANISHING"},
     control=not_rounded,
 )
 
@@ -519,15 +491,11 @@ def first_again(seed: int, anew: bool) -> Program:
         for _ in range(60):
             if anew:
                 batches = iter(loader)
-            rows, labels = next(batches, (None, None))
+            rows, targets = next(batches, (None, None))
             if rows is None:
                 batches = iter(loader)
-                rows, labels = next(batches)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(rows), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+                rows, targets = next(batches)
+            losses.append(train_step(model, optimizer, rows, targets))
 
     score = held_out(model, finches(seed, batch=256, noise=1.4))
     return Program(model=model, optimizer=optimizer, run=run, losses=losses, score=score)
@@ -537,7 +505,7 @@ in_turn = zoo.healthy("veiled-batches-in-turn", lambda s: first_again(s, False))
 zoo.sick(
     "veiled-first-batch-of-the-loader-again",
     lambda s: first_again(s, True),
-    broken(repeats, less=0.95),
+    broken(facts.repeats, less=0.95),
     "same_batch",
     also={"LOW_RANK", "VANISHING", "SLOW", "BOTTLENECK", "DEAD"},
     control=in_turn,
@@ -554,14 +522,10 @@ def buffer(seed: int, filled: bool) -> Program:
         x, y = (each.clone() for each in next(batches))
         for _ in range(60):
             if filled:
-                new, labels = next(batches)
+                new, targets = next(batches)
                 x.copy_(new)
-                y.copy_(labels)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+                y.copy_(targets)
+            losses.append(train_step(model, optimizer, x, y))
 
     return Program(
         model=model,
@@ -576,7 +540,7 @@ filled_anew = zoo.healthy("veiled-buffer-filled-for-each-step", lambda s: buffer
 zoo.sick(
     "veiled-buffer-filled-once",
     lambda s: buffer(s, False),
-    broken(repeats, less=0.9),
+    broken(facts.repeats, less=0.9),
     "same_batch",
     also={"LOW_RANK", "VANISHING", "SLOW", "BOTTLENECK", "DEAD"},
     control=filled_anew,
@@ -594,9 +558,9 @@ choir_right = zoo.healthy("veiled-choir-adamw-0.005", lambda s: choir_rate(s, 5e
 zoo.sick(
     "veiled-choir-adamw-2",
     lambda s: choir_rate(s, 2.0),
-    broken(steps_above(1), less=0.5),
-    *FAST,
-    also={*LOST, *WRECKED, "decay_dominates"},
+    broken(facts.steps_above(1), less=0.5),
+    *labels.FAST,
+    also={*labels.LOST, *labels.WRECKED, "decay_dominates"},
     control=choir_right,
 )
 
@@ -610,10 +574,10 @@ honey_right = zoo.healthy("veiled-honey-nesterov-0.02", lambda s: shelf_rate(s, 
 zoo.sick(
     "veiled-honey-nesterov-4",
     lambda s: shelf_rate(s, 4.0),
-    broken(steps_above(1), less=0.3),
-    *FAST,
+    broken(facts.steps_above(1), less=0.3),
+    *labels.FAST,
     "loss_nonfinite",
-    also={*LOST, *WRECKED},
+    also={*labels.LOST, *labels.WRECKED},
     control=honey_right,
 )
 
@@ -627,9 +591,9 @@ hum_right = zoo.healthy("veiled-hum-rmsprop-0.003", lambda s: hum_rate(s, 3e-3))
 zoo.sick(
     "veiled-hum-rmsprop-3e-9",
     lambda s: hum_rate(s, 3e-9),
-    broken(steps_below(3e-6), less=0.05),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(3e-6), less=0.05),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=hum_right,
 )
 
@@ -643,9 +607,9 @@ buoy_right = zoo.healthy("veiled-buoy-sgd-0.5", lambda s: buoy_rate(s, 0.5))
 zoo.sick(
     "veiled-buoy-sgd-5e-6",
     lambda s: buoy_rate(s, 5e-6),
-    broken(steps_below(3e-6), less=0.05),
-    *CRAWLS,
-    also=IDLE,
+    broken(facts.steps_below(3e-6), less=0.05),
+    *labels.CRAWLS,
+    also=labels.IDLE,
     control=buoy_right,
 )
 
@@ -664,9 +628,9 @@ syllable_mean = zoo.healthy("veiled-mean-over-syllables", lambda s: syllables(s,
 zoo.sick(
     "veiled-sum-over-syllables",
     lambda s: syllables(s, "sum"),
-    broken(steps_above(1), less=0.6),
-    *SUMMED,
-    also={*LOST, *WRECKED},
+    broken(facts.steps_above(1), less=0.6),
+    *labels.SUMMED,
+    also={*labels.LOST, *labels.WRECKED},
     control=syllable_mean,
 )
 
@@ -692,9 +656,9 @@ twentieths = zoo.healthy("veiled-twenty-parts-divided", lambda s: parts(s, True)
 zoo.sick(
     "veiled-twenty-parts-undivided",
     lambda s: parts(s, False),
-    broken(steps_above(1), less=0.7),
-    *UNDIVIDED,
-    also={*LOST, *WRECKED, "summed_loss"},
+    broken(facts.steps_above(1), less=0.7),
+    *labels.UNDIVIDED,
+    also={*labels.LOST, *labels.WRECKED, "summed_loss"},
     control=twentieths,
 )
 
@@ -979,11 +943,7 @@ def skipped(seed: int) -> Program:
             with torch.no_grad():
                 loss_of()
             return None
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        return loss
+        return descend(optimizer, loss_of)
 
     return script(model, optimizer, engines(seed), F.cross_entropy, body, 75)
 
@@ -1049,9 +1009,9 @@ def small_set(seed: int) -> Program:
 
     def run() -> None:
         for _ in range(8):
-            for rows, labels in loader:
+            for rows, targets in loader:
                 optimizer.zero_grad()
-                loss = F.cross_entropy(model(rows), labels, label_smoothing=0.1)
+                loss = F.cross_entropy(model(rows), targets, label_smoothing=0.1)
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())

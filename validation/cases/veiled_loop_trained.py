@@ -38,21 +38,11 @@ from validation.cases._veiled_loops import (
     tiles,
     wardrobes,
 )
-from validation.evidence.loops import (
-    all_of,
-    broken,
-    held_by_none,
-    learns,
-    registers,
-    resting,
-    shrinks,
-    strangers,
-    ungiven,
-    unmoved,
-)
-from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, REPLACED, STILL, UNHELD
+from validation.evidence import loops as facts
+from validation.evidence.loops import all_of, broken, learns
+from validation.labels import CUT, FOREIGN, FREEZE, IDLE, LORA, LORA_FROZEN, REPLACED, STILL, UNHELD
 from validation.nets import mlp
-from validation.programs import adam, fit, held_out, learn, plainly, script, sgd
+from validation.programs import adam, fit, held_out, learn, plainly, script, sgd, step_from
 from validation.tasks import token_loss
 
 zoo = Zoo("loop", half="veiled", proof=learns())
@@ -83,7 +73,7 @@ by_torch = zoo.healthy("veiled-features-limited-by-torch", lambda s: spectrum(s,
 zoo.sick(
     "veiled-features-limited-outside-of-torch",
     lambda s: spectrum(s, True),
-    broken(ungiven("listen")),
+    broken(facts.ungiven("listen")),
     *CUT,
     layer="listen",
     also=IDLE,
@@ -114,7 +104,7 @@ handed_on = zoo.healthy("veiled-state-handed-on", lambda s: segments(s, False))
 zoo.sick(
     "veiled-state-stored-as-numbers",
     lambda s: segments(s, True),
-    broken(ungiven("scout")),
+    broken(facts.ungiven("scout")),
     *CUT,
     layer="scout",
     also={*IDLE, "SHORT_MEMORY"},
@@ -146,7 +136,7 @@ weighed_words = zoo.healthy("veiled-three-words-by-their-weight", lambda s: rank
 zoo.sick(
     "veiled-three-words-by-rank-alone",
     lambda s: ranked(s, False),
-    broken(ungiven("score")),
+    broken(facts.ungiven("score")),
     *CUT,
     layer="score",
     also=IDLE,
@@ -172,7 +162,7 @@ eight_groups = zoo.healthy("veiled-eight-groups-by-name", lambda s: by_kind(s, K
 zoo.sick(
     "veiled-a-group-forgotten",
     lambda s: by_kind(s, tuple(kind for kind in KINDS if kind not in ("wide", "slim"))),
-    broken(held_by_none("wide", "slim")),
+    broken(facts.held_by_none("wide", "slim")),
     *UNHELD,
     layer=("wide", "slim"),
     also=IDLE,
@@ -213,7 +203,7 @@ optimizer_told = zoo.healthy("veiled-a-block-grows-and-is-told", lambda s: grown
 zoo.sick(
     "veiled-a-block-grows-untold",
     lambda s: grown(s, False),
-    broken(held_by_none("blocks")),
+    broken(facts.held_by_none("blocks")),
     *UNHELD,
     also=IDLE,
     control=optimizer_told,
@@ -240,7 +230,7 @@ own_weights = zoo.healthy("veiled-a-slow-copy-follows", lambda s: follower(s, Tr
 zoo.sick(
     "veiled-the-slow-copy-is-in-the-optimizer",
     lambda s: follower(s, False),
-    broken(strangers, less=0.01),
+    broken(facts.strangers, less=0.01),
     *FOREIGN,
     also={*IDLE, "not_in_optimizer", "missing_zero_grad"},
     control=own_weights,
@@ -262,7 +252,7 @@ after_reading = zoo.healthy("veiled-model-read-then-optimizer", lambda s: unpick
 zoo.sick(
     "veiled-optimizer-then-model-read",
     lambda s: unpickled(s, False),
-    broken(strangers, less=0.01),
+    broken(facts.strangers, less=0.01),
     *FOREIGN,
     also={*IDLE, "not_in_optimizer", "missing_zero_grad"},
     control=after_reading,
@@ -284,7 +274,7 @@ split_first = zoo.healthy("veiled-weights-split-then-optimizer", lambda s: norme
 zoo.sick(
     "veiled-optimizer-then-weights-split",
     lambda s: normed(s, False),
-    broken(all_of(strangers, held_by_none("0.parametrizations", "6.parametrizations"))),
+    broken(all_of(facts.strangers, facts.held_by_none("0.parametrizations", "6.parametrizations"))),
     *REPLACED,
     "foreign_optimizer",
     layer=("0", "6"),
@@ -306,7 +296,7 @@ kernel_first = zoo.healthy("veiled-kernel-assigned-then-optimizer", lambda s: ti
 zoo.sick(
     "veiled-optimizer-then-kernel-assigned",
     lambda s: tied(s, False),
-    broken(all_of(strangers, held_by_none("high.weight"))),
+    broken(all_of(facts.strangers, facts.held_by_none("high.weight"))),
     *REPLACED,
     "foreign_optimizer",
     layer="high",
@@ -340,7 +330,7 @@ inside = zoo.healthy("veiled-weighing-begins-inside-its-limits", lambda s: limit
 zoo.sick(
     "veiled-weighing-begins-below-its-limits",
     lambda s: limited(s, -0.3),
-    broken(unmoved("weighing")),
+    broken(facts.unmoved("weighing")),
     *STILL,
     "DISCONNECTED",
     "detached",
@@ -375,7 +365,7 @@ once_nothing = zoo.healthy("veiled-branch-begins-as-nothing", lambda s: gentle(s
 zoo.sick(
     "veiled-branch-begins-as-nothing-twice",
     lambda s: gentle(s, True),
-    broken(unmoved("back", "wide", "factor")),
+    broken(facts.unmoved("back", "wide", "factor")),
     *STILL,
     "DISCONNECTED",
     "detached",
@@ -395,10 +385,7 @@ def aside(seed: int, weight: float) -> Program:
         for (x, y), _ in zip(task, range(60), strict=False):
             h = F.gelu(model["body"](x))
             loss = F.cross_entropy(model["main"](h), y) + weight * F.mse_loss(model["second"](h), x)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     x, y = task.aside()
     score = lambda: F.cross_entropy(model["main"](F.gelu(model["body"](x))), y).item()  # noqa: E731
@@ -409,7 +396,7 @@ weighed_half = zoo.healthy("veiled-second-loss-weighed-half", lambda s: aside(s,
 zoo.sick(
     "veiled-second-loss-weighed-0",
     lambda s: aside(s, 0.0),
-    broken(shrinks("second")),
+    broken(facts.shrinks("second")),
     "only_decay",
     "never_moves",
     "DISCONNECTED",
@@ -451,7 +438,7 @@ beside = zoo.healthy("veiled-low-rank-beside-frozen-layers", low_rank)
 zoo.sick(
     "veiled-low-rank-merged-before-training",
     lambda s: low_rank(s, merged=True),
-    broken(resting("lora_")),
+    broken(facts.resting("lora_")),
     *LORA,
     "never_moves",
     "detached",
@@ -462,10 +449,8 @@ zoo.sick(
 zoo.sick(
     "veiled-frozen-after-low-rank-was-added",
     lambda s: low_rank(s, frozen_late=True),
-    broken(resting("lora_")),
-    *LORA,
-    "frozen",
-    "never_moves",
+    broken(facts.resting("lora_")),
+    *LORA_FROZEN,
     layer=("0.lora_A", "0.lora_B", "2.lora_A", "2.lora_B"),
     also=IDLE,
     control=beside,
@@ -489,7 +474,7 @@ thaws = zoo.healthy("veiled-body-thaws-after-15-steps", lambda s: thawed(s, 15))
 zoo.sick(
     "veiled-body-never-thaws",
     lambda s: thawed(s, 10_000),
-    broken(resting("0.", "2."), less=0.97),
+    broken(facts.resting("0.", "2."), less=0.97),
     *FREEZE,
     "never_moves",
     layer=("0", "2"),
@@ -523,7 +508,7 @@ known_steps = zoo.healthy("veiled-ladder-of-modules", lambda s: ladder(s, True))
 zoo.sick(
     "veiled-ladder-in-a-plain-dictionary",
     lambda s: ladder(s, False),
-    broken(registers(4)),
+    broken(facts.registers(4)),
     "hidden_layers",
     control=known_steps,
 )
@@ -551,7 +536,7 @@ kept_table = zoo.healthy("veiled-table-kept-as-a-module", lambda s: wrapped(s, T
 zoo.sick(
     "veiled-table-in-a-tuple",
     lambda s: wrapped(s, False),
-    broken(registers(4)),
+    broken(facts.registers(4)),
     "hidden_layers",
     control=kept_table,
 )
@@ -677,10 +662,7 @@ def distilled(seed: int) -> Program:
             z = student(x)
             kept = F.kl_div((z / 2).log_softmax(dim=1), soft, reduction="batchmean") * 4
             loss = 0.7 * kept + 0.3 * F.cross_entropy(z, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(step_from(loss, optimizer))
 
     score = held_out(student, task)
     return Program(model=student, optimizer=optimizer, run=run, losses=losses, score=score)

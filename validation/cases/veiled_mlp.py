@@ -12,23 +12,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import atlases, bakes, fares, halves, ledgers, minerals, recipes
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    dead,
-    diverges,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    gradient_ratio,
-    lags,
-    lasting,
-    no_gradient,
-    rank_at_most,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, thrives
+from validation.evidence.signal import both, dead, equal_units, gradient_ratio, no_gradient, rank_at_most, saturated
+from validation.evidence.training import diverges, does_not_move, gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, NARROW, ONE_WAY, RUNS_AWAY
 from validation.nets import mlp
 from validation.nets.programs import Plain
@@ -552,11 +538,7 @@ def misread(seed: int, factor: float) -> Setup:
 
 read = zoo.healthy("bakes-read-in-one-unit", lambda s: misread(s, 1.0))
 zoo.sick(
-    "bakes-now-and-then-in-thousandths",
-    lambda s: misread(s, 1000.0),
-    gradient_norms_spread(30),
-    *JUMPS,
-    control=read,
+    "bakes-now-and-then-in-thousandths", lambda s: misread(s, 1000.0), gradient_norms_spread(30), *JUMPS, control=read
 )
 
 
@@ -593,9 +575,5 @@ def limited(seed: int, clip: float) -> Setup:
 
 free = zoo.healthy("minerals-sgd-gradients-within-2", lambda s: limited(s, 2.0))
 zoo.sick(
-    "minerals-sgd-gradients-within-1e-7",
-    lambda s: limited(s, 1e-7),
-    does_not_move(steps=60),
-    "SLOW",
-    control=free,
+    "minerals-sgd-gradients-within-1e-7", lambda s: limited(s, 1e-7), does_not_move(steps=60), "SLOW", control=free
 )

@@ -242,8 +242,7 @@ class Coupled(nn.Module):
 
 
 zoo.healthy(
-    "ledgers-normalising-flow",
-    lambda s: live(Coupled(), ledgers(s).with_loss(lambda z, _t: z), lr=5e-3, steps=80),
+    "ledgers-normalising-flow", lambda s: live(Coupled(), ledgers(s).with_loss(lambda z, _t: z), lr=5e-3, steps=80)
 )
 
 

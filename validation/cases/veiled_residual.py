@@ -14,18 +14,9 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import bakes, calls, ledgers, minerals, tiles
-from validation.evidence import (
-    both,
-    breaks,
-    diverges,
-    does_not_move,
-    gradient_ratio,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-)
+from validation.evidence.live import breaks, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, gradient_ratio, no_gradient
+from validation.evidence.training import diverges, does_not_move
 from validation.labels import DEADENS, ONE_WAY, RUNS_AWAY
 from validation.nets import Stream
 from validation.setups import live

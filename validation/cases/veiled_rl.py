@@ -15,21 +15,10 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import rafts, rudders, stalls
-from validation.evidence import (
-    at_last,
-    both,
-    breaks,
-    equal_units,
-    explores,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    regret,
-    saturated,
-    thrives,
-)
+from validation.evidence.live import at_last, breaks, lags, lasting, never_fires, thrives
+from validation.evidence.play import explores, regret
+from validation.evidence.signal import both, equal_units, no_gradient, saturated
+from validation.evidence.training import gradient_norms_spread
 from validation.labels import DEADENS, JUMPS, ONE_WAY, STUCK, SURE
 from validation.nets import mlp
 from validation.setups import choosing, live, of_moves
@@ -400,8 +389,4 @@ class Remembering(nn.Module):
 
 
 zoo.healthy("stalls-policy-with-a-memory", lambda s: trades(s, Remembering(), lr=1e-2))
-zoo.healthy(
-    "rafts-advantages",
-    lambda s: rowed(s, Critic(), advantage, clip=0.5, lr=1e-2, steps=80),
-    thrives(0.1),
-)
+zoo.healthy("rafts-advantages", lambda s: rowed(s, Critic(), advantage, clip=0.5, lr=1e-2, steps=80), thrives(0.1))

@@ -12,23 +12,11 @@ from torch import Tensor, nn
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import dances, drifts, weights, whispers
-from validation.evidence import (
-    BURSTS,
-    FORGETS,
-    both,
-    breaks,
-    does_not_move,
-    equal_units,
-    gradient_norms_spread,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    states_flat,
-    thrives,
-    time_ratio,
-)
-from validation.labels import CHAOTIC, GROWS, JUMPS, SHORT
+from validation.evidence.live import breaks, lags, lasting, never_fires, thrives
+from validation.evidence.recurrent import BURSTS, FORGETS, states_flat, time_ratio
+from validation.evidence.signal import both, equal_units, no_gradient
+from validation.evidence.training import does_not_move, gradient_norms_spread
+from validation.labels import CHAOTIC, CUT_SHORT, GROWS, JUMPS, SHORT
 from validation.nets import Cell
 from validation.setups import live
 from validation.tasks import every
@@ -159,10 +147,7 @@ zoo.sick(
     "weights-lstm-cell-cut-every-5-steps",
     lambda s: weighed(s, Cells(3, cut=5), 14),
     both(lasting(time_ratio(below=1e-6)), lags(0.1)),
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.cell",
     control=cells,
 )
@@ -170,10 +155,7 @@ zoo.sick(
     "weights-lstm-cell-wiped-every-6-steps",
     lambda s: weighed(s, Cells(3, wipe=6), 14),
     both(lasting(time_ratio(below=1e-6)), lags(0.1)),
-    "SHORT_MEMORY",
-    "DISCONNECTED",
-    "VANISHING",
-    "SPECTRAL_RADIUS",
+    *CUT_SHORT,
     layer="rnn.cell",
     control=cells,
 )

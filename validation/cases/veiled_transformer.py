@@ -16,20 +16,10 @@ from torch.nn.utils import parametrize
 
 from validation.case import Setup, Zoo
 from validation.cases._veiled_tasks import flocks, lockers, menus, reels, turns
-from validation.evidence import (
-    attends_sharply,
-    both,
-    breaks,
-    does_not_move,
-    gradient_ratio,
-    heads_agree,
-    lags,
-    lasting,
-    never_fires,
-    no_gradient,
-    thrives,
-    tokens_alike,
-)
+from validation.evidence.attention import tokens_alike
+from validation.evidence.live import attends_sharply, breaks, heads_agree, lags, lasting, never_fires, thrives
+from validation.evidence.signal import both, gradient_ratio, no_gradient
+from validation.evidence.training import does_not_move
 from validation.labels import ALIKE, DEADENS, ONE, ONE_WAY, SHARP
 from validation.setups import live
 

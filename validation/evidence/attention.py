@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -43,6 +44,23 @@ def attention_maps(setup: Setup) -> dict[str, Tensor]:
     with watching(found, keep, with_kwargs=True):
         call(setup.model, setup.input_fn())
     return maps
+
+
+@torch.no_grad()
+def largest_at(
+    modules: Iterable[nn.Module], read: Callable[[Any, Tensor], float], model: nn.Module, x: Tensor
+) -> float:
+    """The largest of what `read` finds at some modules, which it gets with their inputs as the model is called."""
+    seen: list[float] = []
+
+    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen.append(read(module, inputs[0]))
+
+    handles = [module.register_forward_pre_hook(look) for module in modules]
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return max(seen)
 
 
 def entropy(p: Tensor) -> float:

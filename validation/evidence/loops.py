@@ -436,6 +436,16 @@ def vanishes(played: Played) -> tuple[bool, str]:
     return abs(last) < 0.01, f"last loss {last:.3g}"
 
 
+def ends_below(level: float) -> Fact:
+    """The mean of the last eight losses is below a level: there was nothing to learn."""
+
+    def fact(played: Played) -> tuple[bool, str]:
+        last = sum(played.program.losses[-8:]) / 8
+        return last < level, f"the loss ends at {last:.3g}"
+
+    return fact
+
+
 def floor_above(level: float) -> Fact:
     """The loss never gets below a level."""
     return lambda played: (min(played.program.losses) > level, f"lowest loss {min(played.program.losses):.3g}")

@@ -32,6 +32,22 @@ def regret(setup: Setup) -> float:
     return total
 
 
+def missed(setup: Setup) -> float:
+    """The same by the judgement that a task brings along."""
+    return setup.loss_fn.__self__.judge(setup)
+
+
+@costly
+def earns_less(case: Case, seed: int) -> Evidence:
+    """Each under its own optimizer, the policy misses half as much again as its twin."""
+    lost = []
+    for each in (case, case.control):
+        setup = each.make(seed)
+        train(setup, setup.steps, setup.optimizer)
+        lost.append(missed(setup))
+    return judged(lost[0] > 1.5 * lost[1], "misses {:.3g} of the reward, its twin {:.3g}", *lost)
+
+
 def explores(low: float, high: float, worst_loss: float | None = None) -> Proof:
     """The policy's entropy share or standard deviation lies in a range; a sick one also earns too little."""
 

@@ -7,10 +7,12 @@ expected return, and "earns too little" can be measured.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributions import Categorical
 
 from validation.tasks.task import Task, drawn_once
 
@@ -29,6 +31,20 @@ def off_course(output: tuple[Tensor, Tensor], best: Tensor) -> Tensor:
     """Squared distance of a Gaussian policy from the best move, with a small bonus for its entropy."""
     mean, std = output
     return (mean - best).square().mean() + std.square().mean() - 0.02 * std.log().mean() + 0.1
+
+
+def by_clipped_ratios(of_value: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """PPO of logits and values, with `of_value` for the critic; a target is actions, returns, old log-probabilities."""
+
+    def loss(output: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        actions, returns, old = target
+        policy = Categorical(logits=output[0])
+        ratio, gain = (policy.log_prob(actions) - old).exp(), returns - output[1].detach()
+        gain = (gain - gain.mean()) / (gain.std() + 1e-6)
+        told = torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
+        return 0.5 * of_value(output[1], returns) - told - 0.01 * policy.entropy().mean()
+
+    return loss
 
 
 def bandit(seed: int, dim: int, actions: int, batch: int = 128, critic: bool = True) -> Task:
