@@ -6,6 +6,7 @@ import dataclasses
 import fnmatch
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from validation.case import HALVES, TRAINING, Case
+from validation.case import HALVES, PROGRAMS, TRAINING, Case
 from validation.report import goals, listed, markdown
 from validation.runner import Job, measure, measure_in_training, run, verify
 from validation.score import Record, crashes, false_alarms, misplaced, misses, unexplained
@@ -53,10 +54,12 @@ def plain(record: Record) -> dict[str, Any]:
     return {k: sorted(v) if isinstance(v, frozenset) else v for k, v in fields.items() if k != "layers"}
 
 
-def validate(jobs: list[Job], workers: int, json_path: Path | None, output: Path | None, through: str) -> None:
+def validate(
+    jobs: list[Job], workers: int, json_path: Path | None, output: Path | None, through: str, longer: int = 1
+) -> None:
     """Run the tool, print what went wrong, write the report."""
     started = time.perf_counter()
-    runs = {way: run_through(way, jobs, workers) for way in (WAYS if through == "both" else (through,))}
+    runs = {way: run_through(way, jobs, workers, longer) for way in (WAYS if through == "both" else (through,))}
     seconds = time.perf_counter() - started
     sections = (
         ("Misses", misses),
@@ -78,11 +81,11 @@ def validate(jobs: list[Job], workers: int, json_path: Path | None, output: Path
         console.print(f"Written: {output}")
 
 
-def run_through(way: str, jobs: list[Job], workers: int) -> list[Record]:
+def run_through(way: str, jobs: list[Job], workers: int, longer: int = 1) -> list[Record]:
     """What the tool says of each case: through an analyzer, or as a training loop under watch."""
     # The rotation of a game's field takes passes of its own: it is measured on demand.
     jobs = [job for job in jobs if way != "watch" or CASES[job[0]].analyzer != "game"]
-    work = measure_in_training if way == "watch" else measure
+    work = partial(measure_in_training, longer=longer) if way == "watch" else measure
     records: list[Record] = with_progress(f"Validation, {way}", work, jobs, workers)
     return sorted(records, key=lambda record: jobs.index((record.case, record.seed)))
 
@@ -116,6 +119,12 @@ def verify_labels(jobs: list[Job], workers: int) -> bool:
     default="analyzers",
     help="Through the analyzers, as training loops under gf.watch, or both.",
 )
+@click.option(
+    "--longer",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Under watch, train healthy set-ups for so many times their steps: what is said of runs that have converged.",
+)
 @click.option("--list", "listing", is_flag=True, help="List the cases and stop.")
 def main(
     half: str,
@@ -126,10 +135,15 @@ def main(
     output: Path | None,
     verifying: bool,
     through: str,
+    longer: int,
     listing: bool,
 ) -> None:
     """Run labelled training set-ups through the diagnosis and score what it says."""
+    if longer > 1 and through != "watch":
+        raise click.UsageError("--longer is for training loops; add --through watch")
     cases = chosen(half, only)
+    if longer > 1:  # what a label says of a fault is true of the steps that its proof was made for
+        cases = [case for case in cases if not case.sick and case.family not in PROGRAMS]
     if not cases:
         raise click.UsageError(f"no case of {half!r} fits {only!r}; --list shows their names")
     if listing:
@@ -141,7 +155,7 @@ def main(
         raise SystemExit(0 if verify_labels(jobs, workers) else 1)
     # A part of the zoo must not take the place of the whole in the record.
     whole = half == "both" and only is None and seeds >= 5 and through != "watch"
-    validate(jobs, workers, json_path, output or (RESULTS if whole else None), through)
+    validate(jobs, workers, json_path, output or (RESULTS if whole else None), through, longer)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -35,9 +36,11 @@ def findings(case: Case, built: Setup | Program) -> list[Finding]:
     return [Finding(i.issue_type.name, i.severity.name, _module(i.layer), i.message, i.code) for i in issues]
 
 
-def findings_in_training(_case: Case, built: Setup | Program) -> list[Finding]:
-    """Let the tool watch a case as a training loop of its user's own."""
-    return findings(_case, built if isinstance(built, Program) else as_program(built))
+def findings_in_training(case: Case, built: Setup | Program, longer: int = 1) -> list[Finding]:
+    """Let the tool watch a case as a training loop of its user's own; a set-up for so many times its steps."""
+    if isinstance(built, Setup):
+        built = as_program(dataclasses.replace(built, steps=longer * built.steps))
+    return findings(case, built)
 
 
 def _optimizer(model: nn.Module, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

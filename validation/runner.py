@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,9 +22,9 @@ Job = tuple[str, int]
 """Name of a case, seed."""
 
 
-def measure_in_training(job: Job) -> Record:
-    """The same as a training loop under watch."""
-    return measure(job, findings_in_training)
+def measure_in_training(job: Job, longer: int = 1) -> Record:
+    """The same as a training loop under watch, a set-up for so many times its steps."""
+    return measure(job, partial(findings_in_training, longer=longer))
 
 
 def measure(job: Job, read: Callable[[Case, Setup | Program], list[Finding]] | None = None) -> Record:

@@ -330,7 +330,7 @@ def test_learning_rates(make, kind):
 def test_advice_names_a_value():
     model = deep(3, gain=HE)
     (issue,) = classify(model, optimizer=torch.optim.Adam(model.parameters(), lr=10.0))
-    assert issue.advice[0] == "Lower the learning rate a hundredfold, to 0.1 (now 10), and warm it up."
+    assert issue.advice[0] == "Lower the learning rate a hundredfold, from 10 to 0.1, and warm it up."
     (issue,) = classify(deep(12, nn.Sigmoid))
     assert "Scale the initial weights of these" in issue.advice[0]
 

@@ -52,12 +52,12 @@ def learning_rate_at_most(rate: float | None, ratio: float) -> str:
         return "Lower the learning rate by factors of 10 until the update ratio is near 0.001."
     if ratio > _DIVERGED:
         return _to_rate(
-            f"Lower the learning rate a hundredfold, to {_round(rate / 100)} (now {plain(rate)}), and warm it up.",
+            f"Lower the learning rate a hundredfold, from {plain(rate)} to {_round(rate / 100)}, and warm it up.",
             rate / 100,
             rate,
         )
     return _to_rate(
-        f"Lower the learning rate to {_round(rate * LARGEST_RATIO / ratio)} or less (now {plain(rate)}): the update "
+        f"Lower the learning rate from {plain(rate)} to {_round(rate * LARGEST_RATIO / ratio)} or less: the update "
         f"ratio is {plain(ratio, 2)}, and stable runs stay below {LARGEST_RATIO:g}.",
         rate * LARGEST_RATIO / ratio,
         rate,
@@ -83,7 +83,7 @@ def learning_rate_up_to(rate: float | None, ratio: float) -> str:
             f"{plain(ratio, 2)}, {TARGET_RATIO:g} is usual, and no sensible learning rate reaches that with this loss."
         )
     return _to_rate(
-        f"Raise the learning rate by factors of 10, up to {_round(rate * TARGET_RATIO / ratio)} (now {plain(rate)}): "
+        f"Raise the learning rate from {plain(rate)} by factors of 10, up to {_round(rate * TARGET_RATIO / ratio)}: "
         f"the update ratio is {plain(ratio, 2)}, and {TARGET_RATIO:g} is usual.",
         rate * TARGET_RATIO / ratio,
         rate,

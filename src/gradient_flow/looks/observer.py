@@ -279,7 +279,9 @@ class Observer:
         self._record.trained = True
         self._record.optimizer = type(optimizer).__name__
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-        self._record.learning_rate = max(rates, default=None)
+        # The largest of all looks is what its user set, whatever a schedule has made of it.
+        known = self._record.learning_rate
+        self._record.learning_rate = max([*rates, *([] if known is None else [known])], default=None)
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._trained = held | (self._trained or set())
 

@@ -53,6 +53,7 @@ class Series:
     loss_lost: bool = False
     """Whether losses were recorded and none of them is finite."""
     learning_rate: float | None = None
+    """The largest: what its user set, whatever a schedule has made of it."""
     rates: list[float] = field(default_factory=list)
     """The largest learning rate of each step; empty where none was recorded."""
 
@@ -131,6 +132,7 @@ class RunRecord:
     skipped_losses: list[int] = field(default_factory=list)
     """Steps before which the loop computed a loss of NaN or Inf, and took no step with it."""
     learning_rate: float | None = None
+    """The largest, of the first group."""
     rate_changes: list[RateChange] = field(default_factory=list)
     """In the order of steps."""
     events: list[Event] = field(default_factory=list)
@@ -198,7 +200,7 @@ def evidence_of(run: Run) -> RunRecord:
     record.totals = [_total(steps, name, at) for name, at in zip(owners.names, kept, strict=True) if len(at)]
     if "loss" in steps.names:
         record.losses = steps["loss"][np.sort(np.concatenate(kept))].tolist()
-    record.learning_rate = last_finite(steps.get("lr"))
+    record.learning_rate = _largest(steps.get("lr"))
     record.rate_changes = _rate_changes(steps, owners)
     record.signals = _signals(steps)
     record.ranks_differ = _ranks_differ(steps)
@@ -250,6 +252,11 @@ def last_finite(values: NDArray[np.float64]) -> float | None:
     return float(values[finite[-1]]) if len(finite) else None
 
 
+def _largest(values: NDArray[np.float64]) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if len(finite) else None
+
+
 class _Owners:
     """Whose each recorded step is: the optimizers of a run by name, which is `model` where there is one."""
 
@@ -292,7 +299,7 @@ def _total(steps: StepColumns, name: str, at: NDArray[np.intp]) -> Series:
         clipped_norms=[] if np.isnan(clipped).all() else clipped.tolist(),
         losses=[] if np.isnan(losses).all() else losses.tolist(),
         loss_lost="loss" in steps.names and bool(np.isnan(losses).all()),
-        learning_rate=last_finite(steps.get("lr")[at]),
+        learning_rate=_largest(steps.get("lr")[at]),
         rates=_largest_rates(steps, at),
     )
 

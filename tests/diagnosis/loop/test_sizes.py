@@ -213,3 +213,24 @@ def test_a_part_that_is_not_cleared_is_named_however_large_it_is(stale, code):
     looks = [LoopLook(step=at, used=10, given=10, brought=10, stale=stale) for at in (3, 10, 20, 40)]
     facts = LoopFacts(looks=looks, taken=4, partly_cleared=[f"{at}.weight" for at in range(stale)])
     assert [issue.code for issue in not_cleared(Loop(RunRecord(), facts))] == [code]
+
+
+@pytest.mark.parametrize(
+    ("update", "peak", "end", "code"),
+    [
+        (4.2, 3.6, 0.8, "rate_too_high"),
+        (0.3, 3.6, 0.8, ""),  # steps of ordinary size: the attention is at fault itself
+        (4.2, 1.0, 0.8, ""),  # no step threw the loss up
+        (4.2, 3.6, 0.1, ""),  # it got over it
+    ],
+)
+def test_attention_that_a_step_threw_off_has_the_rate_as_its_cause(update, peak, end, code):
+    losses = [1.0, *[peak] * 9, *[end] * 40]
+    run = run_of(losses, [update, 0.01, 0.01])
+    run.learning_rate = 0.3
+    sharp = Issue(
+        issue_type=IssueType.ENTROPY_COLLAPSE, severity=IssueSeverity.HIGH, layer="blocks.0", message="", cause=""
+    )
+    (issue,) = with_loop([sharp], [], Loop(run, LoopFacts()))
+    assert issue.code == code
+    assert str(issue.advice[0] if issue.advice else "").startswith("Lower the learning rate from 0.3 to ") == bool(code)

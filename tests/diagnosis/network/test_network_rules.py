@@ -208,7 +208,7 @@ def test_update_ratios_and_advice():
     record.layers[2].update_ratio = [2.0] * 3
     (issue,) = judge_analysis(record)
     assert (issue.issue_type, issue.layer) == (IssueType.EXPLODING, "2")
-    assert issue.advice[0].startswith("Lower the learning rate to 0.0003 or less (now 0.06): the update ratio is 2")
+    assert issue.advice[0].startswith("Lower the learning rate from 0.06 to 0.0003 or less: the update ratio is 2")
 
 
 def moved(ratio, losses):
