@@ -10,7 +10,7 @@ from gradient_flow.diagnosis.loop.data import first_loss
 from gradient_flow.diagnosis.loop.order import not_cleared
 from gradient_flow.diagnosis.loop.record import LoopFacts, LoopLook, LossCall
 from gradient_flow.diagnosis.loop.rules import with_loop
-from gradient_flow.diagnosis.loop.sizes import clipped_away, too_large
+from gradient_flow.diagnosis.loop.sizes import clipped_away, too_large, with_code
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts, StateLook
 from gradient_flow.record.evidence import LayerSeries, RunRecord, Series
@@ -234,3 +234,26 @@ def test_attention_that_a_step_threw_off_has_the_rate_as_its_cause(update, peak,
     (issue,) = with_loop([sharp], [], Loop(run, LoopFacts()))
     assert issue.code == code
     assert str(issue.advice[0] if issue.advice else "").startswith("Lower the learning rate from 0.3 to ") == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("update", "loss", "code", "first"),
+    [
+        (2e6, 2.4e11, "rate_too_high", "Standardise inputs and targets: a first loss of 2.4e11"),
+        (50.0, 2.3, "rate_too_high", "Lower the learning rate"),
+        (0.01, 2.3, "", "Look at the batch"),  # ordinary steps: a batch or an operation did it
+    ],
+)
+def test_what_is_not_finite_after_huge_steps_has_those_as_its_cause(update, loss, code, first):
+    run = run_of([loss, math.nan, math.nan], [update])
+    run.learning_rate = 0.01
+    broken = Issue(
+        issue_type=IssueType.NUMERICAL,
+        severity=IssueSeverity.CRITICAL,
+        layer="4.weight",
+        message="",
+        advice=["Look at the batch of that step."],
+    )
+    found = with_code(broken, Loop(run, LoopFacts()))
+    assert found.code == code
+    assert found.advice[0].startswith(first)

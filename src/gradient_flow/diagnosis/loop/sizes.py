@@ -15,6 +15,7 @@ from gradient_flow.diagnosis.loop import context
 from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop
 from gradient_flow.diagnosis.loop.record import LoopLook
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
+from gradient_flow.diagnosis.treatment import Advice
 from gradient_flow.diagnosis.words import plain
 from gradient_flow.record.event import CLIP_BEFORE_UNSCALE
 from gradient_flow.record.evidence import Series
@@ -41,6 +42,8 @@ _USUAL: Final = 1e-3
 """What a step moves a matrix by, of its size."""
 _HARDLY: Final = 0.95
 """Of the first loss, at the end of a run that has learnt next to nothing."""
+_FAR: Final = 1e4
+"""A first loss of numbers that nobody standardised, whatever the loss: a hundred, squared."""
 _LEAST_SLOWED, _SLOWLY = 40, 0.85
 """Losses, and what is left of the first of them, in a run that learns far more slowly than it could."""
 
@@ -170,7 +173,31 @@ def _too_large(issue: Issue, loop: Loop) -> Issue:
                 "`maximize=True`.",
             ],
         )
+    if issue.issue_type is IssueType.NUMERICAL and loop.largest_update > LARGE:
+        return _broken_by_steps(issue, loop)
     return replace(issue, code="rate_too_high")
+
+
+def _broken_by_steps(issue: Issue, loop: Loop) -> Issue:
+    """What is not finite after steps that moved weights by more than their own size: those did it, not a batch.
+
+    Prices in full, under SGD with a rate of 0.01: a first loss of 2.4e11, and a step of two million times the weights.
+    """
+    ratio, first = loop.largest_update, loop.losses[0] if loop.losses else 0.0
+    steps = list(issue.advice)
+    kinds = {step.treatment.kind for step in steps if isinstance(step, Advice) and step.treatment is not None}
+    if "learning_rate" not in kinds:
+        steps.insert(0, advice.learning_rate_at_most(loop.run.learning_rate, ratio))
+    if first > _FAR:
+        words = f"Standardise inputs and targets: a first loss of {plain(first, 2)} is that of numbers far from 1."
+        steps.insert(0, advice.by_itself(words, "standardise"))
+    return replace(
+        issue,
+        code="rate_too_high",
+        cause=f"steps are far too large: one moved the typical weight matrix by {plain(ratio, 2)} times its own size "
+        "(0.1% is usual).",
+        advice=steps,
+    )
 
 
 def _goes_uphill(loop: Loop) -> bool:
