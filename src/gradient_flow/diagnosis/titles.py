@@ -49,6 +49,7 @@ _BY_CODE: Final = {
     "all_masked": "Every label of a batch is masked",
     "loss_stuck": "The loss does not fall",
     "loss_grows": "The loss grows",
+    "outweighed": "A term of the loss is outweighed",
     "critic_wins": "One player of the game has won",
     "loss_nonfinite": "The loss is not finite",
     "first_loss_high": "The first loss is too high",

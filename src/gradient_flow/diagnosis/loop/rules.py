@@ -11,7 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop import data, games, order, signals, sizes, trained
+from gradient_flow.diagnosis.loop import data, games, order, signals, sizes, terms, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
 from gradient_flow.diagnosis.words import plain
@@ -55,6 +55,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     data.first_loss,
     data.grows,
     data.stuck,
+    terms.outweighed,
 )
 """From the most direct causes to those that follow from others."""
 _QUIET: Final = frozenset({_T.SLOW, _T.DEAD, _T.VANISHING, _T.DISCONNECTED})
@@ -105,6 +106,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "state_reset": frozenset({_T.UNSTABLE}),
     "stale_second_moment": _BROKEN | _ATTENTION,
     "first_loss_high": _ATTENTION | {_T.UNSTABLE},
+    "outweighed": frozenset({_T.LOW_RANK, _T.BOTTLENECK}) | _QUIET,
     "critic_wins": _QUIET | {_T.UNSTABLE, _T.EXPLODING, _T.SATURATION, _T.OPTIMIZER},
     "loss_nonfinite": _QUIET,
     "loss_grows": frozenset({_T.UNSTABLE, _T.SATURATION, _T.DEAD}),
