@@ -11,7 +11,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data, games, order, signals, sizes, trained
-from gradient_flow.diagnosis.loop.context import Loop, module_of
+from gradient_flow.diagnosis.loop.context import LARGE, Loop, module_of
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
 from gradient_flow.diagnosis.words import plain
 
@@ -151,6 +151,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
     others = [_falls(_paid(_unrouted(_weighted_zero(issue, loop), loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
+    others, found = _under_mask(others, found)
     others = [_stays_random(_thrown(issue, loop), loop) for issue in others]
     others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
@@ -188,12 +189,13 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     faded = next((issue for issue in left if issue.issue_type is _T.VANISHING and _fades_by_depth(issue)), None)
     if faded is not None:
         rest = [issue for issue in mains if issue.code == "never_moves" and issue.evidence.get("gets_gradients")]
+        rest += [issue for issue in mains if _is_of_tiny_weights(issue, faded)]
         mains = [issue for issue in mains if issue not in rest]
         left[left.index(faded)] = with_consequences(faded, rest)
     cut = next((issue for issue in left if _cuts_off(issue)), None)
     if cut is not None:
         ends = cut.issue_type in (_T.DEAD, _T.DISCONNECTED) or _stops_all(cut)
-        below = _UNDER_DEAD if ends else _UNDER_FADING
+        below = _UNDER_DEAD if ends else _STUCK if cut.issue_type is _T.LOW_RANK else _UNDER_FADING
         if loop.looks and all(look.nothing for look in loop.looks):
             # What is multiplied by 0 next to the loss has no gradient, whatever the layer itself lets through.
             left, mains = _weighs_nothing(cut, left, mains)
@@ -286,6 +288,12 @@ def _thrown(issue: Issue, loop: Loop) -> Issue:
     Such a step moved the typical matrix by 8 and 46 times its size, and the loss to 130 and 3,600 times the first.
     """
     ratio, losses = loop.largest_update, loop.losses
+    if (
+        issue.code == "attention_logits"
+        and issue.severity >= IssueSeverity.HIGH
+        and issue.issue_type is _T.ENTROPY_COLLAPSE
+    ):
+        return _sharp_by_rate(issue, loop)
     of_units = issue.issue_type in (_T.DEAD, _T.SATURATION) and issue.severity >= IssueSeverity.HIGH and not issue.code
     if not of_units or ratio < _TIMES_ITS_SIZE or not losses or not max(losses) > _UP * losses[0] > 0:
         return issue
@@ -294,6 +302,24 @@ def _thrown(issue: Issue, loop: Loop) -> Issue:
         issue,
         cause=f"a step moved the typical weight matrix by {plain(ratio, 2)} times its own size (0.1% is usual), and "
         f"the loss rose to {plain(max(losses) / losses[0], 2)} times the first: the learning rate is too large.",
+        advice=[advice.learning_rate_at_most(rate, ratio), *issue.advice],
+        evidence={**issue.evidence, "largest_update": ratio, "learning_rate": rate},
+        code="rate_too_high",
+    )
+
+
+def _sharp_by_rate(issue: Issue, loop: Loop) -> Issue:
+    """Logits of attention that steps made as large as they are: one moved the typical matrix by more than its size.
+
+    AdamW at 0.3 moved it by three times its size at first, and by a fiftieth of what it had become later.
+    """
+    ratio, rate = loop.largest_update, loop.run.learning_rate
+    if not ratio > LARGE:
+        return issue
+    return replace(
+        issue,
+        cause=f"a step moved the typical weight matrix by {plain(ratio, 2)} times its own size (0.1% is usual): the "
+        f"learning rate is too large. {issue.cause}",
         advice=[advice.learning_rate_at_most(rate, ratio), *issue.advice],
         evidence={**issue.evidence, "largest_update": ratio, "learning_rate": rate},
         code="rate_too_high",
@@ -328,6 +354,8 @@ def _cuts_off(issue: Issue) -> bool:
         return issue.severity >= IssueSeverity.HIGH
     if issue.issue_type is _T.SATURATION:
         return _stops_all(issue)
+    if issue.issue_type is _T.LOW_RANK:
+        return issue.severity >= IssueSeverity.HIGH
     return issue.issue_type in _CUTS_OFF and issue.severity is IssueSeverity.CRITICAL
 
 
@@ -340,6 +368,16 @@ def _stops_all(issue: Issue) -> bool:
 def _fades_by_depth(issue: Issue) -> bool:
     """Whether the gradient fades on its way back through the layers, and not by a level alone."""
     return "gain_over_depth" in issue.evidence and issue.severity > IssueSeverity.LOW
+
+
+def _is_of_tiny_weights(issue: Issue, faded: Issue) -> bool:
+    """Whether steps are somewhat large for weights through which the gradient fades from the start: they are tiny.
+
+    Convolutions drawn with a deviation of 0.003 were moved by half of their size, and let through 1/200,000.
+    """
+    mild = issue.code in SIZES and issue.severity < IssueSeverity.HIGH
+    first = faded.step is not None and faded.step <= (issue.step or math.inf)
+    return mild and first and faded.severity is IssueSeverity.CRITICAL and _fades_by_depth(faded)
 
 
 def _weighs_nothing(cut: Issue, left: list[Issue], mains: list[Issue]) -> tuple[list[Issue], list[Issue]]:
@@ -510,6 +548,24 @@ def _under_router(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list
     return rest, [issue for issue in found if issue not in follows]
 
 
+def _under_mask(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list[Issue], list[Issue]]:
+    """Queries and keys of which a mask leaves no choice get no gradient: that follows from the mask."""
+    at = next((at for at, issue in enumerate(issues) if "without_choice" in issue.evidence), None)
+    if at is None:
+        return list(issues), list(found)
+    made = set(issues[at].evidence.get("layers", ()))
+
+    def is_made(issue: Issue) -> bool:
+        names = issue.evidence.get("parameters") or [issue.layer]
+        return made.issuperset(map(module_of, names))
+
+    idle = [issue for issue in found if issue.code in _OF_IDLE_EXPERTS and is_made(issue)]
+    dead = [issue for issue in issues if issue.issue_type is _T.DEAD and not issue.code and is_made(issue)]
+    rest = [issue for issue in issues if issue not in dead]
+    rest[rest.index(issues[at])] = with_consequences(issues[at], [*idle, *dead])
+    return rest, [issue for issue in found if issue not in idle]
+
+
 def _unrouted(issue: Issue, loop: Loop) -> Issue:
     """Experts of which no tensor has a gradient any more, with their cause: the router beside them sends them nothing.
 
@@ -563,8 +619,11 @@ def _lies_in(name: str, blocks: Sequence[str]) -> bool:
 def _with_row(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """A row that has nearly all of the gradient is no remark where next to nothing is learned beside it.
 
-    Predictions may agree with their targets beyond chance, and the loss be that of a guess.
+    Predictions may agree with their targets beyond chance, and the loss be that of a guess. Where a memory holds the
+    last few words alone, the row is that of the word which ends every sequence.
     """
+    if any(issue.issue_type is _T.SHORT_MEMORY and issue.severity > IssueSeverity.LOW for issue in issues):
+        return list(issues)
     if not any(issue.code == "loss_stuck" for issue in found) and data.at_a_guess(loop) is None:
         return list(issues)
     return [
@@ -615,6 +674,8 @@ def _explains(main: Issue, other: Issue) -> bool:
     if main.code in ("never_moves", "only_decay") and other.issue_type in (_T.DEAD, _T.DISCONNECTED):
         # Units that never fire, or whatever lets no gradient through, are a cause of their own.
         return "dead_share" not in other.evidence and other.severity < IssueSeverity.CRITICAL
+    if other.issue_type is _T.VANISHING and _is_of_tiny_weights(main, other):
+        return False  # it is the other way round
     if main.code == "eps_rules" and other.issue_type is _T.VANISHING:
         # Gradients are so small because one layer, or a gate that begins shut, lets hardly any through.
         return other.severity < IssueSeverity.CRITICAL and "largest_gradient" not in other.evidence
