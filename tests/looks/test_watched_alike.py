@@ -295,3 +295,158 @@ def test_a_batch_without_labels_is_a_fault_where_a_mean_is_taken_over_none(least
     issues = serious(model, batch, loss, steps=40)
     assert ("all_masked" in {issue.code for issue in issues}) is sick
     assert not sick or T.NUMERICAL in {issue.issue_type for issue in issues}
+
+
+class Asked(nn.Module):
+    """A decoder whose queries ask for each coming step, with a place of their own or without; steps come last."""
+
+    def __init__(self, places):
+        super().__init__()
+        self.enter, self.key, self.value, self.out = (
+            nn.Linear(*size) for size in ((4, 24), (24, 24), (24, 24), (24, 2))
+        )
+        self.ask, self.when = nn.Parameter(torch.randn(1, 1, 24)), nn.Parameter(torch.randn(1, 6, 24))
+        self.places = places
+
+    def forward(self, x):
+        memory = self.enter(x)
+        ask = self.ask.expand(len(x), 6, -1) + (self.when if self.places else 0.0)
+        said = F.scaled_dot_product_attention(ask, self.key(memory), self.value(memory))
+        return self.out(said + torch.relu(said)).transpose(1, 2)
+
+
+@pytest.mark.parametrize(("places", "sick"), [(False, True), (True, False)])
+def test_queries_that_are_all_alike_say_the_same_of_all_positions(places, sick):
+    def batch():
+        x = torch.randn(64, 6, 4)
+        x[:, :, 2:] = torch.eye(6)[:, :2]  # where it is, in part
+        return x, x[:, :1, :2].expand(-1, 6, -1).transpose(1, 2) * torch.linspace(-1, 1, 6)
+
+    issues = serious(Asked(places), batch, F.mse_loss, steps=90, rate=1e-2)
+    assert (T.BOTTLENECK in {issue.issue_type for issue in issues}) is sick
+
+
+@pytest.mark.parametrize(("mean", "sick"), [(115.0, True), (0.5, False)])
+def test_inputs_with_a_large_offset_leave_samples_next_to_the_same(mean, sick):
+    model, centres = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 4)), torch.rand(4, 20)
+
+    def batch():
+        y = torch.randint(4, (64,))
+        return (centres[y] + 0.1 * torch.randn(64, 20) - mean) / max(mean, 0.3), y
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    issues = serious(model, batch, F.cross_entropy, steps=80, optimizer=optimizer)
+    assert found(issues) == ({(T.LOW_RANK, "0")} if sick else set())
+
+
+class Product(nn.Module):
+    """A layer whose matrix is a product of two factors of some rank."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.enter, self.drop, self.out = nn.Linear(10, 32), nn.Dropout(0.0), nn.Linear(32, 6)
+        self.tall, self.wide = nn.Parameter(torch.randn(32, rank) / 6), nn.Parameter(torch.randn(rank, 32))
+
+    def forward(self, x):
+        return self.out(torch.relu(self.drop(torch.tanh(self.enter(x)) @ self.tall @ self.wide)))
+
+
+@pytest.mark.parametrize(("rank", "sick"), [(1, True), (12, False)])
+def test_factors_of_rank_1_between_modules_let_one_direction_through(rank, sick):
+    mix = torch.randn(10, 6)
+
+    def batch():
+        x = torch.randn(64, 10)
+        return x, torch.tanh(x @ mix)
+
+    issues = serious(Product(rank), batch, F.mse_loss, steps=60)
+    assert found(issues) == ({(T.LOW_RANK, "enter")} if sick else set())
+
+
+class Bag(nn.Module):
+    """The mean of the vectors of some songs names one more."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.songs, self.out = nn.Embedding(40, size), nn.Linear(size, 40)
+
+    def forward(self, ids):
+        return self.out(self.songs(ids).mean(dim=1))
+
+
+def playlists():
+    kind = torch.randint(8, (64, 1))
+    songs = 5 * kind + torch.randint(5, (64, 6))
+    return songs[:, 1:], songs[:, 0]
+
+
+@pytest.mark.parametrize(("size", "sick"), [(1, True), (24, False)])
+def test_words_of_one_number_are_too_few_for_an_output_that_is_made_of_them(size, sick):
+    issues = serious(Bag(size), playlists, F.cross_entropy, steps=100, rate=2e-2)
+    assert found(issues) == ({(T.BOTTLENECK, "songs")} if sick else set())
+
+
+class Folded(nn.Module):
+    """Ids are hashed into some rows of a table."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows, self.enter, self.rnn, self.head = rows, nn.Embedding(rows, 16), nn.GRU(16, 24), nn.Linear(24, 12)
+
+    def forward(self, ids):
+        return self.head(self.rnn(self.enter(7 * ids % self.rows).transpose(0, 1))[0][-1])
+
+
+@pytest.mark.parametrize(("rows", "sick"), [(2, True), (97, False)])
+def test_a_table_of_two_rows_for_many_ids_is_named(rows, sick):
+    def batch():
+        ids = torch.randint(12, (64, 5))
+        return ids, ids[:, -1]
+
+    issues = serious(Folded(rows), batch, F.cross_entropy, steps=70, rate=1e-2)
+    assert ((T.LOW_RANK, "enter") in found(issues)) is sick
+
+
+class Writer(nn.Module):
+    """Writes word by word; every sentence begins with one word."""
+
+    def __init__(self):
+        super().__init__()
+        self.source, self.read = nn.Embedding(10, 16), nn.GRU(16, 24, batch_first=True)
+        self.target, self.cell, self.head = nn.Embedding(11, 16), nn.GRUCell(16, 24), nn.Linear(24, 10)
+
+    def forward(self, ids):
+        h, said = self.read(self.source(ids))[1][0], []
+        for word in F.pad(ids[:, :-1], (1, 0), value=10).unbind(1):
+            h = self.cell(self.target(word), h)
+            said.append(self.head(h))
+        return torch.stack(said, dim=1)
+
+
+def test_the_word_that_begins_every_sentence_is_no_table_of_one_vector():
+    def batch():
+        ids = torch.randint(10, (64, 4))
+        return ids, ids
+
+    assert not serious(Writer(), batch, by_item, steps=60, rate=1e-2)
+
+
+class Present(nn.Module):
+    """Puts zero in the place of what is missing, or goes on with it."""
+
+    def __init__(self, fills):
+        super().__init__()
+        self.net, self.fills = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 1)), fills
+
+    def forward(self, x):
+        return self.net(x.nan_to_num(0.0) if self.fills else x)
+
+
+@pytest.mark.parametrize(("fills", "sick"), [(False, True), (True, False)])
+def test_values_that_are_missing_are_a_fault_where_the_model_takes_them_as_they_are(fills, sick):
+    def batch():
+        x = torch.randn(32, 8)
+        return x.masked_fill(torch.rand_like(x) < 0.1, torch.nan), x.sum(dim=1, keepdim=True)
+
+    issues = serious(Present(fills), batch, F.mse_loss, steps=40)
+    assert (T.NUMERICAL in {issue.issue_type for issue in issues}) is sick

@@ -7,6 +7,9 @@ from torch import nn
 
 import gradient_flow as gf
 from gradient_flow import IssueSeverity, IssueType
+from watched_training import found, serious
+
+T = IssueType
 
 
 def alarms(flow):
@@ -256,3 +259,83 @@ def test_a_policy_that_a_bonus_draws_to_uniform_explores_too_much(bonus):
 
     flow = watched(model, draw, loss_of, policy=lambda logits: (logits, None, None, None))
     assert (IssueType.EXPLORATION in alarms(flow)) is (bonus > 1)
+
+
+class Barred(nn.Module):
+    """Attention under a mask that leaves each query so many keys."""
+
+    def __init__(self, keys):
+        super().__init__()
+        self.enter, self.head, self.keys = nn.Linear(6, 16), nn.Linear(16, 4), keys
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x):
+        x = self.enter(x)
+        bar = -1e4 * (torch.arange(x.shape[1]) >= self.keys)
+        weights = (self.q(x) @ self.k(x).mT / 4 + bar).softmax(dim=-1)
+        return self.head(x + weights @ self.v(x)).mean(dim=1)
+
+
+def heaps():
+    x = torch.randn(32, 5, 6)
+    return x, x[..., :4].sum(dim=1).argmax(dim=1)
+
+
+@pytest.mark.parametrize(("keys", "sick"), [(1, True), (5, False)])
+def test_a_mask_that_leaves_one_key_is_named_and_what_gets_no_gradient_follows_from_it(keys, sick):
+    model = Barred(keys)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    issues = serious(model, heaps, F.cross_entropy, steps=60, optimizer=optimizer)
+    assert found(issues) == ({(T.ENTROPY_COLLAPSE, "q")} if sick else set())
+    assert not sick or {issue.issue_type for issue in issues[0].consequences} <= {T.DISCONNECTED, T.DEAD, T.LOOP}
+
+
+class Bins(nn.Module):
+    """A score is put into soft bins, which have vectors in a table."""
+
+    def __init__(self):
+        super().__init__()
+        self.score, self.table, self.out = nn.Linear(6, 4), nn.Embedding(48, 8), nn.Linear(32, 1)
+
+    def forward(self, x):
+        near = -((self.score(x)[..., None] - torch.linspace(-2, 2, 12)) ** 2) / 0.002
+        return self.out((near.softmax(dim=-1)[:, :, None] @ self.table.weight.view(4, 12, 8)).flatten(1))
+
+
+def test_soft_bins_of_a_table_are_no_attention():
+    def batch():
+        x = torch.randn(64, 6)
+        return x, x[:, :1] * x[:, 1:2]
+
+    assert T.ENTROPY_COLLAPSE not in {issue.issue_type for issue in serious(Bins(), batch, F.mse_loss, steps=60)}
+
+
+@pytest.mark.parametrize(("rate", "sick"), [(0.3, True), (3e-3, False)])
+def test_attention_that_large_steps_made_sharp_has_the_rate_for_its_cause(rate, sick):
+    model = Barred(5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    issues = serious(model, heaps, F.cross_entropy, steps=60, optimizer=optimizer)
+    codes = {issue.code for issue in issues}
+    assert ("rate_too_high" in codes, "attention_logits" in codes) == (sick, False)
+
+
+class Patches(nn.Module):
+    """Patches of pixels, read by a block and normalised."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch, self.norm, self.head = nn.Linear(16, 24), nn.LayerNorm(24), nn.Linear(24, 4)
+        self.block = nn.TransformerEncoderLayer(24, 4, 48, 0.0, batch_first=True, norm_first=True)
+
+    def forward(self, x):
+        return self.head(self.norm(self.block(self.patch(x))[:, 0]))
+
+
+@pytest.mark.parametrize(("scale", "sick"), [(500.0, True), (1.0, False)])
+def test_a_gradient_that_vanishes_behind_large_inputs_has_them_for_its_cause(scale, sick):
+    def batch():
+        x = torch.randn(32, 6, 16)
+        return scale * (x + 1), x[..., :4].sum(dim=1).argmax(dim=1)
+
+    issues = serious(Patches(), batch, F.cross_entropy, steps=60)
+    assert ("input_scales" in {issue.code for issue in issues}) is sick

@@ -23,6 +23,7 @@ _MOST_RANKS: Final = 12
 _WIDE: Final = 8
 _SPREAD: Final = 2.0
 """Units and effective rank that a layer must be given before it can lose them."""
+TWO: Final = 2
 _LEAST_VECTORS: Final = 32
 _LEAST_POSITIONS: Final = 4
 _MOST_SILENT: Final = 8
@@ -126,12 +127,13 @@ class PlaceRecords:
     def note_kinds(self, passages: Sequence[Passage]) -> None:
         """How many different vectors embeddings give; the ids themselves need not be known for that."""
         for passage in passages:
-            large = vars(passage.module).get("num_embeddings", 0) >= _WIDE
-            if large and passage.role == "output" and passage.forward.rows is not None:
+            size = vars(passage.module).get("num_embeddings", 0)
+            told = size >= _WIDE or 0 < size <= TWO  # a small table may be one of kinds, or of what ids are folded onto
+            if told and passage.role == "output" and passage.forward.rows is not None:
                 rows = passage.forward.rows.flatten(0, 1)
                 if len(rows) >= _LEAST_VECTORS:
                     place = self._places[passage.key]
-                    place.kinds = max(place.kinds or 0, samples.distinct(rows))
+                    place.kinds, place.table_rows = max(place.kinds or 0, samples.distinct(rows)), size
 
     def _note_bend(
         self, layer: str, kind: str, slopes: torch.Tensor, is_last: bool, in_branch: bool = False, above: float = 0.5
@@ -201,6 +203,9 @@ class PlaceRecords:
             for passage in (passages[key] for key in chain if key in passages):
                 place, rows = self._places[passage.key], passage.forward.rows
                 if not place.own_weights:
+                    made = place.on_a_line is None and rows is not None and place.units >= _WIDE and _is_linear(place)
+                    if made and before is not None and last is not None:
+                        place.on_a_line = samples.are_on_a_line(rows) and _spreads(before)
                     continue
                 if last is not None and before is not None and rows is not None:
                     if samples.are_one(rows) and _spreads(before.flatten(1)):
@@ -221,6 +226,7 @@ class PlaceRecords:
         """Places at which all positions of a sample are alike, and how far apart samples are where views end."""
         if first:
             self._even = {key for chain in chains for key in self._even_from(passages, chain)}
+            self._note_apart(passages, chains)
             ends = [chain[-1] for chain in chains if chain]
             twice = {path for path, _, call in ends if any(p == path and c != call for p, _, c in ends)}
             self._ends = {key for key in ends if key[0] in twice}
@@ -235,6 +241,14 @@ class PlaceRecords:
             rows = passages[key].forward.rows
             if rows is not None and len(rows) > 1:
                 self._places[key].spread.append(samples.spread(rows))
+
+    def _note_apart(self, passages: Mapping[Key, Passage], chains: Sequence[Sequence[Key]]) -> None:
+        """How far samples lie apart where each chain begins."""
+        for key in {chain[0] for chain in chains if chain} & passages.keys():
+            rows = passages[key].forward.rows
+            if rows is not None and len(rows) >= _WIDE and rows.is_floating_point():
+                size = float(rows.square().mean().sqrt())
+                self._places[key].apart = samples.spread(rows) / size if 0 < size < math.inf else None
 
     def _even_from(self, passages: Mapping[Key, Passage], chain: Sequence[Key]) -> Iterator[Key]:
         """Places of a chain with many positions that are all alike, behind one at which they are not."""
@@ -318,6 +332,11 @@ def _silent(forward: Seen, backward: Seen) -> NDArray[np.bool_]:
 def _on_host(units: Any) -> NDArray[np.bool_]:
     mask: NDArray[np.bool_] = units.cpu().numpy() if isinstance(units, torch.Tensor) else units
     return mask
+
+
+def _is_linear(place: Place) -> bool:
+    """Whether it is given as it is: what an activation gives may lie on a line because most of its units are silent."""
+    return place.role == "input" or place.kind in ("Identity", "Dropout")
 
 
 def _spreads(rows: torch.Tensor) -> bool:

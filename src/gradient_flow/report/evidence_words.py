@@ -18,6 +18,8 @@ _ELSEWHERE: Final = frozenset({"layers", "gain_over_depth", "decades_per_step"})
 _LABELS: Final = {
     "falling": "Entropy over the steps",
     "collapsed_heads": "Heads that look at one position",
+    "without_choice": "Queries that a mask leaves one key",
+    "apart": "How far samples lie apart, over their size",
     "frozen_heads": "Heads with a frozen softmax",
     "max_logit": "Largest logit",
     "entropy_by_head": "Entropy of each head, as a share of ln(keys)",

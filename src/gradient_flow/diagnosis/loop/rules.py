@@ -155,6 +155,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     others = _under_cut([sizes.with_code(issue, loop) for issue in issues if not _is_copied(issue, loop)])
     others = [_falls(_paid(_unrouted(_weighted_zero(issue, loop), loop), loop), loop) for issue in others]
     others, found = _under_router(others, found)
+    others, found = _under_mask(others, found)
     others = [_stays_random(_thrown(issue, loop), loop) for issue in others]
     others = _with_row(others, found, loop)
     closer = next((issue for issue in others if issue.code in SIZES and issue.evidence.get("update_ratio")), None)
@@ -192,12 +193,13 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
     faded = next((issue for issue in left if issue.issue_type is _T.VANISHING and _fades_by_depth(issue)), None)
     if faded is not None:
         rest = [issue for issue in mains if issue.code == "never_moves" and issue.evidence.get("gets_gradients")]
+        rest += [issue for issue in mains if _is_of_tiny_weights(issue, faded)]
         mains = [issue for issue in mains if issue not in rest]
         left[left.index(faded)] = with_consequences(faded, rest)
     cut = next((issue for issue in left if _cuts_off(issue)), None)
     if cut is not None:
         ends = cut.issue_type in (_T.DEAD, _T.DISCONNECTED) or _stops_all(cut)
-        below = _UNDER_DEAD if ends else _UNDER_FADING
+        below = _UNDER_DEAD if ends else _STUCK if cut.issue_type is _T.LOW_RANK else _UNDER_FADING
         if loop.looks and all(look.nothing for look in loop.looks):
             # What is multiplied by 0 next to the loss has no gradient, whatever the layer itself lets through.
             left, mains = _weighs_nothing(cut, left, mains)
@@ -339,6 +341,8 @@ def _cuts_off(issue: Issue) -> bool:
         return issue.severity >= IssueSeverity.HIGH
     if issue.issue_type is _T.SATURATION:
         return _stops_all(issue)
+    if issue.issue_type is _T.LOW_RANK:
+        return issue.severity >= IssueSeverity.HIGH
     return issue.issue_type in _CUTS_OFF and issue.severity is IssueSeverity.CRITICAL
 
 
@@ -351,6 +355,16 @@ def _stops_all(issue: Issue) -> bool:
 def _fades_by_depth(issue: Issue) -> bool:
     """Whether the gradient fades on its way back through the layers, and not by a level alone."""
     return "gain_over_depth" in issue.evidence and issue.severity > IssueSeverity.LOW
+
+
+def _is_of_tiny_weights(issue: Issue, faded: Issue) -> bool:
+    """Whether steps are somewhat large for weights through which the gradient fades from the start: they are tiny.
+
+    Convolutions drawn with a deviation of 0.003 were moved by half of their size, and let through 1/200,000.
+    """
+    mild = issue.code in SIZES and issue.severity < IssueSeverity.HIGH
+    first = faded.step is not None and faded.step <= (issue.step or math.inf)
+    return mild and first and faded.severity is IssueSeverity.CRITICAL and _fades_by_depth(faded)
 
 
 def _weighs_nothing(cut: Issue, left: list[Issue], mains: list[Issue]) -> tuple[list[Issue], list[Issue]]:
@@ -521,6 +535,24 @@ def _under_router(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list
     return rest, [issue for issue in found if issue not in follows]
 
 
+def _under_mask(issues: Sequence[Issue], found: Sequence[Issue]) -> tuple[list[Issue], list[Issue]]:
+    """Queries and keys of which a mask leaves no choice get no gradient: that follows from the mask."""
+    at = next((at for at, issue in enumerate(issues) if "without_choice" in issue.evidence), None)
+    if at is None:
+        return list(issues), list(found)
+    made = set(issues[at].evidence.get("layers", ()))
+
+    def is_made(issue: Issue) -> bool:
+        names = issue.evidence.get("parameters") or [issue.layer]
+        return made.issuperset(map(module_of, names))
+
+    idle = [issue for issue in found if issue.code in _OF_IDLE_EXPERTS and is_made(issue)]
+    dead = [issue for issue in issues if issue.issue_type is _T.DEAD and not issue.code and is_made(issue)]
+    rest = [issue for issue in issues if issue not in dead]
+    rest[rest.index(issues[at])] = with_consequences(issues[at], [*idle, *dead])
+    return rest, [issue for issue in found if issue not in idle]
+
+
 def _unrouted(issue: Issue, loop: Loop) -> Issue:
     """Experts of which no tensor has a gradient any more, with their cause: the router beside them sends them nothing.
 
@@ -574,8 +606,11 @@ def _lies_in(name: str, blocks: Sequence[str]) -> bool:
 def _with_row(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> list[Issue]:
     """A row that has nearly all of the gradient is no remark where next to nothing is learned beside it.
 
-    Predictions may agree with their targets beyond chance, and the loss be that of a guess.
+    Predictions may agree with their targets beyond chance, and the loss be that of a guess. Where a memory holds the
+    last few words alone, the row is that of the word which ends every sequence.
     """
+    if any(issue.issue_type is _T.SHORT_MEMORY and issue.severity > IssueSeverity.LOW for issue in issues):
+        return list(issues)
     if not any(issue.code == "loss_stuck" for issue in found) and data.at_a_guess(loop) is None:
         return list(issues)
     return [
@@ -626,6 +661,8 @@ def _explains(main: Issue, other: Issue) -> bool:
     if main.code in ("never_moves", "only_decay") and other.issue_type in (_T.DEAD, _T.DISCONNECTED):
         # Units that never fire, or whatever lets no gradient through, are a cause of their own.
         return "dead_share" not in other.evidence and other.severity < IssueSeverity.CRITICAL
+    if other.issue_type is _T.VANISHING and _is_of_tiny_weights(main, other):
+        return False  # it is the other way round
     if main.code == "eps_rules" and other.issue_type is _T.VANISHING:
         # Gradients are so small because one layer, or a gate that begins shut, lets hardly any through.
         return other.severity < IssueSeverity.CRITICAL and "largest_gradient" not in other.evidence

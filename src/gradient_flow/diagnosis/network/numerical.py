@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
@@ -25,7 +26,7 @@ def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
         )
         return
     if record.bad_inputs:
-        yield _issue(
+        given = _issue(
             "input",
             f"the batch contains NaN or Inf ({count(record.bad_inputs, 'element')}).",
             "missing values in the data, or normalisation that divided by a standard deviation of zero.",
@@ -33,6 +34,7 @@ def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
             {"bad_inputs": record.bad_inputs},
             1,
         )
+        yield replace(given, severity=IssueSeverity.LOW) if _takes_them_out(record) else given
         return
     for index, step in enumerate(record.watched):
         found = _forward(record, index, step) or _backward(record, index, step)
@@ -40,6 +42,13 @@ def nonfinite_values(record: AnalysisRecord) -> Iterator[Issue]:
             yield found
             return
     yield from _unseen(record)
+
+
+def _takes_them_out(record: AnalysisRecord) -> bool:
+    """Whether a model puts something in their place by itself: values, losses and gradients of all looks are finite."""
+    parts = [(*place.bad_values, *place.bad_gradients) for place in record.places]
+    bad = any(map(any, parts)) or any(any(layer.bad_gradients) for layer in record.layers)
+    return bool(record.losses) and bool(record.places) and not bad and all(map(math.isfinite, record.losses))
 
 
 def _forward(record: AnalysisRecord, index: int, step: int) -> Issue | None:

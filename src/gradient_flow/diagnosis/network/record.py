@@ -68,12 +68,16 @@ class Place:
     """Of a sequence at whose last position the gradient is largest: the share of positions that it reaches."""
     kinds: int | None = None
     """Of an embedding: how many different vectors it gave at most in one look, of those that were seen."""
+    table_rows: int | None = None
+    """Of an embedding: how many vectors its table has."""
     on_a_line: bool | None = None
     """Whether the values of all samples lie on one line, although those of the layer before it do not."""
     looks_at_one_value: int = 0
     """Looks up to the last at which each sample had the same values at all positions, although it does not before."""
     spread: list[float] = field(default_factory=list)
     """How far samples lie apart, look by look, where a model ends more than once in this layer: views of a sample."""
+    apart: float | None = None
+    """Of the first place of a chain at the first look: how far samples lie from their mean, over the size of values."""
     looks_as_one: int = 0
     """Looks up to the last at which all samples had the same values, although those of the layer before it differ."""
 

@@ -24,6 +24,7 @@ NETWORK_RULES: Final[tuple[Rule, ...]] = (
     structure_rules.copies,
     structure_rules.one_direction,
     structure_rules.one_for_all,
+    structure_rules.hardly_apart,
     structure_rules.one_for_positions,
     structure_rules.pulled_together,
     dead_rules.dead_units,

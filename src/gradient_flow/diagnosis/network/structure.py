@@ -25,6 +25,12 @@ _LITTLE, _LEAST_LOSSES = 0.9, 10
 """Share of the first loss that is left where next to nothing was learnt, and losses to know it."""
 _ENOUGH_LOSSES, _LEVEL, _POSITIONS = 20, 0.75, 4
 """Losses, the share of the loss after a fifth of them that is left of one that stays, and positions to tell apart."""
+_ENOUGH_OF_ONE: Final = 0.4
+"""Share of the first loss that is left where one direction is enough; of a product of rank 1 it was 0.6 to 0.75."""
+_FOLDED: Final = 0.6
+"""Share of the first loss that is left where two vectors for all ids are enough."""
+_ROUNDING_OF_ONE, _HARDLY = 1e-9, 0.01
+"""Of the size of values: how far samples lie apart that are not the same, and next to it."""
 _TOGETHER, _FAR_DOWN = 0.5, 0.2
 """Shares of the first distance between samples, and of the first loss."""
 _RECURRENT: Final = frozenset({"RNN", "GRU", "LSTM"})
@@ -183,9 +189,9 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
             severity=IssueSeverity.MEDIUM,
         )
         return
-    folded = next((p for p in record.places if (p.kinds or TWO + 1) <= TWO and not p.from_batch), None)
+    folded = _folded(record) if record.input_kinds >= MANY_IDS else None
     embedding = record.layer(folded.name) if folded is not None else None
-    if folded is not None and embedding is not None and record.input_kinds >= MANY_IDS:
+    if folded is not None and embedding is not None:
         yield _low_rank(
             embedding,
             f"it gives the same {count(folded.kinds or 0, 'vector')} to all samples, although the batch holds "
@@ -194,7 +200,17 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
             f"Print the ids that `{embedding.name}` is given: there should be as many as in the batch.",
         )
         return
-    lines = {place.name for place in record.places if place.on_a_line}
+    behind = next((p for p in record.places if p.on_a_line and not p.own_weights), None)
+    source = record.layer(behind.layer) if behind is not None else None
+    if source is not None and not fell_to(record.losses, _ENOUGH_OF_ONE, _LEAST_LOSSES):
+        yield _low_rank(
+            source,
+            "what is made of its outputs for the next module lies on one line: only one direction gets through.",
+            "they are multiplied by factors with an inner dimension of 1.",
+            "Raise the rank of the factors to at least that of what they are given, or use a full matrix.",
+        )
+        return
+    lines = {place.name for place in record.places if place.on_a_line and place.own_weights}
     for layer in record.layers:
         if layer.trainable and not layer.is_embedding and not layer.equal_units:
             if layer.rank_one:
@@ -219,6 +235,24 @@ def one_direction(record: AnalysisRecord) -> Iterator[Issue]:
                 return
 
 
+def _folded(record: AnalysisRecord) -> Place | None:
+    """An embedding that gives one or two vectors for all ids it is asked for, in whichever of its calls.
+
+    A loop that writes word by word asks first for the word that begins every sentence. A table of two vectors is no
+    fault beside others that tell more, nor where the loss falls far without: of ids that were hashed into two rows 0.83
+    of the first loss was left, or all of it.
+    """
+    kinds: dict[str, int] = {}
+    for place in record.places:
+        if place.kinds is not None:
+            kinds[place.name] = max(place.kinds, kinds.get(place.name, 0))
+    few = [p for p in record.places if kinds.get(p.name, TWO + 1) <= TWO and not p.from_batch]
+    alone = len(kinds) == sum(place.kind.startswith("Embedding") for place in record.places if not place.call)
+    alone = alone and max(kinds.values(), default=0) <= TWO and record.input_size == 0
+    learns = fell_to(record.losses, _FOLDED, _LEAST_LOSSES) or len(record.losses) < _ENOUGH_LOSSES
+    return next((p for p in few if (p.table_rows or 0) > TWO or (alone and not learns)), None)
+
+
 def one_for_all(record: AnalysisRecord) -> Iterator[Issue]:
     """A layer that gives the same for all samples, look after look, in a training that does not learn.
 
@@ -239,6 +273,39 @@ def one_for_all(record: AnalysisRecord) -> Iterator[Issue]:
     )
 
 
+def hardly_apart(record: AnalysisRecord) -> Iterator[Issue]:
+    """What a model first makes of its data is next to the same for all samples, and the loss does not fall.
+
+    Pictures from 0 to 1 less the mean of bytes, and bells five hundred times as wide as the data, left samples 0.001
+    and 1e-6 of their size apart.
+    """
+    place = min(
+        (record.places[chain[0]] for chain in record.chains if chain),
+        key=lambda first: math.inf if first.apart is None else first.apart,
+        default=None,
+    )
+    apart = None if place is None else place.apart
+    if place is None or apart is None or not _ROUNDING_OF_ONE < apart < _HARDLY or not record.trained:
+        return
+    if len(record.losses) < LEAST_STEPS or not loss_change(record.losses) > _LITTLE:
+        return
+    layer = record.layer(place.layer) or record.layer(place.name) or next(iter(record.layers), None)
+    frozen = any(not each.trainable and (each.order or 0) <= place.order for each in record.layers)
+    if layer is not None and not frozen:  # what layers that are given make of the data is none of this one's
+        yield replace(
+            _low_rank(
+                layer,
+                f"samples hardly differ where they come in: what the model first makes of them differs by {apart:.2g} "
+                "of its size, and the loss does not fall.",
+                "what all samples share is far larger than what they differ in: inputs with a large offset, as a mean "
+                "on another scale that was subtracted, or a width or temperature far beyond their distances.",
+                "Standardise the inputs: subtract the mean of each column and divide by its standard deviation. Print "
+                "the mean and the deviation of a batch where it enters the model: 0 and 1 are good.",
+            ),
+            evidence={"apart": apart, "matrix": layer.matrix},
+        )
+
+
 def one_for_positions(record: AnalysisRecord) -> Iterator[Issue]:
     """One vector stands for all positions of a sample where the model has to say something of each, and it stops to
     learn once it knows what they have in common.
@@ -250,25 +317,37 @@ def one_for_positions(record: AnalysisRecord) -> Iterator[Issue]:
     for chain in record.chains:
         places = [record.places[index] for index in chain]
         at = next((k for k, place in enumerate(places) if place.looks_at_one_value >= _LOOKS), None)
-        if at is None or places[-1].positions < _POSITIONS or any(p.kind in _RECURRENT for p in places[at:]):
+        if at is None or any(p.kind in _RECURRENT for p in places[at:]):
             continue
-        same, before = places[at], max(place.positions for place in places[:at])
+        same, asked = places[at], _positions_of_output(places)
+        before = max(place.positions for place in places[:at])
+        if asked < _POSITIONS:
+            continue
         yield Issue(
             issue_type=IssueType.BOTTLENECK,
             severity=IssueSeverity.HIGH,
             layer=same.layer,
             message=f"behind it each sample has the same {count(same.units, 'number')} at all of its "
-            f"{same.positions:,} positions, although the model has to tell {places[-1].positions:,} apart, and the "
+            f"{same.positions:,} positions, although the model has to tell {asked:,} apart, and the "
             "loss stays where it is.",
             evidence={"units": same.units, "positions": same.positions, "positions_before": before},
-            cause="a mean, a pooling or one chosen position is spread over all of them, and what each was is lost.",
+            cause="a mean, a pooling or one chosen position is spread over all of them, and what each was is lost; or "
+            "all of them ask by the same query, without a place of their own.",
             advice=[
                 f"Add what each position was to what they have in common: a skip connection around `{same.layer}`.",
                 "Or pool less: keep several positions, and a vector for each.",
+                "Queries of a decoder need a learned vector for each position.",
             ],
             step=1,
         )
         return
+
+
+def _positions_of_output(places: Sequence[Place]) -> int:
+    """Of what the last layer gives, where the output is that in another order: (samples, units, steps), say."""
+    made = [place for place in places if place.own_weights]
+    turned = bool(made) and made[-1].size == places[-1].size
+    return max(places[-1].positions, made[-1].positions) if turned else places[-1].positions
 
 
 def _is_level(record: AnalysisRecord) -> bool:

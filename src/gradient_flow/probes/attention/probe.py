@@ -259,6 +259,7 @@ def _layer(name: str, window: AttentionWindow, before: Tokens | None, behind: To
         token_spread=None if behind is None else behind[0],
         token_similarity=None if behind is None else behind[1],
         nonfinite=row.nonfinite,
+        without_choice=row.without_choice,
         entropy_by_step=window.entropy_by_step,
         max_logit_by_step=window.max_logit_by_step,
     )

@@ -11,8 +11,8 @@ HEAD_COLUMNS: Final = ("rows", "entropy", "nats", "near_zero", "freezing", "nonf
 """Sums over sampled rows, per head. Of the rows that count: how many, their entropy as a share of ln(keys) and in nats,
 the share of their weights that are near zero, and the standard deviation of their logits over sqrt(2 ln(keys)). Beyond
 1 for the last, a softmax over normal logits freezes onto a few of them, however many there are (Derrida's random energy
-model); one key that stands out, a sink, hardly raises it. Then the rows left out because they are not finite, or have
-fewer than two keys to choose from."""
+model); one key that stands out, a sink, hardly raises it. Then the rows left out because they are not finite, or
+because a mask leaves them one of several keys."""
 DIVERSITY_COLUMNS: Final = (
     *("rows", "share", "divergence", "expected"),
     *("rows_beyond", "divergence_beyond", "expected_beyond"),
@@ -77,6 +77,12 @@ class AttentionRow:
         """Share of rows that are not finite, of those with a choice."""
         bad, good = sum(head[5] for head in self.heads), sum(head[0] for head in self.heads)
         return bad / (bad + good) if bad else 0.0
+
+    @property
+    def without_choice(self) -> float:
+        """Share of rows that a mask leaves one key of several, of those that have one or more."""
+        alone, others = sum(head[6] for head in self.heads), sum(head[0] + head[5] for head in self.heads)
+        return alone / (alone + others) if alone else 0.0
 
     @property
     def head_diversity(self) -> float | None:

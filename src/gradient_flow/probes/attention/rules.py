@@ -55,6 +55,7 @@ def attention_issues(
     layers = stats.layers
     histories = {layer.name: layer.entropy_by_step if trend is None else trend.get(layer.name, ()) for layer in layers}
     yield from _numerical(layers)
+    yield from _one_key(layers)
     growths = {layer.name: growth for layer in layers if (growth := growth_of(layer, stats.at_steps)) is not None}
     collapsed = list(_entropy_collapse(layers, min_entropy_threshold, histories, _ENTROPY in explicit))
     if collapsed and collapsed[0].severity > IssueSeverity.LOW:  # the same cause: it tells what the logits came to
@@ -76,6 +77,26 @@ def _numerical(layers: Sequence[LayerAttention]) -> Iterator[Issue]:
             "In fp16, compute the product of queries and keys in fp32 or bf16: fp16 overflows above 65,504.",
         )
         yield _issue(IssueType.NUMERICAL, found, message, {"nonfinite_rows": first.nonfinite}, advice=advice)
+
+
+def _one_key(layers: Sequence[LayerAttention]) -> Iterator[Issue]:
+    """A mask that leaves every query a single key: the softmax is 1 whatever is asked, and passes no gradient."""
+    found = [(IssueSeverity.HIGH, layer) for layer in layers if layer.without_choice == 1]
+    if found:
+        yield _issue(
+            IssueType.ENTROPY_COLLAPSE,
+            found,
+            "The mask leaves each query a single one of several positions to look at: its weight is 1 whatever queries "
+            "and keys are, and they get no gradient.",
+            {"without_choice": 1.0, "layers": sorted({path for _, layer in found for path in layer.projections})},
+            cause="A mask of the wrong length or sense: lengths that are 1 (of a list of one, say), a mask turned "
+            "around, or one that bars all but a position from itself.",
+            advice=(
+                "Print how many keys the mask leaves each query (`mask.sum(-1)`): as many as the sequence has.",
+                "For `scaled_dot_product_attention` True means attended, for `key_padding_mask` it means left out.",
+            ),
+            step=1,
+        )
 
 
 def _entropy_collapse(

@@ -69,6 +69,8 @@ class LayerAttention:
     """Mean cosine between two tokens that leave the block."""
     nonfinite: float = 0.0
     """Share of rows with NaN or infinite logits."""
+    without_choice: float = 0.0
+    """Share of rows that a mask leaves one key of several."""
     projections: Mapping[str, float] = field(default_factory=dict)
     """The weights that make its scores, those of the queries first, and the size of their singular values."""
     entropy_by_step: Sequence[float] = ()

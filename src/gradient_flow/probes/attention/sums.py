@@ -218,7 +218,8 @@ def _head_sums(
     )
     free, finite = choices >= 2, entropy.isfinite()
     sums = torch.where(free & finite, values, 0.0).sum((-3, -1))  # (5, …, heads)
-    left_out = torch.stack([free & ~finite, ~free]).sum((-3, -1))  # (2, …, heads)
+    alone = (choices == 1) & (keys > 1)
+    left_out = torch.stack([free & ~finite, alone]).sum((-3, -1))  # (2, …, heads)
     peaks = torch.maximum(own.amax(-1), -own.amin(-1))
     peaks = torch.where(free & peaks.isfinite(), peaks, 0.0).amax((-3, -1))
     return torch.cat([sums, left_out.float()]).movedim(0, -1), peaks

@@ -48,6 +48,14 @@ class _Pairs(NamedTuple):
     keys: int
 
 
+class _Weights(NamedTuple):
+    """The mark of what a softmax gave."""
+
+    reduced: Any
+    scored: bool
+    """Whether it is known what queries have met to make its logits."""
+
+
 _SCORES: Final = object()
 """The mark of what a product of two activations has led to."""
 _FEATURES: Final = object()
@@ -98,6 +106,8 @@ class EagerAttention:
             elif func in _PRODUCTS and _two_activations(factors):
                 # Features that meet a product of keys and values: linear attention, which has no weights per position.
                 sums = any(self._marks.get(factor) is _SCORES for factor in factors)
+                if isinstance(mark, _Weights) and not mark.scored and any(map(_is_part_of_weight, factors)):
+                    return  # soft bins, which look up vectors in a table
                 self._saw_product(result, None if sums else mark)
             elif marked is not None and (marked.numel() == result.numel() or func in _RESIZING):
                 self._marks.put(result, mark)
@@ -107,7 +117,7 @@ class EagerAttention:
             self._marks.put(result, _SCORES)
         else:
             self._marks.drop(mark)  # weights that meet values twice are one attention
-            self._keep(mark)
+            self._keep(mark.reduced)
 
     def _saw_softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
         logits = args[0] if args else kwargs["input"]
@@ -119,7 +129,7 @@ class EagerAttention:
         if dim in (-1, logits.dim() - 1) and logits.shape[-1] > 1:
             reduced = self._reduce(logits)
             if reduced is not None:
-                self._marks.put(result, reduced)
+                self._marks.put(result, _Weights(reduced, mark is not None))
 
     def _first_marked(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor | None, Any]:
         """Features count where nothing else is marked."""
@@ -172,6 +182,10 @@ def _makes_pairs(operands: list[torch.Tensor], result: torch.Tensor) -> bool:
 
 def _has_matrix(operands: list[torch.Tensor]) -> bool:
     return any(isinstance(each, nn.Parameter) and each.dim() >= 2 for each in operands)
+
+
+def _is_part_of_weight(factor: torch.Tensor) -> bool:
+    return isinstance(factor._base, nn.Parameter)
 
 
 def _two_activations(factors: list[torch.Tensor]) -> bool:
