@@ -115,6 +115,19 @@ def test_gradients_that_vary_are_a_remark_where_the_reward_rises(reward, severit
     assert issue.severity.name == severity
 
 
+@pytest.mark.parametrize(("reward", "severity"), [(lambda at: min(at, 40) / 40, "LOW"), (lambda at: 0.0, "HIGH")])
+def test_gradients_of_a_policy_that_is_sure_of_what_pays_may_be_gone(reward, severity):
+    gone = Issue(
+        issue_type=IssueType.VANISHING,
+        severity=IssueSeverity.HIGH,
+        layer="head.bias",
+        message="",
+        evidence={"decades": -3.0, "decades_per_step": -0.05},
+    )
+    (issue,) = with_loop([gone], [], loop_with(reward=reward))
+    assert issue.severity.name == severity
+
+
 @pytest.mark.parametrize(
     ("layers", "reward", "severity"),
     [

@@ -119,10 +119,14 @@ def test_a_stale_second_moment_is_an_alarm_only_if_the_loss_rose():
     assert "stale_second_moment" not in [issue.code for issue in usual]
 
 
-@pytest.mark.parametrize(("beta2", "severe"), [(0.999, True), (0.95, False)])
-def test_a_short_memory_that_was_behind_once_has_caught_up(beta2, severe):
-    losses = [1.0] * 40 + [3.0] * 20
-    looks = [replace(stale(at, value), beta2=beta2) for at, value in ((10, 1.0), (40, 4.4), (50, 1.1))]
+@pytest.mark.parametrize(
+    ("beta2", "again", "severe"),
+    [(0.999, 41, True), (0.95, 50, False), (0.95, 42, False), (0.95, 70, True)],
+)
+def test_a_short_memory_has_caught_up_after_as_many_steps(beta2, again, severe):
+    losses = [1.0] * 40 + [3.0] * 40
+    known = ((10, 1.0), (40, 4.4), (again, 1.1 if again == 50 else 3.0))
+    looks = [replace(stale(at, value), beta2=beta2) for at, value in known]
     issue = next(issue for issue in judge(run_with(looks, losses)) if issue.code == "stale_second_moment")
     assert (issue.severity > IssueSeverity.LOW) is severe
 

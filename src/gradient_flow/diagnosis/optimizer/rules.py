@@ -32,8 +32,8 @@ STALE: Final = 2.5
 to 2 now and then, and harder data that follow easy ones, which raise the loss as well, to 2.3."""
 VERY_STALE: Final = 4.0
 SHORT: Final = 100.0
-"""Steps that a second moment averages over: a shorter memory has caught up after a few. Where the weight of a loss rose
-to a hundred times its size, a beta2 of 0.95 was behind by 4.4 at one look alone."""
+"""Steps that a second moment averages over: a shorter memory has caught up after as many. Where the weight of a loss
+rose to a hundred times its size, a beta2 of 0.95 was behind by 4.4 at one look, or at two within three steps."""
 FAR_TOO_STALE: Final = 10.0
 """Steps that are so many times too large, in as many looks as have to agree, under a loss that does not fall."""
 UNDONE: Final = 0.1
@@ -116,7 +116,7 @@ def stale(loop: Loop) -> Iterator[Issue]:
         worst = max(high, key=lambda look: look.stale or 0.0)
         rate = worst.rate or 0.0
         memory = 1 / (1 - worst.beta2) if worst.beta2 is not None and worst.beta2 < 1 else math.inf
-        caught_up = memory < SHORT and len(high) == 1
+        caught_up = memory < SHORT and high[-1].step - high[0].step < memory
         rose = _rose_after(loop, worst.step) and not is_solved(loop.losses) and not caught_up
         severity = IssueSeverity.LOW
         lasts = sum((look.stale or 0.0) >= FAR_TOO_STALE for look in high) >= ENOUGH
