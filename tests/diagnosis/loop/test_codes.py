@@ -286,6 +286,16 @@ def weights_overwritten(sick):
     return Parts(model, before=lambda step: model.load_state_dict(start) if sick or step == 0 else None)
 
 
+def weights_loaded_in_each_epoch(sick):
+    """A checkpoint that is loaded before the loop, or again every seven steps."""
+    model = net()
+    start = copy.deepcopy(model.state_dict())
+    return Parts(model, before=lambda step: model.load_state_dict(start) if step % (7 if sick else 1000) == 0 else None)
+
+
+weights_loaded_in_each_epoch.code = "weights_overwritten"
+
+
 def weights_clamped(sick):
     """As in a Wasserstein critic, by a bound far below the weights or far above them."""
     model = net()
@@ -803,6 +813,7 @@ CASES = [
     clip_sets_step,
     evaluation_mode,
     weights_overwritten,
+    weights_loaded_in_each_epoch,
     same_batch,
     rate_too_high,
     rate_too_low,
