@@ -237,18 +237,20 @@ def test_a_momentum_that_forgets_nothing_and_runs_across_the_gradient_is_too_lon
 
 
 @pytest.mark.parametrize(
-    ("beta1", "cosine", "end", "codes"),
+    ("beta1", "first", "cosine", "end", "codes"),
     [
-        (0.998, 0.05, 1.0, ["momentum_too_long"]),
-        (0.998, 0.8, 1.0, []),  # gradients keep their direction
-        (0.998, 0.05, 0.1, []),  # solved
-        (0.99, 0.05, 1.0, []),  # the first steps are forgotten
-        (0.9, 0.05, 1.0, []),
+        (0.998, 0.05, 0.05, 1.0, ["momentum_too_long"]),
+        (0.998, 0.8, 0.05, 1.0, ["momentum_too_long"]),
+        (0.998, 0.8, 0.8, 1.0, []),  # gradients keep their direction
+        (0.998, 0.8, 0.05, 0.1, []),  # solved: what is left of gradients is noise
+        (0.998, 0.05, 0.05, 0.1, ["momentum_too_long"]),  # but it went across them from the start
+        (0.99, 0.05, 0.05, 1.0, []),  # the first steps are forgotten
+        (0.9, 0.05, 0.05, 1.0, []),
     ],
 )
-def test_so_is_the_first_moment_of_adam(beta1, cosine, end, codes):
-    how = {"kind": "adam", "name": "Adam", "rate": 0.03, "beta1": beta1, "beta2": 0.999, "cosine": cosine}
-    looks = [StateLook(step=at, own=at, **how) for at in (3, 30, 60, 90)]
+def test_so_is_the_first_moment_of_adam(beta1, first, cosine, end, codes):
+    how = {"kind": "adam", "name": "Adam", "rate": 0.03, "beta1": beta1, "beta2": 0.999}
+    looks = [StateLook(step=at, own=at, cosine=first if at < 50 else cosine, **how) for at in (3, 30, 60, 90)]
     losses = [4.0 - (4.0 - end) * at / 89 for at in range(90)]
     series = Series(name="model", steps=list(range(90)), norms=[1.0] * 90, losses=losses)
     loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))

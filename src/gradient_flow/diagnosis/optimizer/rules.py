@@ -284,15 +284,20 @@ def long_momentum(loop: Loop) -> Iterator[Issue]:
 
     Of Adam, which divides by the size of gradients, only where it forgets nothing of the whole run: with a beta1 of
     0.998 the middle cosine was 0.15 or less in three programs that ended above their twins with 0.9, and 0.66 or more
-    in one that learns as it should, at a sixth of their rate.
+    in one that learns as it should, at a sixth of their rate. Once a task is done gradients are noise, and across any
+    momentum: there it counts if it was so in the first looks already (below 0.1 in the middle; 0.7 to 0.9 in the one
+    that learns).
     """
     for looks in _by_optimizer(loop, "cosine"):
         last = looks[-1]
         momentum = last.beta1 or 0.0
-        later = [look.cosine or 0.0 for look in looks[len(looks) // 2 :]]
+        cosines = [look.cosine or 0.0 for look in looks]
+        later = cosines[len(cosines) // 2 :]
         memory, rate = 1 / max(1 - momentum, 1e-9), last.rate or 0.0
         fails = is_idle(loop) or loop.run.nonfinite is not None
-        whole = memory > NEVER_FORGETS * last.own and len(loop.losses) >= LEAST_LOSSES and not is_solved(loop.losses)
+        from_the_start = median(cosines[: len(cosines) // 2] or later) <= ACROSS
+        whole = memory > NEVER_FORGETS * last.own and len(loop.losses) >= LEAST_LOSSES
+        whole = whole and (from_the_start or not is_solved(loop.losses))
         across = momentum >= LONG_MEMORY and median(later) <= ACROSS
         divides = last.beta2 is not None
         if not across or not (whole or (fails and not divides)):
