@@ -369,6 +369,20 @@ def first_loss_high(sick):
     return Parts(model)
 
 
+def first_loss_high_of_yes_or_no(sick):
+    def data(random):
+        x, y = classified(random)
+        return x, F.one_hot(y, 5).float()
+
+    model = net()
+    with torch.no_grad():
+        model[4].weight.mul_(600.0 if sick else 1.0)
+    return Parts(model, data=data, loss=F.binary_cross_entropy_with_logits)
+
+
+first_loss_high_of_yes_or_no.code = "first_loss_high"
+
+
 def all_masked(sick):
     def data(random):
         x, y = classified(random)
@@ -823,6 +837,7 @@ CASES = [
     loss_grows,
     loss_stuck,
     first_loss_high,
+    first_loss_high_of_yes_or_no,
     all_masked,
     double_softmax,
     sigmoid_twice,
