@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,6 +222,8 @@ def test_the_bias_of_a_layer_at_work_is_not_dead():
     bias = LayerSeries(name="a.bias", steps=list(range(5)), norms=[0.0] * 5, is_weight=False)
     other = LayerSeries(name="b.weight", steps=list(range(5)), norms=[0.0] * 5)
     assert list(quiet_layers(RunRecord(layers=[at_work, bias]))) == []
+    inside = replace(at_work, name=at_work.name.replace("weight", "parametrizations.weight.original"))
+    assert list(quiet_layers(RunRecord(layers=[inside, bias]))) == []  # as spectral norms keep it
     (issue,) = quiet_layers(RunRecord(layers=[at_work, bias, other]))
     assert issue.layer == "b.weight"
 

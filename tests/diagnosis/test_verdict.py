@@ -86,6 +86,15 @@ def test_update_ratios():
     assert kinds(judge(record(noisy(40), layers=slow, losses=[2.3 * 0.9**k for k in range(40)]))) == []
 
 
+@pytest.mark.parametrize(
+    ("largest", "typical", "kind"), [(1.2e-5, 8e-6, ["SLOW"]), (1.2e-5, 1.2e-5, []), (1e-3, 8e-6, [])]
+)
+def test_the_typical_matrix_may_not_move_while_another_moves_a_little_more(largest, typical, kind):
+    moved = {"a": largest, "b": typical, "c": typical}
+    slow = [layer(name, [1.0] * 5, update_ratios=[ratio] * 5) for name, ratio in moved.items()]
+    assert kinds(judge(record(noisy(40), layers=slow, losses=[2.3] * 40))) == kind
+
+
 def test_a_layer_that_goes_quiet():
     layers = [layer("a", [1.0, 1.0, 0.0, 0.0, 0.0]), layer("b", [1.0] * 5)]
     (issue,) = judge(record(noisy(40), layers=layers))

@@ -302,6 +302,7 @@ def test_a_copy_made_in_a_look_has_no_hook(in_a_look):
     for made in (averaged, twin, pair[0]):
         assert not hooks_of(made)
         assert not any(m._forward_hooks_with_kwargs or m._forward_hooks_always_called for m in made.modules())
+        assert not any(m._load_state_dict_post_hooks for m in made.modules())
     x = batch(9)[None]
     assert torch.equal(twin(x), averaged(x))
 

@@ -211,3 +211,30 @@ def test_weights_that_become_infinite_bring_no_warning_of_ours(recwarn):
             optimizer.step()
     assert model.weight.isinf().any()
     assert [str(each.message) for each in recwarn] == []
+
+
+@pytest.mark.parametrize(
+    ("loads", "set_back"),
+    [
+        (lambda step, start, _best: start if step % 5 == 0 else None, True),
+        (lambda step, start, _best: start if step == 0 else None, False),
+        (lambda step, _start, best: best if step % 5 == 0 else None, False),  # it goes on from there
+    ],
+)
+def test_weights_that_are_loaded_again_and_again_undo_the_steps_in_between(loads, set_back):
+    torch.manual_seed(0)
+    model = net()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gf.watch(model, optimizer, describe=False) as flow:
+        for step in range(60):
+            now = {name: value.clone() for name, value in model.state_dict().items()}
+            weights = loads(step, start, now)
+            if weights is not None:  # put in for a test, and the model's own back: no step is between them
+                model.load_state_dict(start)
+                model.load_state_dict(weights)
+            F.cross_entropy(model(torch.randn(8, 6)), torch.arange(8) % 3).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert not model._load_state_dict_post_hooks
+    assert ("weights_overwritten" in [issue.code for issue in flow.diagnose()]) is set_back

@@ -140,7 +140,7 @@ class _Clearing:
     def __del__(self) -> None:
         for module, hook in self._copied:
             hooks = vars(module)
-            for kind in ("_forward_hooks", "_forward_pre_hooks"):
+            for kind in ("_forward_hooks", "_forward_pre_hooks", "_load_state_dict_post_hooks"):
                 for key in [key for key, value in (hooks.get(kind) or {}).items() if value is hook]:
                     for name in (kind, f"{kind}_with_kwargs", f"{kind}_always_called"):
                         hooks.get(name, {}).pop(key, None)

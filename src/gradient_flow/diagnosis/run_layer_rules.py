@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Final
@@ -31,6 +31,8 @@ _EARLY: Final = 10
 """Looks from which on the first half of them is judged by itself."""
 _NAMED: Final = 4
 """Other silent tensors that are named."""
+_LITTLE_MORE: Final = 3.0
+"""Times the smallest update: under Adam at 1e-6, matrices moved by 3e-6 to 1.2e-5 of their size."""
 _QUIET: Final = 3
 """Tables in a row without a gradient."""
 
@@ -71,7 +73,12 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(rate, ratio)],
         )
-    elif ratio < TOO_SMALL and not _falls(losses, change) and not solved and not _has_converged(layers, losses):
+    elif (
+        _is_too_small(seen.values(), ratio)
+        and not _falls(losses, change)
+        and not solved
+        and not _has_converged(layers, losses)
+    ):
         known = not math.isnan(change)
         course = "falls no more than chance explains" if change < 0.9 else "does not fall"
         yield Issue(
@@ -84,6 +91,11 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
             cause="the learning rate is far too small, or the run has converged.",
             advice=[advice.learning_rate_up_to(rate, ratio)],
         )
+
+
+def _is_too_small(ratios: Iterable[Sequence[float]], largest: float) -> bool:
+    """Whether no matrix moves, or the typical one does not and none moves much more: matrices differ in their size."""
+    return largest < TOO_SMALL or (largest < _LITTLE_MORE * TOO_SMALL and median(map(median, ratios)) < TOO_SMALL)
 
 
 def _falls(losses: Sequence[float], change: float) -> bool:
@@ -152,9 +164,13 @@ def _others(found: Sequence[tuple[LayerSeries, int]]) -> str:
 
 def _is_bias_of_one_at_work(record: RunRecord, layer: LayerSeries) -> bool:
     """Whether it is a bias beside a weight that gets a gradient: its own may cancel to zero, as at a minimum."""
-    module = layer.name.rpartition(".")[0]
-    beside = (each for each in record.layers if each.is_weight and each.name.rpartition(".")[0] == module)
+    beside = (each for each in record.layers if each.is_weight and _owner(each) == _owner(layer))
     return not layer.is_weight and any(norm for each in beside for norm in each.norms[-_QUIET:])
+
+
+def _owner(layer: LayerSeries) -> str:
+    """The module that it belongs to; `torch.nn.utils.parametrize` keeps a weight further down in it."""
+    return layer.name.rpartition(".")[0].partition(".parametrizations.")[0]
 
 
 def lost_over_depth(record: RunRecord) -> Iterator[Issue]:

@@ -56,6 +56,8 @@ _SWITCHING: Final = (
     nn.modules.dropout._DropoutNd,
 )
 Values = dict[str, NDArray[Any]]
+_MOST_LOADS: Final = 1000
+"""Weights that are loaded are compared as often as this."""
 
 
 class LoopWatch:
@@ -124,6 +126,36 @@ class LoopWatch:
         self._last_step: Values | None = None
         """Sampled weights before the last step that was looked at, and which step that was."""
         self._last_looked = -1
+        self._loaded: tuple[bytes, int] | None = None
+        """Some of the weights that were loaded last, and how often one of them had been written to by then."""
+        self._loads = 0
+        self._unhook = self._listen_to_loads()
+
+    # ---- weights that are loaded ----------------------------------------------------------------------------------
+
+    def _listen_to_loads(self) -> Callable[[], None]:
+        """A hook that costs nothing between one `load_state_dict` and the next: no look is due at just those steps."""
+        model = self._held()
+        if model is None:
+            return lambda: None
+        register: Callable[..., Any] = model.register_load_state_dict_post_hook
+        remove: Callable[[], None] = register(ModuleHook(model, self._weights_loaded, takes=2)).remove
+        return remove
+
+    def _weights_loaded(self, module: nn.Module, _keys: Any) -> None:
+        """Count what is loaded again, after steps that moved it."""
+        self._loads += 1
+        if self._loads > _MOST_LOADS or self.reason:
+            return
+        with self._guarded():
+            named = _some([(name, p) for name, p in module.named_parameters() if p.layout is torch.strided])
+            if named:
+                given = b"".join(values.tobytes() for values in _values(named).values())
+                writes = named[0][1]._version
+                # A load writes once; an average that is put in for a test and taken out again comes without a step.
+                if self._loaded is not None and self._loaded[0] == given and writes - self._loaded[1] > 1:
+                    self.facts.set_back += 1
+                self._loaded = given, writes
 
     # ---- between steps --------------------------------------------------------------------------------------------
 
@@ -510,6 +542,7 @@ class LoopWatch:
 
     def close(self) -> None:
         """Take everything away, also in the middle of a look."""
+        self._unhook()
         self._end()
         self.reason = self.reason or "closed."
 

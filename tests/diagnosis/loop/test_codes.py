@@ -286,6 +286,16 @@ def weights_overwritten(sick):
     return Parts(model, before=lambda step: model.load_state_dict(start) if sick or step == 0 else None)
 
 
+def weights_loaded_in_each_epoch(sick):
+    """A checkpoint that is loaded before the loop, or again every seven steps."""
+    model = net()
+    start = copy.deepcopy(model.state_dict())
+    return Parts(model, before=lambda step: model.load_state_dict(start) if step % (7 if sick else 1000) == 0 else None)
+
+
+weights_loaded_in_each_epoch.code = "weights_overwritten"
+
+
 def weights_clamped(sick):
     """As in a Wasserstein critic, by a bound far below the weights or far above them."""
     model = net()
@@ -357,6 +367,20 @@ def first_loss_high(sick):
     with torch.no_grad():
         model[4].weight.mul_(400.0 if sick else 1.0)
     return Parts(model)
+
+
+def first_loss_high_of_yes_or_no(sick):
+    def data(random):
+        x, y = classified(random)
+        return x, F.one_hot(y, 5).float()
+
+    model = net()
+    with torch.no_grad():
+        model[4].weight.mul_(600.0 if sick else 1.0)
+    return Parts(model, data=data, loss=F.binary_cross_entropy_with_logits)
+
+
+first_loss_high_of_yes_or_no.code = "first_loss_high"
 
 
 def all_masked(sick):
@@ -803,6 +827,7 @@ CASES = [
     clip_sets_step,
     evaluation_mode,
     weights_overwritten,
+    weights_loaded_in_each_epoch,
     same_batch,
     rate_too_high,
     rate_too_low,
@@ -812,6 +837,7 @@ CASES = [
     loss_grows,
     loss_stuck,
     first_loss_high,
+    first_loss_high_of_yes_or_no,
     all_masked,
     double_softmax,
     sigmoid_twice,

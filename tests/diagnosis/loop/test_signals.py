@@ -61,22 +61,49 @@ def test_a_healthy_course_is_not(rule, series):
     assert list(rule(loop_with(**series))) == []
 
 
-def by_pass(at):
-    """0 with each batch of samples, and more with each pass: 0.27 in the mean."""
-    return 0.06 * (at % 10)
+@pytest.mark.parametrize(("more", "sick"), [(0.06, True), (0.04, False)])
+def test_a_quarter_of_clipped_ratios_is_too_much_whatever_the_reward_does(more, sick):
+    """0 with each batch of samples, and more with each pass: 0.27 and 0.18 in the mean."""
+    series = {"clip_fraction": lambda at: more * (at % 10), "reward": lambda at: at / 100}
+    assert [i.code for i in clip_fraction(loop_with(**series))] == ["clip_fraction_high"] * sick
+
+
+def with_rewards(*, start, end, before, now, left=0.05):
+    """A policy that becomes sure, and what it is paid: the mean and the deviation, each at the start and at the end."""
+    course = lambda a, b: lambda at: a + (b - a) * min(at, 60) / 60  # noqa: E731
+    return loop_with(entropy=course(1.6, 1.6 * left), reward=course(start, end), reward_std=course(before, now))
 
 
 @pytest.mark.parametrize(
-    ("series", "sick"),
+    ("paid", "sick"),
     [
-        ({"entropy": lambda at: 2.0 * math.exp(-at / 30)}, True),  # nearly certain by now
-        ({"reward": lambda at: 1 - at / 100}, True),
-        ({"entropy": lambda at: 2.0 - at / 100, "reward": lambda at: at / 100}, False),
-        ({}, False),  # one kind of evidence
+        ({"start": 0.5, "end": 0.66, "before": 0.37, "now": 0.3}, True),
+        ({"start": 0.5, "end": 0.66, "before": 0.37, "now": 0.3, "left": 0.13}, True),
+        ({"start": 0.5, "end": 0.66, "before": 0.37, "now": 0.3, "left": 0.3}, False),  # it still explores
+        ({"start": 0.5, "end": 0.85, "before": 0.37, "now": 0.1}, False),  # it knows what pays
+        ({"start": 1.0, "end": 5.5, "before": 2.2, "now": 2.1}, False),  # luck differs, and it earns much more
+        ({"start": 0.72, "end": 0.89, "before": 0.45, "now": 0.313}, False),  # of 0 and 1: that is what 0.89 means
     ],
 )
-def test_a_quarter_of_clipped_ratios_is_much_for_a_policy_that_is_certain_or_earns_less(series, sick):
-    assert [i.code for i in clip_fraction(loop_with(clip_fraction=by_pass, **series))] == ["clip_fraction_high"] * sick
+def test_a_policy_that_is_sure_and_paid_by_chance_has_collapsed_although_its_reward_rose(paid, sick):
+    found = list(entropy(with_rewards(**paid)))
+    assert [issue.code for issue in found] == ["policy_entropy_collapse"] * sick
+    assert all("as if by chance" in issue.message for issue in found)
+
+
+@pytest.mark.parametrize(("nats", "left", "sick"), [(2.6, 0.3, True), (1.7, 0.3, False), (6.0, 0.8, False)])
+def test_two_nats_are_too_many_for_a_policy_that_lost_its_entropy_whatever_it_earns(nats, left, sick):
+    rising = lambda at: min(1.0, at / 80)  # noqa: E731
+    course = loop_with(kl=lambda at: nats * rising(at), entropy=lambda at: 1 - (1 - left) * rising(at), reward=rising)
+    alarms = [issue.code for issue in kl(course) if issue.severity > IssueSeverity.LOW]
+    assert alarms == ["kl_runaway"] * sick
+
+
+def test_a_reward_that_falls_by_a_tenth_of_its_rise_is_still_at_its_best():
+    slack = lambda at: min(at, 50) / 50 - max(0, at - 60) / 300  # noqa: E731
+    lost = lambda at: min(at, 50) / 50 - max(0, at - 60) / 100  # noqa: E731
+    assert not list(entropy(loop_with(entropy=collapsing, reward=slack)))
+    assert list(entropy(loop_with(entropy=collapsing, reward=lost)))
 
 
 @pytest.mark.parametrize(("reward", "severity"), [(lambda at: at / 100, "LOW"), (lambda at: -at, "MEDIUM")])
@@ -85,6 +112,19 @@ def test_gradients_that_vary_are_a_remark_where_the_reward_rises(reward, severit
         issue_type=IssueType.UNSTABLE, severity=IssueSeverity.MEDIUM, layer="model", message="", evidence={"noise": 9.0}
     )
     (issue,) = with_loop([unsteady], [], loop_with(reward=reward))
+    assert issue.severity.name == severity
+
+
+@pytest.mark.parametrize(("reward", "severity"), [(lambda at: min(at, 40) / 40, "LOW"), (lambda at: 0.0, "HIGH")])
+def test_gradients_of_a_policy_that_is_sure_of_what_pays_may_be_gone(reward, severity):
+    gone = Issue(
+        issue_type=IssueType.VANISHING,
+        severity=IssueSeverity.HIGH,
+        layer="head.bias",
+        message="",
+        evidence={"decades": -3.0, "decades_per_step": -0.05},
+    )
+    (issue,) = with_loop([gone], [], loop_with(reward=reward))
     assert issue.severity.name == severity
 
 
@@ -218,7 +258,7 @@ def test_a_loss_that_does_not_fall_yet_is_no_fault_while_the_rate_warms_up(rate,
     assert [issue.code for issue in data.stuck(Loop(RunRecord(totals=[series]), LoopFacts()))] == codes
 
 
-@pytest.mark.parametrize(("nats", "away", "runs"), [(4.0, 10, True), (4.0, 100, False), (0.3, 10, False)])
+@pytest.mark.parametrize(("nats", "away", "runs"), [(4.0, 10, True), (1.5, 100, False), (0.3, 10, False)])
 def test_a_policy_that_was_far_away_before_it_was_certain_ran_away(nats, away, runs):
     far = loop_with(
         entropy=lambda at: 2.0 if at < 15 else 0.01,

@@ -87,3 +87,25 @@ def test_a_policy_that_no_longer_looks_at_its_states_has_not_learnt(overall, loo
     assert severity_after(issue, [240.0 * 0.95**k for k in range(70)]) == expected
     solved = AnalysisRecord(steps=32, losses=[0.05, 0.03, *[0.001] * 30])
     assert bool(without_settled([issue], solved)) is (expected == IssueSeverity.HIGH)
+
+
+@pytest.mark.parametrize(
+    ("entropy", "overall", "steps", "expected"),
+    [
+        (0.07, 0.5, 70, IssueSeverity.MEDIUM),
+        (0.07, 0.8, 70, IssueSeverity.LOW),  # it takes all of its actions
+        (0.2, 0.5, 70, IssueSeverity.LOW),  # it still tries
+        (0.07, 0.5, 2000, IssueSeverity.LOW),  # there was time to try the others
+    ],
+)
+def test_a_policy_that_is_soon_sure_of_few_actions_did_not_try_the_others(entropy, overall, steps, expected):
+    known = {"discrete_entropy_normalized": entropy, "marginal_entropy": overall, "mutual_information_at_most": 0.6}
+    issue = Issue(
+        issue_type=IssueType.ENTROPY_COLLAPSE,
+        severity=IssueSeverity.HIGH,
+        layer="policy",
+        message="certain",
+        evidence=known,
+        step=51,
+    )
+    assert severity_after(issue, [2.0 * 0.95 ** (70 * k / steps) for k in range(steps)]) == expected

@@ -119,10 +119,14 @@ def test_a_stale_second_moment_is_an_alarm_only_if_the_loss_rose():
     assert "stale_second_moment" not in [issue.code for issue in usual]
 
 
-@pytest.mark.parametrize(("beta2", "severe"), [(0.999, True), (0.95, False)])
-def test_a_short_memory_that_was_behind_once_has_caught_up(beta2, severe):
-    losses = [1.0] * 40 + [3.0] * 20
-    looks = [replace(stale(at, value), beta2=beta2) for at, value in ((10, 1.0), (40, 4.4), (50, 1.1))]
+@pytest.mark.parametrize(
+    ("beta2", "again", "severe"),
+    [(0.999, 41, True), (0.95, 50, False), (0.95, 42, False), (0.95, 70, True)],
+)
+def test_a_short_memory_has_caught_up_after_as_many_steps(beta2, again, severe):
+    losses = [1.0] * 40 + [3.0] * 40
+    known = ((10, 1.0), (40, 4.4), (again, 1.1 if again == 50 else 3.0))
+    looks = [replace(stale(at, value), beta2=beta2) for at, value in known]
     issue = next(issue for issue in judge(run_with(looks, losses)) if issue.code == "stale_second_moment")
     assert (issue.severity > IssueSeverity.LOW) is severe
 
@@ -233,18 +237,20 @@ def test_a_momentum_that_forgets_nothing_and_runs_across_the_gradient_is_too_lon
 
 
 @pytest.mark.parametrize(
-    ("beta1", "cosine", "end", "codes"),
+    ("beta1", "first", "cosine", "end", "codes"),
     [
-        (0.998, 0.05, 1.0, ["momentum_too_long"]),
-        (0.998, 0.8, 1.0, []),  # gradients keep their direction
-        (0.998, 0.05, 0.1, []),  # solved
-        (0.99, 0.05, 1.0, []),  # the first steps are forgotten
-        (0.9, 0.05, 1.0, []),
+        (0.998, 0.05, 0.05, 1.0, ["momentum_too_long"]),
+        (0.998, 0.8, 0.05, 1.0, ["momentum_too_long"]),
+        (0.998, 0.8, 0.8, 1.0, []),  # gradients keep their direction
+        (0.998, 0.8, 0.05, 0.1, []),  # solved: what is left of gradients is noise
+        (0.998, 0.05, 0.05, 0.1, ["momentum_too_long"]),  # but it went across them from the start
+        (0.99, 0.05, 0.05, 1.0, []),  # the first steps are forgotten
+        (0.9, 0.05, 0.05, 1.0, []),
     ],
 )
-def test_so_is_the_first_moment_of_adam(beta1, cosine, end, codes):
-    how = {"kind": "adam", "name": "Adam", "rate": 0.03, "beta1": beta1, "beta2": 0.999, "cosine": cosine}
-    looks = [StateLook(step=at, own=at, **how) for at in (3, 30, 60, 90)]
+def test_so_is_the_first_moment_of_adam(beta1, first, cosine, end, codes):
+    how = {"kind": "adam", "name": "Adam", "rate": 0.03, "beta1": beta1, "beta2": 0.999}
+    looks = [StateLook(step=at, own=at, cosine=first if at < 50 else cosine, **how) for at in (3, 30, 60, 90)]
     losses = [4.0 - (4.0 - end) * at / 89 for at in range(90)]
     series = Series(name="model", steps=list(range(90)), norms=[1.0] * 90, losses=losses)
     loop = Loop(RunRecord(totals=[series], losses=losses), LoopFacts(), states=OptimizerFacts(looks=looks))

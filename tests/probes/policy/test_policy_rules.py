@@ -422,3 +422,24 @@ def test_how_much_a_policy_ever_looked_at_its_states_is_kept():
     stats = summarize_policy([*discrete(0.5, marginal=1.0), *discrete(0.0, 0.0, marginal=0.0)])
     assert stats.mutual_information == 0
     assert stats.mutual_information_at_most == pytest.approx(0.5 * math.log(4))
+
+
+@pytest.mark.parametrize(
+    ("entropies", "severity"),
+    [
+        ((0.991, 0.971, 0.86, 0.93, 1.0), IssueSeverity.MEDIUM),  # a temperature that grows without end
+        ((0.978, 0.971, 0.941, 0.999), IssueSeverity.LOW),  # the rewards of its last batches were all alike
+    ],
+)
+def test_a_policy_that_had_left_the_uniform_one_and_is_back_is_too_random(entropies, severity):
+    (issue,) = policy_issues(summarize_policy(discrete(*entropies)), evenly=False)
+    assert (issue.issue_type, issue.severity) == (IssueType.EXPLORATION, severity)
+
+
+@pytest.mark.parametrize(
+    ("std", "kind"), [(10.1, IssueType.EXPLORATION), (0.5, IssueType.SATURATION), (2.4, IssueType.SATURATION)]
+)
+def test_noise_that_drowns_every_mean_comes_before_a_mean_at_its_bounds(std, kind):
+    stats = summarize_policy(continuous(*[std] * 20, saturation=1.0))
+    (issue,) = policy_issues(replace(stats, mean_squashed=True, mean_spread=0.4))
+    assert (issue.issue_type, issue.severity) == (kind, IssueSeverity.MEDIUM)

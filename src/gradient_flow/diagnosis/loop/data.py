@@ -340,6 +340,9 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
     classes, losses = class_loss(loop), loop.losses
     if classes is None and loop.calls("mse_loss"):
         yield from _far_targets(loop)
+    # The weight of positives, which is not known, makes the loss of a guess larger as well: only what is far beyond.
+    if classes is None and losses and losses[0] > _SURE * math.log(2) and _is_binary(loop):
+        classes = 2
     if classes is None or len(losses) < 3 or any(look.backwards > 1 for look in loop.looks):
         return
     if loop.network is not None and any(layer.matrix and not layer.trainable for layer in loop.network.layers):
@@ -365,6 +368,14 @@ def first_loss(loop: Loop) -> Iterator[Issue]:
             first=first,
             guess=guess,
         )
+
+
+def _is_binary(loop: Loop) -> bool:
+    """Whether the loss is a mean over answers of yes or no, and little else."""
+    calls = loop.calls("binary_cross_entropy_with_logits")
+    return bool(calls) and all(
+        call.reduction == "mean" and call.of_output and _is_the_loss(look, call) for look, call in calls
+    )
 
 
 def _far_targets(loop: Loop) -> Iterator[Issue]:

@@ -19,6 +19,9 @@ _MOST_STALE: Final = 0.9
 """Share of the gradients that are old from which on all are."""
 UNDONE: Final = 0.6
 """Share of a step that is taken back; a bound on weights takes back some of it."""
+_OFTEN_SET_BACK, _FALLEN = 4, 0.7
+"""Times that the very same weights were loaded again, and the share of the first loss below which it has fallen all the
+same. Loops that undid their steps every 4 to 8 of them kept 0.8 of it or more."""
 _HELD_BACK, _STAYS = 0.3, 0.95
 """Share of every step that a bound takes back, and of the first loss that is left, where it keeps a model from
 learning. Of healthy programs none had more than 0.1 of a step taken back; weights clamped at 0.01 came to 0.4 to 0.9.
@@ -189,7 +192,10 @@ def overwritten(loop: Loop) -> Iterator[Issue]:
     # A bound leaves all steps that lead away from it as they are, and takes back more as more weights come to it.
     held = len(undone) >= ENOUGH and min(undone) > _HELD_BACK
     stays = loss_change(loop.losses, _LEAST_STEPS) > _STAYS and not fell_beyond_noise(loop.losses)
-    if reverts or (held and stays):
+    # Who goes back to the best weights so far does so while the loss falls.
+    if loop.facts.set_back >= _OFTEN_SET_BACK and not loss_change(loop.losses, _LEAST_STEPS) < _FALLEN:
+        yield _set_back(loop)
+    elif reverts or (held and stays):
         taken_back = taken_back if reverts else undone
         yield issue(
             "weights_overwritten",
@@ -205,6 +211,23 @@ def overwritten(loop: Loop) -> Iterator[Issue]:
             step=loop.looks[0].step,
             undone=undone,
         )
+
+
+def _set_back(loop: Loop) -> Issue:
+    return issue(
+        "weights_overwritten",
+        IssueSeverity.HIGH,
+        f"the model was given the same weights again {loop.facts.set_back} times, which undid all steps in between, "
+        "and the loss has not fallen for good.",
+        "`load_state_dict` is called inside the loop: with a checkpoint that belongs before it, or with a copy that "
+        "should follow the model and is followed by it.",
+        [
+            "Load checkpoints before the loop, once.",
+            "To let a copy follow, call `copy.load_state_dict(model.state_dict())`, not the other way round.",
+        ],
+        step=loop.looks[0].step if loop.looks else None,
+        set_back=loop.facts.set_back,
+    )
 
 
 def same_batch(loop: Loop) -> Iterator[Issue]:

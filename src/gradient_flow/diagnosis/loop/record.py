@@ -162,6 +162,8 @@ class LoopFacts:
     """Dropout and batch norms, which work differently in evaluation mode."""
     maximize: bool = False
     """Whether an optimizer goes up the loss."""
+    set_back: int = 0
+    """How often the model was given the very weights that it had been given before, after steps in between."""
 
     @property
     def steps(self) -> int:

@@ -262,9 +262,11 @@ def _why_it_rests(name: str, loop: Loop) -> tuple[str, str] | None:
 
 
 def _paid(issue: Issue, loop: Loop) -> Issue:
-    """A remark where the reward, which counts, has risen: gradients that vary under a loss that does not fall, and a
-    head that the loss does not use, as that of values under an algorithm that goes without."""
+    """A remark where the reward, which counts, has risen: gradients that vary under a loss that does not fall, or that
+    are gone by now, as those of a policy that is sure of what pays; and a head that the loss does not use, as that of
+    values under an algorithm that goes without."""
     varies = issue.issue_type is _T.UNSTABLE and not issue.code and "noise" in issue.evidence
+    varies |= issue.issue_type is _T.VANISHING and not issue.code and "decades_per_step" in issue.evidence
     head = issue.evidence.get("reaches_loss") is False and len(issue.evidence.get("layers", ())) == 1
     paid = (varies and signals.does_well(loop)) or (head and signals.has_risen(loop))
     return replace(issue, severity=min(issue.severity, IssueSeverity.LOW)) if paid else issue

@@ -32,8 +32,8 @@ STALE: Final = 2.5
 to 2 now and then, and harder data that follow easy ones, which raise the loss as well, to 2.3."""
 VERY_STALE: Final = 4.0
 SHORT: Final = 100.0
-"""Steps that a second moment averages over: a shorter memory has caught up after a few. Where the weight of a loss rose
-to a hundred times its size, a beta2 of 0.95 was behind by 4.4 at one look alone."""
+"""Steps that a second moment averages over: a shorter memory has caught up after as many. Where the weight of a loss
+rose to a hundred times its size, a beta2 of 0.95 was behind by 4.4 at one look, or at two within three steps."""
 FAR_TOO_STALE: Final = 10.0
 """Steps that are so many times too large, in as many looks as have to agree, under a loss that does not fall."""
 UNDONE: Final = 0.1
@@ -116,7 +116,7 @@ def stale(loop: Loop) -> Iterator[Issue]:
         worst = max(high, key=lambda look: look.stale or 0.0)
         rate = worst.rate or 0.0
         memory = 1 / (1 - worst.beta2) if worst.beta2 is not None and worst.beta2 < 1 else math.inf
-        caught_up = memory < SHORT and len(high) == 1
+        caught_up = memory < SHORT and high[-1].step - high[0].step < memory
         rose = _rose_after(loop, worst.step) and not is_solved(loop.losses) and not caught_up
         severity = IssueSeverity.LOW
         lasts = sum((look.stale or 0.0) >= FAR_TOO_STALE for look in high) >= ENOUGH
@@ -284,15 +284,20 @@ def long_momentum(loop: Loop) -> Iterator[Issue]:
 
     Of Adam, which divides by the size of gradients, only where it forgets nothing of the whole run: with a beta1 of
     0.998 the middle cosine was 0.15 or less in three programs that ended above their twins with 0.9, and 0.66 or more
-    in one that learns as it should, at a sixth of their rate.
+    in one that learns as it should, at a sixth of their rate. Once a task is done gradients are noise, and across any
+    momentum: there it counts if it was so in the first looks already (below 0.1 in the middle; 0.7 to 0.9 in the one
+    that learns).
     """
     for looks in _by_optimizer(loop, "cosine"):
         last = looks[-1]
         momentum = last.beta1 or 0.0
-        later = [look.cosine or 0.0 for look in looks[len(looks) // 2 :]]
+        cosines = [look.cosine or 0.0 for look in looks]
+        later = cosines[len(cosines) // 2 :]
         memory, rate = 1 / max(1 - momentum, 1e-9), last.rate or 0.0
         fails = is_idle(loop) or loop.run.nonfinite is not None
-        whole = memory > NEVER_FORGETS * last.own and len(loop.losses) >= LEAST_LOSSES and not is_solved(loop.losses)
+        from_the_start = median(cosines[: len(cosines) // 2] or later) <= ACROSS
+        whole = memory > NEVER_FORGETS * last.own and len(loop.losses) >= LEAST_LOSSES
+        whole = whole and (from_the_start or not is_solved(loop.losses))
         across = momentum >= LONG_MEMORY and median(later) <= ACROSS
         divides = last.beta2 is not None
         if not across or not (whole or (fails and not divides)):

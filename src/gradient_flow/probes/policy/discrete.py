@@ -31,6 +31,10 @@ learns slowly gets further from uniform (1.2); one that a bonus of 3 holds there
 NEAR: Final = 0.01
 """What the normalised entropy is short of 1 by, at every look, in a policy that is as it was drawn: of a hundred that
 learn each is further away by the fourth look."""
+_CAME_BACK: Final = 0.075
+"""Of ln(actions): by how much more than at some look before. A temperature that is learned towards a target that is out
+of reach lets a policy leave the uniform one (0.86 to 0.91) and takes it back (1.000); one whose rewards ran out came
+back from 0.94 to 0.97."""
 _BACK: Final = 0.75
 """Share of an earlier shortfall to which it comes back. States of another batch change it by a fifth."""
 _FEWEST_LOOKS: Final = 3
@@ -127,14 +131,15 @@ def uniform(
     watched = trained and len(short) > _FEWEST_LOOKS
     flat = watched and max(short) < FLAT
     held = watched and not flat and (_is_held(short) or (_is_pulled_back(short) and not _has_no_state(stats)))
-    rose = entropy - trend.start > 0.1 or drawn
+    low = min((each for each in stats.entropy_history if each is not None), default=entropy)
+    rose = entropy - min(low, trend.start) > _CAME_BACK or drawn
     stuck = course is ReturnCourse.FLAT and returns >= NOT_LEARNING
     return Issue(
         issue_type=IssueType.EXPLORATION,
         severity=IssueSeverity.MEDIUM if rose or stuck or flat or held else IssueSeverity.LOW,
         layer=layer,
         message=f"Excessive exploration (too random): normalised entropy {entropy:.3f}"
-        f"{f', up from {trend.start:.3f}' if rose and not drawn else ''}"
+        f"{f', up from {min(low, trend.start):.3f}' if rose and not drawn else ''}"
         f"{', and closer to uniform at every look: nothing pulls it away' if drawn else ''}"
         f"{', at every look of the training, and pulled back to uniform' if held and not drawn else ''}"
         f"{f', short of uniform by less than {FLAT:g} at every look of the training' if flat else ''}"

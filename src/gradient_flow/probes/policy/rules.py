@@ -72,9 +72,10 @@ def policy_issues(
     continuous = [
         continuous_collapse(stats, course, layer),
         low_std(stats, min_std_threshold, "min_std_threshold" in explicit, course, layer),
+        # Noise that drowns every mean gives it no direction: that comes before where the mean drifted to.
+        high_std(stats, max_std_threshold, "max_std_threshold" in explicit, course, layer),
         saturated_mean(stats, course, layer),
         one_tiny_dimension(stats, course, layer),
-        high_std(stats, max_std_threshold, "max_std_threshold" in explicit, course, layer),
     ]
     for candidates in (discrete, continuous):
         found = [issue for issue in candidates if issue is not None]
