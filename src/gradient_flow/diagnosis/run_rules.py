@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
@@ -48,6 +48,7 @@ _ABOVE_LATER: Final = 3.0
 LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
+_FIRST: Final = 5
 KEEP_OUT: Final = "Until then skip such steps: gf.create_gradient_manager(nonfinite='skip')."
 DIVERGED: Final = "the run diverged: the norm had been rising."
 LOUD_BATCHES: Final = "a few batches are on another scale: the loss jumps with them, and is back with the next batch."
@@ -181,26 +182,16 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
     steps, norms = series.finite()
     at, tall = spikes_in(norms)
     share = _densest(at, len(norms))
-    often = share > OFTEN
-    if not at or not (often or tall >= TALL):
+    if not at or not (share > OFTEN or tall >= TALL):
         return
     usual = [norm for k, norm in enumerate(norms) if k not in set(at)]
-    # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out, however often.
     losses, there = _losses_at(series, [steps[i] for i in at])
-    quiet = is_solved(losses) and all(is_done(losses[k], losses[0]) for k in there)
-    loud = are_batches(series, [steps[i] for i in at])
-    unfelt = tall < FAR_OUT and goes_unfelt(losses, there)
-    # Batches that are louder than others and leave no trace; steep places, as recurrent nets have, of which a loss that
-    # falls knows nothing.
-    # A single one may be tall in a run that learns: where gates open, a batch was 12 times as steep, with 2.3 times the
-    # loss. That of a sample which does not belong to the data is louder.
-    sides = beside(losses, there[0])
-    mild = sides is not None and losses[there[0]] < _MILD * max(sides)
-    once = len(at) == 1 and tall < 2 * TALL and mild and fell_to(losses, LEARNS)
-    calm = quiet or (loud and (tall < TALL or once)) or unfelt
+    # Next to a loss of zero gradients are tiny, and one sample that is still wrong stands out, however often.
+    felt = {i: k for i, k in zip(at, there, strict=True) if not _is_of_one_sample(losses, k)}
+    loud = are_batches(series, [steps[i] for i in felt or at])
     yield Issue(
         issue_type=IssueType.UNSTABLE,
-        severity=IssueSeverity.LOW if calm else IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM,
+        severity=_severity(norms, losses, felt, loud=loud),
         layer=series.name,
         step=steps[at[0]],
         message=f"{len(at):,} of {len(norms):,} steps spiked, up to {plain(tall, 2)} × the median norm around them.",
@@ -217,6 +208,38 @@ def _spiking(_record: RunRecord, series: Series) -> Iterator[Issue]:
             f"Look at the batches of steps {', '.join(str(steps[i]) for i in at[:3])}.",
         ],
     )
+
+
+def _severity(norms: Sequence[float], losses: Sequence[float], felt: Mapping[int, int], *, loud: bool) -> IssueSeverity:
+    """Of spikes, each with the place of its loss; `loud` where they are those of single batches."""
+    often = _densest([*felt], len(norms)) > OFTEN
+    tall = max(heights(norms, [*felt], WINDOW), default=0.0)
+    if not often and tall < TALL:
+        return IssueSeverity.LOW
+    # Batches that are louder than others and leave no trace; steep places, as recurrent nets have, of which a loss that
+    # falls knows nothing.
+    unfelt = tall < FAR_OUT and goes_unfelt(losses, felt.values())
+    # A single one may be tall in a run that learns: where gates open, a batch was 12 times as steep, with 2.3 times the
+    # loss. That of a sample which does not belong to the data is louder.
+    place = next(iter(felt.values()))
+    sides = beside(losses, place)
+    mild = sides is not None and losses[place] < _MILD * max(sides)
+    once = len(felt) == 1 and tall < 2 * TALL and mild and fell_to(losses, LEARNS)
+    if unfelt or (loud and (tall < TALL or once)):
+        return IssueSeverity.LOW
+    return IssueSeverity.HIGH if often and tall >= TALL else IssueSeverity.MEDIUM
+
+
+def _is_of_one_sample(losses: Sequence[float], at: int) -> bool:
+    """Whether a spike lies in a stretch of losses that are done with, before it and after it, and is below the first
+    losses itself. Training for ten times as long as it took to learn a task had such spikes in one run of twenty, up to
+    1,000 times the norms around them."""
+    known = [loss for loss in losses if math.isfinite(loss)][:_FIRST]
+    sides = beside(losses, at)
+    if sides is None or not known:
+        return False
+    first = median(known)  # the very first may have such a sample in it
+    return all(is_done(side, first) for side in sides) and losses[at] < first
 
 
 def are_batches(series: Series, at: Sequence[int]) -> bool:
