@@ -528,7 +528,7 @@ def test_text_and_deed_come_from_the_same_numbers():
     from gradient_flow.diagnosis import advice
 
     up = advice.learning_rate_up_to(1e-6, 1e-8)
-    assert float(up.partition("up to ")[2].split()[0]) == treatment_of(up).settings["rate"]
+    assert float(up.partition("up to ")[2].partition(":")[0]) == treatment_of(up).settings["rate"]
     lower = advice.learning_rate_at_most(0.5, 1.0)
     assert treatment_of(lower).settings == pytest.approx({"factor": 0.01, "rate": 5e-3})
     clip = advice.clip_at([1.0, 2.0, 3.0, 4.0])
