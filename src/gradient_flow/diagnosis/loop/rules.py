@@ -198,7 +198,7 @@ def with_loop(issues: Sequence[Issue], found: Sequence[Issue], loop: Loop) -> li
         left[left.index(faded)] = with_consequences(faded, rest)
     cut = next((issue for issue in left if _cuts_off(issue)), None)
     if cut is not None:
-        ends = cut.issue_type in (_T.DEAD, _T.DISCONNECTED) or _stops_all(cut)
+        ends = cut.issue_type in (_T.DEAD, _T.DISCONNECTED) or _lets_nothing_through(cut)
         below = _UNDER_DEAD if ends else _STUCK if cut.issue_type is _T.LOW_RANK else _UNDER_FADING
         if loop.looks and all(look.nothing for look in loop.looks):
             # What is multiplied by 0 next to the loss has no gradient, whatever the layer itself lets through.
@@ -342,13 +342,13 @@ def _cuts_off(issue: Issue) -> bool:
     if issue.issue_type is _T.SHORT_MEMORY:
         return issue.severity >= IssueSeverity.HIGH
     if issue.issue_type is _T.SATURATION:
-        return _stops_all(issue)
+        return _lets_nothing_through(issue)
     if issue.issue_type is _T.LOW_RANK:
         return issue.severity >= IssueSeverity.HIGH
     return issue.issue_type in _CUTS_OFF and issue.severity is IssueSeverity.CRITICAL
 
 
-def _stops_all(issue: Issue) -> bool:
+def _lets_nothing_through(issue: Issue) -> bool:
     """Whether flat activations let no gradient through at all."""
     stopped = any(each.issue_type is _T.DEAD for each in issue.consequences)
     return issue.issue_type is _T.SATURATION and issue.severity >= IssueSeverity.HIGH and stopped

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.network.record import Activation, AnalysisRecord, Place
+from gradient_flow.diagnosis.network.record import RECURRENT, Activation, AnalysisRecord, Place
 from gradient_flow.diagnosis.robust import fell_to, loss_change, median_slope
 from gradient_flow.diagnosis.words import percent, times
 
@@ -40,7 +40,6 @@ _MOST: Final = 0.65
 """Share of a sequence: 1 - `FAR_ENOUGH`."""
 _LEARNS: Final = 0.5
 """Share of the first loss."""
-_CELLS: Final = frozenset({"RNN", "GRU", "LSTM"})
 _LEAST_PARTS: Final = 3
 _LEAST_LOSSES: Final = 20
 _LEAST_TO_LEARN: Final = 40
@@ -94,7 +93,7 @@ def _cell_behind(record: AnalysisRecord, place: Place) -> Place:
     chain = next(([record.places[i] for i in each] for each in record.chains if record.places[each[0]] is place), [])
     later = sorted((p for p in record.places if p.order > place.order), key=lambda p: p.order)
     inside = (p for p in later if p.own_weights and p.positions == place.positions)
-    return next((p for p in chain if p.kind in _CELLS), next(inside, place))
+    return next((p for p in chain if p.kind in RECURRENT), next(inside, place))
 
 
 def _gate_by_bias(record: AnalysisRecord, place: Place) -> Activation | None:
@@ -111,7 +110,7 @@ def _held_still(record: AnalysisRecord, place: Place) -> Place | None:
 
     A state is warmed up so on a few steps of a replay; with 15 of 20 steps the training lags far behind.
     """
-    cells = [p for p in record.places if p.kind in _CELLS and p.role == "output" and p.order > place.order]
+    cells = [p for p in record.places if p.kind in RECURRENT and p.role == "output" and p.order > place.order]
     trained = {p.name for p in cells if p.typical_gradient}
     still = (p for p in cells if p.name in trained and p.typical_gradient is None)
     return next((p for p in still if p.positions >= _MOST * place.positions), None)
@@ -186,7 +185,7 @@ def cut_into_parts(record: AnalysisRecord) -> Iterator[Issue]:
         return
     parts: dict[str, list[Place]] = {}
     for place in record.places:
-        if place.role == "input" and place.kind in _CELLS and place.positions > 1:
+        if place.role == "input" and place.kind in RECURRENT and place.positions > 1:
             parts.setdefault(place.name, []).append(place)
     for name, places in parts.items():
         places = sorted(places, key=lambda place: place.call)

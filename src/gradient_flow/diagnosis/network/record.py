@@ -19,6 +19,10 @@ DEFAULTS: Final = {
 Numbers = Sequence[float | None]
 
 
+RECURRENT: Final = frozenset({"RNN", "GRU", "LSTM"})
+"""Kinds of torch's recurrent layers."""
+
+
 @dataclass(kw_only=True)
 class Place:
     """One tensor between modules, over the steps looked at closely (`AnalysisRecord.watched`)."""

@@ -11,7 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis.advice import by_itself, initialise
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.network.depth import vanishing_over_depth
-from gradient_flow.diagnosis.network.record import AnalysisRecord, Layer, Place
+from gradient_flow.diagnosis.network.record import RECURRENT, AnalysisRecord, Layer, Place
 from gradient_flow.diagnosis.robust import fell_to, loss_change
 from gradient_flow.diagnosis.words import count
 
@@ -33,7 +33,6 @@ _ROUNDING_OF_ONE, _HARDLY = 1e-9, 0.01
 """Of the size of values: how far samples lie apart that are not the same, and next to it."""
 _TOGETHER, _FAR_DOWN = 0.5, 0.2
 """Shares of the first distance between samples, and of the first loss."""
-_RECURRENT: Final = frozenset({"RNN", "GRU", "LSTM"})
 LEAST_STEPS: Final = 40
 """Steps without a block that is left out by chance, as in stochastic depth, and comes back."""
 
@@ -317,7 +316,7 @@ def one_for_positions(record: AnalysisRecord) -> Iterator[Issue]:
     for chain in record.chains:
         places = [record.places[index] for index in chain]
         at = next((k for k, place in enumerate(places) if place.looks_at_one_value >= _LOOKS), None)
-        if at is None or any(p.kind in _RECURRENT for p in places[at:]):
+        if at is None or any(p.kind in RECURRENT for p in places[at:]):
             continue
         same, asked = places[at], _positions_of_output(places)
         before = max(place.positions for place in places[:at])
