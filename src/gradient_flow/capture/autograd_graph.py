@@ -211,7 +211,9 @@ def slopes(node: Any) -> torch.Tensor | None:
             least = total.argmin()  # where rounding hides least of the constant
             return ((total[least] - given[least]) / total).square()
         if name == "SoftmaxBackward0":
-            return _softmax_slopes(node._saved_result, _dimension(node)) if not is_sharded(node._saved_result) else None
+            return (
+                _softmax_slopes(node._saved_result, dimension_of(node)) if not is_sharded(node._saved_result) else None
+            )
         if name == "TanhBackward0":
             return 1 - _few(node._saved_result).square()
         if name == "SigmoidBackward0":
@@ -234,7 +236,7 @@ def classes(nodes: Iterable[Any], shapes: Mapping[Any, tuple[int, ...]]) -> int 
         if node.name() in _SOFTMAX:
             below = next((child for child, _ in node.next_functions if child is not None), None)
             shape = shapes.get(below)
-            dim = _dimension(node)
+            dim = dimension_of(node)
             return shape[dim] if shape is not None and -len(shape) <= dim < len(shape) else 0
         if node in shapes:
             return None
@@ -245,14 +247,20 @@ def alternatives(nodes: Iterable[Any], shapes: Mapping[Any, tuple[int, ...]]) ->
     """Among how many the same softmax chooses, also where no module gives what it takes: pairs of a batch, say."""
     for node in nodes:
         if node.name() in _SOFTMAX:
-            shape, dim = node._saved_result.shape, _dimension(node)
+            shape, dim = node._saved_result.shape, dimension_of(node)
             return int(shape[dim]) if -len(shape) <= dim < len(shape) else None
         if node in shapes:
             return None
     return None
 
 
-def _dimension(node: Any) -> int:
+def is_softmax(node: Any) -> bool:
+    """Whether an operation is a softmax or the logarithm of one."""
+    return node is not None and node.name() in _SOFTMAX
+
+
+def dimension_of(node: Any) -> int:
+    """Over which dimension a softmax is taken, as it was asked for."""
     dim: int = node._saved_dim
     return dim - _FIRST_DIMENSION if dim >= _FIRST_DIMENSION // 2 else dim
 

@@ -148,7 +148,7 @@ class OrdinarySteps:
     ) -> None:
         self._progress, self._guard = progress, guard
         self._recorder, self._measure, self._losses = recorder, measure, losses
-        self._histograms, self._optimizers = histograms, optimizers
+        self._histograms, self._optimizers, self._origin = histograms, optimizers, records.loss_origin
         self._every, self._layers_every, self._start = every, layers_every, records.start
         self.inside: Inside | None = None
         self._plan: _Plan | None = None
@@ -217,6 +217,7 @@ class OrdinarySteps:
             value = self._losses.begin_usual(loss)
             if value is None:
                 return None
+            self._origin.hold(loss)
             if self.inside is not None and self.inside.batches is not None:
                 self.inside.batches.backward_begins(value)
         except Exception as problem:

@@ -70,6 +70,8 @@ class Passes:
                 value = self._value_of(loss, scaler)
             if scaler is not None:
                 self._measure.hear_scaler(scaler)
+            else:  # what a scaler made overflow is nobody's fault
+                self._origin.hold(loss)
         inside = self._steps.inside
         if inside is not None and (batches := inside.batches) is not None:
             batches.backward_begins(value)

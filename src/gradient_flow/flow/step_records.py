@@ -113,7 +113,7 @@ class StepRecords:
         record.finite_norm = table.total.finite_part.norm
         record.nonfinite_layers = bad[:_MOST_LAYERS]
         if self.first_nonfinite is None:
-            origin = self.loss_origin.of_step(record.step)
+            origin = self.loss_origin.of_step(record.step, frozenset(bad))
             if origin is not None:
                 self._recorder.add_event(Event(kind=FORENSICS, step=record.step, data={"origin": origin}))
             self.first_nonfinite = NonFinite(record.step, tuple(bad), record.nan_count, record.inf_count)

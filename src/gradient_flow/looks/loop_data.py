@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from gradient_flow.capture.autograd_graph import dimension_of, is_softmax
 from gradient_flow.diagnosis.loop.record import LossCall
 
 _MOST_LABELS: Final = 1 << 16
@@ -62,6 +63,7 @@ def loss_call(
         call.value = float(result.detach())
     with torch.no_grad():
         call.squashed = _is_squashed(function, predicted)
+        call.summed_over = _wrong_dimension(function, predicted)
         if function in _OF_CLASSES:
             _note_labels(call, predicted, target, settings)
         elif target.numel() and target.is_floating_point():
@@ -101,6 +103,18 @@ def _is_squashed(function: str, predicted: torch.Tensor) -> bool:
     if function == _WANT_LOGITS[1]:
         return squashed
     return squashed or (few.shape[1] > 1 and bool(((few.sum(1) - 1).abs() < 1e-3).all()))
+
+
+def _wrong_dimension(function: str, predicted: torch.Tensor) -> int | None:
+    """Over which dimension the probabilities of a loss were normalised, if not over the classes: those are the second
+    of (N, C, …)."""
+    node = predicted.grad_fn
+    if node is not None and node.name() == "LogBackward0":
+        node = node.next_functions[0][0]
+    if function not in _OF_CLASSES or predicted.dim() < 2 or min(predicted.shape[:2]) < 2 or not is_softmax(node):
+        return None
+    over = dimension_of(node) % predicted.dim()
+    return None if over == 1 else over
 
 
 def _note_labels(call: LossCall, predicted: torch.Tensor, target: torch.Tensor, settings: dict[str, Any]) -> None:

@@ -395,6 +395,10 @@ def double_softmax(sick):
     return Parts(net(nn.Softmax(dim=1) if sick else nn.Identity()))
 
 
+def softmax_dimension(sick):
+    return Parts(net(nn.LogSoftmax(dim=0 if sick else -1)), loss=F.nll_loss)
+
+
 def sigmoid_twice(sick):
     def data(random):
         x, y = classified(random)
@@ -840,6 +844,7 @@ CASES = [
     first_loss_high_of_yes_or_no,
     all_masked,
     double_softmax,
+    softmax_dimension,
     sigmoid_twice,
     broadcast,
     own_broadcast,

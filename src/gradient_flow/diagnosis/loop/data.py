@@ -189,6 +189,27 @@ def squashed(loop: Loop) -> Iterator[Issue]:
         )
 
 
+def summed_over(loop: Loop) -> Iterator[Issue]:
+    """Probabilities that add up to 1 over the batch, or over positions, instead of over the classes."""
+    calls = [call for _, call in loop.calls(*_CLASSES)]
+    if calls and all(call.summed_over is not None for call in calls):
+        call = calls[-1]
+        what = "the samples of a batch" if call.summed_over == 0 else f"dimension {call.summed_over}"
+        yield issue(
+            "softmax_dimension",
+            IssueSeverity.HIGH,
+            f"the probabilities given to `{call.function}` add up to 1 over {what}, not over the {call.classes} "
+            "classes: classes do not compete, and a prediction depends on the rest of its batch.",
+            "a softmax or log_softmax over the wrong dimension.",
+            [
+                "Take it over the classes: `log_softmax(x, dim=1)`, for (N, C) and (N, C, …); or give the logits to "
+                "`cross_entropy`."
+            ],
+            step=1,
+            dimension=call.summed_over,
+        )
+
+
 def spread(loop: Loop) -> Iterator[Issue]:
     """Predictions and targets whose difference has every pair of them."""
     looks = loop.looks

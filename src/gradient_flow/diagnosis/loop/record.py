@@ -23,6 +23,8 @@ class LossCall:
     """Whether it was given what the model returned, as it is or in another shape."""
     squashed: bool = False
     """Whether it wants logits and was given probabilities."""
+    summed_over: int | None = None
+    """The dimension that the given probabilities add up to 1 over, where that is not the one of the classes."""
     shapes: list[list[int]] = field(default_factory=list)
     """Of what was predicted and of the target, where one of them is spread over the other."""
     classes: int | None = None
