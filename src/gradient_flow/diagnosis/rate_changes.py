@@ -26,6 +26,8 @@ _BEFORE: Final = 64
 """Steps before a change that tell what was usual."""
 _LEAST: Final = 5
 """Fewer of them tell nothing."""
+_A_SCHEDULE: Final = 3
+"""Changes downwards that nobody makes by hand."""
 _NORM, _LOSS = 100.0, 10.0
 """Times the usual norm, and the highest loss so far, that no step of a working rate brings about."""
 _BY_LOWERING: Final = frozenset((IssueType.VANISHING, IssueType.SLOW))
@@ -113,11 +115,19 @@ def after_rate_change(issues: Sequence[Issue], record: RunRecord) -> list[Issue]
     """The issues, those that follow from a change of the learning rate with that change as their cause."""
     named = list(issues)
     for change in record.rate_changes:
+        if _is_of_schedule(change, record):
+            continue
         reach = _reach(record, change)
         follows = [issue for issue in issues if _may_follow(issue, change, record)]
         if any(issue.step is not None and issue.step <= change.step + reach for issue in follows):
             named = [_caused(issue, change) if _is_in(issue, follows) else issue for issue in named]
     return named
+
+
+def _is_of_schedule(change: RateChange, record: RunRecord) -> bool:
+    """Whether a rate was lowered again and again: the rate before the last of these changes is no better."""
+    own = [other for other in record.rate_changes if other.optimizer == change.optimizer]
+    return change.after < change.before and sum(other.after < other.before for other in own) >= _A_SCHEDULE
 
 
 def _may_follow(issue: Issue, change: RateChange, record: RunRecord) -> bool:

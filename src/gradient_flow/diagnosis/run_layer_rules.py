@@ -85,7 +85,11 @@ def _update_ratios(layers: Sequence[LayerSeries], losses: Sequence[float], rate:
             issue_type=IssueType.SLOW,
             severity=IssueSeverity.MEDIUM if known and not _is_low(losses) else IssueSeverity.LOW,
             layer=where,
-            message=f"a typical step moves no weight matrix by more than {plain(ratio, 2)} of its size (0.001 is usual)"
+            message=(
+                f"a typical step moves no weight matrix by more than {plain(ratio, 2)} of its size (0.001 is usual)"
+                if ratio
+                else "a typical step moves no weight matrix at all"
+            )
             + (f", and the loss {course}." if known else "."),
             evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
             cause="the learning rate is far too small, or the run has converged.",

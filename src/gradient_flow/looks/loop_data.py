@@ -41,6 +41,13 @@ SHAPING: Final = (
     "Clone",
 )
 """Operations that change no more than the shape of what they are given."""
+_BOUNDS: Final = {
+    "ReluBackward0": "relu",
+    "TanhBackward0": "tanh",
+    "SigmoidBackward0": "sigmoid",
+    "SoftmaxBackward0": "softmax",
+}
+_REACH: Final = {"relu": (0.0, math.inf), "tanh": (-1.0, 1.0), "sigmoid": (0.0, 1.0), "softmax": (0.0, 1.0)}
 _LEAST_ROWS: Final = 4
 _LEAST_ENTRIES: Final = 16
 _NUMBER: Final = 1
@@ -64,6 +71,7 @@ def loss_call(
     with torch.no_grad():
         call.squashed = _is_squashed(function, predicted)
         call.summed_over = _wrong_dimension(function, predicted)
+        call.bound = _bound(predicted.grad_fn)
         if function in _OF_CLASSES:
             _note_labels(call, predicted, target, settings)
         elif target.numel() and target.is_floating_point():
@@ -105,6 +113,15 @@ def _is_squashed(function: str, predicted: torch.Tensor) -> bool:
     return squashed or (few.shape[1] > 1 and bool(((few.sum(1) - 1).abs() < 1e-3).all()))
 
 
+def _bound(node: Any) -> str:
+    """The activation that bounds a tensor, by the operation that made it, but for its shape."""
+    for _ in range(_LEAST_ROWS):
+        if node is None or node.name() in _BOUNDS or not node.name().startswith(SHAPING):
+            break
+        node = node.next_functions[0][0] if node.next_functions else None
+    return "" if node is None else _BOUNDS.get(node.name(), "")
+
+
 def _wrong_dimension(function: str, predicted: torch.Tensor) -> int | None:
     """Over which dimension the probabilities of a loss were normalised, if not over the classes: those are the second
     of (N, C, …)."""
@@ -142,6 +159,11 @@ def _note_target(call: LossCall, target: torch.Tensor) -> None:
     flat = target.detach().reshape(-1)
     few = flat[:: -(-flat.numel() // _MOST_VALUES)].float().cpu()
     call.distinct = int(torch.unique(few).numel())
+    if call.bound:
+        beyond = few - few.clamp(*_REACH[call.bound])
+        call.outside = float((beyond != 0).float().mean())
+        # Of a constant target all deviations are zero.
+        call.unreachable = float(beyond.square().mean() / few.var(correction=0).clamp(min=1e-12))
     if target.dim() > 1 and target.shape[-1] > 1:  # per column: several targets have a mean each
         rows = target.detach().flatten(0, -2)[:_MOST_VALUES].float().cpu()
         call.variance = float(rows.var(dim=0, correction=0).mean())

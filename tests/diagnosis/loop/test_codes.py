@@ -399,6 +399,38 @@ def softmax_dimension(sick):
     return Parts(net(nn.LogSoftmax(dim=0 if sick else -1)), loss=F.nll_loss)
 
 
+def output_range(sick):
+    """A tanh whose targets it can give, and the same thirty higher."""
+
+    def data(random):
+        x, y = valued(random)
+        return x, 0.3 * y + 30 * sick
+
+    return Parts(net(nn.Tanh(), out=1), data=data, loss=F.mse_loss)
+
+
+def output_range_of_relu(sick):
+    def data(random):
+        x, y = valued(random)
+        return x, -y.abs() if sick else y.abs()
+
+    return Parts(net(nn.ReLU(), out=1), data=data, loss=F.mse_loss)
+
+
+output_range_of_relu.code = "output_range"
+
+
+def relu_on_logits(sick):
+    def data(random):
+        x = torch.randn(64, 12, generator=random)
+        return x, torch.randint(5, (64,), generator=random) if sick else (x @ CODES.T).argmax(1)
+
+    return Parts(net(nn.ReLU() if sick else nn.Identity()), data=data)
+
+
+relu_on_logits.code = "output_range"
+
+
 def sigmoid_twice(sick):
     def data(random):
         x, y = classified(random)
@@ -845,6 +877,9 @@ CASES = [
     all_masked,
     double_softmax,
     softmax_dimension,
+    output_range,
+    output_range_of_relu,
+    relu_on_logits,
     sigmoid_twice,
     broadcast,
     own_broadcast,

@@ -15,6 +15,9 @@ from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.optimizer.record import OptimizerFacts
 from gradient_flow.record.evidence import RunRecord, Series
 
+CLASSES: Final = ("cross_entropy", "nll_loss")
+REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+"""Loss functions of torch, of labels and of numbers."""
 ENOUGH: Final = 3
 """Looks that have to agree."""
 LARGE: Final = 1.0

@@ -11,15 +11,13 @@ from typing import Final
 
 from gradient_flow.diagnosis.advice import by_itself
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop, issue
+from gradient_flow.diagnosis.loop.context import CLASSES, ENOUGH, LARGE, REGRESSION, Loop, issue
 from gradient_flow.diagnosis.loop.record import LoopLook, LossCall
 from gradient_flow.diagnosis.network.depth import vanishing_over_depth
 from gradient_flow.diagnosis.network.record import AnalysisRecord
 from gradient_flow.diagnosis.robust import beside, fell_beyond_noise, loss_change, median_error
 from gradient_flow.diagnosis.words import plain
 
-_REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-_CLASSES: Final = ("cross_entropy", "nll_loss")
 FIRST_HIGH: Final = 2.25
 """Times the loss of a guess; usual initialisations stay below twice."""
 _SURE: Final = 10.0
@@ -154,66 +152,10 @@ def _named(steps: Sequence[int]) -> str:
     return f"{', '.join(f'{step:,}' for step in steps[:_FEW_STEPS])}{more}"
 
 
-def squashed(loop: Loop) -> Iterator[Issue]:
-    """Probabilities in place of logits."""
-    for function in ("cross_entropy", "binary_cross_entropy_with_logits", "nll_loss"):
-        calls = [call for _, call in loop.calls(function)]
-        if calls and all(call.squashed for call in calls):
-            wants = "log-probabilities" if function == "nll_loss" else "logits"
-            yield issue(
-                "double_softmax",
-                IssueSeverity.HIGH,
-                f"`{function}` expects {wants} but was given probabilities: the loss cannot fall to zero, "
-                "and gradients are small.",
-                "a softmax or sigmoid at the end of the model, on top of the one in the loss.",
-                [
-                    "Use `log_softmax` instead of `softmax`, or `cross_entropy` on logits."
-                    if function == "nll_loss"
-                    else "Remove the softmax or sigmoid at the end of the model; apply it only where you need "
-                    "probabilities."
-                ],
-                step=1,
-                function=function,
-            )
-            return
-    if loop.looks and all(look.squashed for look in loop.looks):
-        yield issue(
-            "double_softmax",
-            IssueSeverity.HIGH,
-            "the loss applies `log_softmax` to the output of a softmax: it cannot fall to zero, and gradients are "
-            "small.",
-            "a softmax at the end of the model, on top of the one in the loss.",
-            ["Remove the softmax at the end of the model; apply it only where you need probabilities."],
-            step=1,
-            function="log_softmax",
-        )
-
-
-def summed_over(loop: Loop) -> Iterator[Issue]:
-    """Probabilities that add up to 1 over the batch, or over positions, instead of over the classes."""
-    calls = [call for _, call in loop.calls(*_CLASSES)]
-    if calls and all(call.summed_over is not None for call in calls):
-        call = calls[-1]
-        what = "the samples of a batch" if call.summed_over == 0 else f"dimension {call.summed_over}"
-        yield issue(
-            "softmax_dimension",
-            IssueSeverity.HIGH,
-            f"the probabilities given to `{call.function}` add up to 1 over {what}, not over the {call.classes} "
-            "classes: classes do not compete, and a prediction depends on the rest of its batch.",
-            "a softmax or log_softmax over the wrong dimension.",
-            [
-                "Take it over the classes: `log_softmax(x, dim=1)`, for (N, C) and (N, C, …); or give the logits to "
-                "`cross_entropy`."
-            ],
-            step=1,
-            dimension=call.summed_over,
-        )
-
-
 def spread(loop: Loop) -> Iterator[Issue]:
     """Predictions and targets whose difference has every pair of them."""
     looks = loop.looks
-    calls = [(look, call) for look, call in loop.calls(*_REGRESSION, "binary_cross_entropy") if call.shapes]
+    calls = [(look, call) for look, call in loop.calls(*REGRESSION, "binary_cross_entropy") if call.shapes]
     shapes = next((call.shapes for _, call in calls), None)
     own = bool(looks) and all(look.spread for look in looks)
     if own or (shapes is not None and {look.step for look, _ in calls} == {look.step for look in looks}):
@@ -259,7 +201,7 @@ def constant_targets(loop: Loop) -> Iterator[Issue]:
     if len(looks) < 4 or loop.facts.optimizers > 1 or any(len(look.calls) != 1 for look in looks):
         return
     calls = [look.calls[0] for look in looks]
-    of_classes = all(call.function in _CLASSES for call in calls)
+    of_classes = all(call.function in CLASSES for call in calls)
     if not all(call.of_output and call.distinct == 1 for call in calls):
         return
     if of_classes and median(c.labels or 0 for c in calls) < _LEAST_LABELS:
@@ -295,7 +237,7 @@ def _flares_up(losses: Sequence[float]) -> bool:
 
 def padding(loop: Loop) -> Iterator[Issue]:
     """Padding that counts as a label."""
-    calls = [(look, call) for look, call in loop.calls(*_CLASSES) if _is_padded(look, call)]
+    calls = [(look, call) for look, call in loop.calls(*CLASSES) if _is_padded(look, call)]
     if calls and len({look.step for look, _ in calls}) == len(loop.looks):
         call = calls[-1][1]
         yield issue(
@@ -338,12 +280,12 @@ def no_variance(loop: Loop) -> Iterator[Issue]:
 
 def class_loss(loop: Loop) -> int | None:
     """Over how many classes the loss is a mean, where the loss is that and little else."""
-    for look, call in loop.calls(*_CLASSES):
+    for look, call in loop.calls(*CLASSES):
         if call.reduction != "mean" or not call.classes or call.classes < 2 or not call.of_output:
             return None
         if not _is_the_loss(look, call) and not (look.loss is not None and not math.isfinite(look.loss)):
             return None
-    calls = loop.calls(*_CLASSES)
+    calls = loop.calls(*CLASSES)
     return calls[0][1].classes if calls else None
 
 
@@ -543,7 +485,7 @@ def grows(loop: Loop) -> Iterator[Issue]:
         return
     change = loss_change(losses, 20)
     half = median(losses[len(losses) // 2 - 2 : len(losses) // 2 + 3])
-    supervised = bool(loop.calls(*_CLASSES)) or bool(loop.calls("binary_cross_entropy_with_logits"))
+    supervised = bool(loop.calls(*CLASSES)) or bool(loop.calls("binary_cross_entropy_with_logits"))
     if _is_turned_around(loop):
         yield _climbs(loop, "`backward()` starts from the negative of a loss function: training raises that loss.")
         return
@@ -679,7 +621,7 @@ def is_warming_up(loop: Loop) -> bool:
 def uninformed(loop: Loop) -> float | None:
     """The loss of who knows the frequencies of labels, or the mean of targets."""
     if class_loss(loop) is not None:
-        found = [call.entropy for _, call in loop.calls(*_CLASSES) if call.entropy is not None]
+        found = [call.entropy for _, call in loop.calls(*CLASSES) if call.entropy is not None]
         return median(found) if found else None
     binary = [call for _, call in loop.calls("binary_cross_entropy_with_logits", "binary_cross_entropy")]
     if binary and all(call.reduction == "mean" and call.of_output and call.entropy is not None for call in binary):

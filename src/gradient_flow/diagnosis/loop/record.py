@@ -25,6 +25,12 @@ class LossCall:
     """Whether it wants logits and was given probabilities."""
     summed_over: int | None = None
     """The dimension that the given probabilities add up to 1 over, where that is not the one of the classes."""
+    bound: str = ""
+    """The activation that what was predicted came from, where it bounds it: `relu`, `tanh`, `sigmoid` or `softmax`."""
+    outside: float | None = None
+    """Share of the targets that it cannot give."""
+    unreachable: float | None = None
+    """Mean square of the distance of targets from what it can give, over their variance."""
     shapes: list[list[int]] = field(default_factory=list)
     """Of what was predicted and of the target, where one of them is spread over the other."""
     classes: int | None = None

@@ -11,10 +11,10 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop import data, games, order, signals, sizes, terms, trained
+from gradient_flow.diagnosis.loop import data, games, order, outputs, signals, sizes, terms, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
-from gradient_flow.diagnosis.words import plain
+from gradient_flow.diagnosis.words import count, plain
 
 _T = IssueType
 LoopRule = Callable[[Loop], Iterable[Issue]]
@@ -34,8 +34,10 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     signals.clip_fraction,
     order.not_cleared,
     order.overwritten,
-    data.squashed,
-    data.summed_over,
+    outputs.squashed,
+    outputs.summed_over,
+    outputs.out_of_reach,
+    outputs.rectified,
     data.spread,
     data.crossed,
     data.constant_targets,
@@ -89,6 +91,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "weights_overwritten": _IDLE,
     "double_softmax": _QUIET | {_T.SATURATION},
     "softmax_dimension": _QUIET | {_T.SATURATION},
+    "output_range": _QUIET | {_T.SATURATION},
     "broadcast": _QUIET | {_T.LOW_RANK, _T.BOTTLENECK, _T.SHORT_MEMORY},
     "constant_targets": _IDLE | {_T.SHORT_MEMORY},
     "padding_labels": _QUIET | {_T.LOW_RANK},
@@ -247,6 +250,12 @@ def _why_it_rests(name: str, loop: Loop) -> tuple[str, str] | None:
     if network is None or not own or not own <= set(facts.zero) or own & set(facts.decaying):
         return None
     if own & set(facts.zero_matrices):
+        if len(facts.zero_matrices) > 1:
+            return (
+                f"its weights are zero, and so are those of {count(len(facts.zero_matrices) - 1, 'other layer')}: "
+                "through weights of zero neither values nor gradients pass.",
+                "Initialise the weights at random (He for ReLU, Xavier for tanh); biases may be zero.",
+            )
         return (
             "its weights are all zero, and its output is multiplied by zero or cut off at zero: neither gives the "
             "other a gradient.",

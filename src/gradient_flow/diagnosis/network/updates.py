@@ -120,13 +120,18 @@ def learning_rate_too_small(record: AnalysisRecord) -> Iterator[Issue]:
         issue_type=IssueType.SLOW,
         severity=IssueSeverity.HIGH if ratio < 0.1 * TOO_SMALL else IssueSeverity.MEDIUM,
         layer=where,
-        message=f"no step moves any weight matrix by more than {plain(ratio, 2)} of its size (0.001 is usual), "
-        f"although successive gradients agree (cosine {median(agree):.2f}).",
+        message=f"{_how_far(ratio)}, although successive gradients agree (cosine {median(agree):.2f}).",
         evidence={"update_ratio": ratio, "learning_rate": record.learning_rate, "cosine": median(agree)},
         cause="the learning rate is far too small, or the loss is scaled down, which matters with plain SGD.",
         advice=[advice.learning_rate_up_to(record.learning_rate, ratio)],
         step=1,
     )
+
+
+def _how_far(ratio: float) -> str:
+    if not ratio:
+        return "no step moves any weight matrix at all"
+    return f"no step moves any weight matrix by more than {plain(ratio, 2)} of its size (0.001 is usual)"
 
 
 def largest_update(record: AnalysisRecord) -> float | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import data
-from gradient_flow.diagnosis.loop.context import LARGE, Loop
+from gradient_flow.diagnosis.loop.context import CLASSES, LARGE, Loop
 from gradient_flow.diagnosis.optimizer.record import NoiseLook
 from gradient_flow.diagnosis.optimizer.rules import LEAST_LOSSES, is_idle
 from gradient_flow.diagnosis.robust import loss_change
@@ -155,7 +155,7 @@ def _samples_of_a_step(loop: Loop) -> int:
 
 def _guess(loop: Loop) -> tuple[float, str] | None:
     """The loss of who knows nothing, and who that is; None where the loss is not that of labels or targets."""
-    labelled = [call for _, call in loop.calls("cross_entropy", "nll_loss")]
+    labelled = [call for _, call in loop.calls(*CLASSES)]
     classes = {call.classes for call in labelled}
     known = classes.pop() if len(classes) == 1 else None
     if known is not None and known > 1:
