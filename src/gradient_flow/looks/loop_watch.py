@@ -49,6 +49,8 @@ _MOST_STRAYS: Final = 3
 _USUALLY: Final = 0.6
 _RARELY: Final = 0.02
 """Share of elements with a gradient that a step changes, below which updates are lost."""
+_SAME_WAY: Final = 0.99
+"""Cosine of two gradients."""
 _FELT: Final = 1e-3
 """Of the usual gradient, element by element: below it is rounding."""
 _SWITCHING: Final = (
@@ -204,6 +206,10 @@ class LoopWatch:
         self._outputs: set[Any] = set()
         self._inner: list[tuple[LossCall, Any, Any]] = []
         self._brought: set[str] = set()
+        self._last_pass: Values = {}
+        """Sampled gradients after the last backward pass."""
+        self._attacked = False
+        """Whether the gradient of an input is asked for, as adversarial training does."""
         self._near: list[torch.Tensor] = []
         self._named = _some([(name, p) for name, p in self._model.named_parameters() if p.layout is torch.strided])
         self._after = _values(self._named)
@@ -234,6 +240,8 @@ class LoopWatch:
             look = self._look
             first = "F" not in look.order
             self._note("F")
+            tensors = list(tensors_in((args, kwargs)))
+            self._attacked |= any(tensor.requires_grad and tensor.is_leaf for tensor in tensors)
             if not first:
                 return
             self._compare_with_step_before()
@@ -248,7 +256,6 @@ class LoopWatch:
             self._eval = {name: self._eval.get(name, 0) + 1 for name in resting}
             parents = {name: self._model.get_submodule(name.rpartition(".")[0]) for name in resting if name}
             self._eval_alone = [name for name, parent in parents.items() if parent.training]
-            tensors = list(tensors_in((args, kwargs)))
             look.batch, look.samples = fingerprint(tensors)
             same = bool(tensors) and [id(t) for t in tensors] == [id(each()) for each in self._batch]
             look.kept_batch = same and not any(map(is_slice, tensors))
@@ -285,7 +292,10 @@ class LoopWatch:
             if look is not None:
                 self._note("B")
                 look.backwards += 1
-                kept = _nonzero(self._named) & self._stale
+                now = _nonzero(self._named)
+                if look.backwards > 1 and "S" not in look.order and now.isdisjoint(_felt(self._last_pass)):
+                    look.lost += bool(_felt(self._last_pass))
+                kept = now & self._stale
                 self._uncleared = kept if self._uncleared is None else self._uncleared & kept
                 if look.backwards == 1:
                     if "F" not in look.order:
@@ -319,7 +329,8 @@ class LoopWatch:
     def _backward_ended(self) -> None:
         with self._guarded():
             if self._look is not None:
-                self._brought |= _nonzero(self._named)
+                self._last_pass = _values(_gradients(self._named))
+                self._brought |= _felt(self._last_pass)
 
     def _note(self, event: str) -> None:
         assert self._look is not None
@@ -376,7 +387,10 @@ class LoopWatch:
                 self._felt[name] = self._felt.get(name, 0) + (name in felt)
             self._note_trained(optimizer, held)
             self._before = _values(self._named)
-            self._gradients = _values([(name, p.grad) for name, p in self._named if p.grad is not None])
+            self._gradients = _values(_gradients(self._named))
+            # Gradients of several tasks are put together by hand: then the step is given another one than the last.
+            if self._attacked or not _is_parallel(self._gradients, self._last_pass):
+                look.lost = 0
 
     def _note_uncleared(self, names: Sequence[str]) -> None:
         assert self._look is not None
@@ -596,8 +610,24 @@ def _values(named: Sequence[tuple[str, torch.Tensor]]) -> Values:
 
 def _nonzero(named: Sequence[tuple[str, torch.Tensor]]) -> set[str]:
     """Tensors whose gradient is not zero, by some of its elements."""
-    gradients = [(name, p.grad) for name, p in named if p.grad is not None]
-    return {name for name, values in _values(gradients).items() if values.any()}
+    return _felt(_values(_gradients(named)))
+
+
+def _felt(values: Values) -> set[str]:
+    return {name for name, some in values.items() if some.any()}
+
+
+def _gradients(named: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    return [(name, p.grad) for name, p in named if p.grad is not None]
+
+
+def _is_parallel(first: Values, second: Values) -> bool:
+    """Whether two gradients point the same way, clipped or not."""
+    pairs = [(first[name], second[name]) for name in first if name in second and len(first[name]) == len(second[name])]
+    with np.errstate(invalid="ignore", over="ignore"):
+        inner = sum(float(np.vdot(a, b)) for a, b in pairs)
+        sizes = [sum(float(np.vdot(each, each)) for each in side) for side in zip(*pairs, strict=True)]
+    return bool(pairs) and inner > _SAME_WAY * math.sqrt(math.prod(sizes))
 
 
 def _names(names: Any) -> list[str]:

@@ -207,6 +207,13 @@ def missing_zero_grad(sick):
     return Parts(net(), order="FBS" if sick else "ZFBS")
 
 
+def step_outside_the_loop_over_batches(sick):
+    return Parts(net(), order="ZFB" * 4 + "S" if sick else "Z" + "FB" * 4 + "S", steps=40)
+
+
+step_outside_the_loop_over_batches.code = "zero_grad_before_step"
+
+
 def zero_grad_before_step(sick):
     return Parts(net(), order="FBZS" if sick else "FBSZ")
 
@@ -856,6 +863,7 @@ CASES = [
     missing_zero_grad,
     partial_zero_grad,
     zero_grad_before_step,
+    step_outside_the_loop_over_batches,
     step_before_backward,
     detached_loss,
     zero_rate,
@@ -990,3 +998,30 @@ def test_ranks_that_differ_reach_the_verdict():
     )
     (found,) = judge(record)
     assert (found.code, found.step, found.evidence["steps"]) == ("ranks_differ", 11, 2)
+
+
+@pytest.mark.parametrize("way", ["adversarial", "sharpness-aware", "by hand"])
+def test_passes_that_are_cleared_on_purpose_are_not_called_lost(way):
+    """An attack asks for the gradient of its input; SAM steps from another point; tasks are put together by hand."""
+    model = net()
+    optimizer = adam(model.parameters())
+    random = torch.Generator().manual_seed(1)
+    with gf.watch(model, optimizer, describe=False) as flow:
+        for _ in range(30):
+            x, y = classified(random)
+            kept = []
+            for _ in range({"adversarial": 4, "sharpness-aware": 1, "by hand": 3}[way]):
+                optimizer.zero_grad()
+                x = x.detach().requires_grad_(way == "adversarial")
+                F.cross_entropy(model(x), y).backward()
+                kept.append([p.grad.clone() for p in model.parameters()])
+                if way == "adversarial":
+                    x = x + 0.01 * x.grad.sign()
+                x, y = (x.detach(), y) if way != "by hand" else classified(random)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x.detach()), y).backward()
+            if way == "by hand":
+                for p, *others in zip(model.parameters(), *kept, strict=True):
+                    p.grad = p.grad + sum(others)
+            optimizer.step()
+    assert "zero_grad_before_step" not in {issue.code for issue in flow.diagnose()}

@@ -15,6 +15,8 @@ from gradient_flow.record.event import MODE, MOST_MODES, RESUMED
 
 _USUALLY: Final = 0.6
 """Share of looks: gradients that are cleared once per epoch are seen cleared now and then."""
+_WASTED: Final = 2
+"""Backward passes that are lost at each step."""
 _MOST_STALE: Final = 0.9
 """Share of the gradients that are old from which on all are."""
 UNDONE: Final = 0.6
@@ -102,6 +104,28 @@ def _cut_off_later(loop: Loop) -> Iterator[Issue]:
         ],
         step=since[0].step,
         steps=[look.step for look in since],
+    )
+
+
+def cleared_between(loop: Loop) -> Iterator[Issue]:
+    """Several backward passes for a step, of which only the last counts."""
+    looks = loop.looks
+    if loop.facts.optimizers > 1 or not looks or not all(look.lost >= _WASTED for look in looks):
+        return  # a second pass from another point, as that of SAM, is one that is lost
+    lost, passes = (round(median(values)) for values in ([x.lost for x in looks], [x.backwards for x in looks]))
+    yield issue(
+        "zero_grad_before_step",
+        IssueSeverity.HIGH,
+        f"{lost} of the {passes} backward passes before each step are wasted: their gradients are cleared before the "
+        "optimizer steps.",
+        "`optimizer.step()` stands outside the loop over batches, or `zero_grad()` inside the loop that accumulates.",
+        [
+            "Call `optimizer.step()` after each `backward()`.",
+            "To accumulate gradients, call `zero_grad()` once, after `step()`, and divide each loss by their number.",
+        ],
+        step=1,
+        lost=lost,
+        passes=passes,
     )
 
 

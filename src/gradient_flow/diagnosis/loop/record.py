@@ -61,6 +61,9 @@ class LoopLook:
     rate: float | None = None
     """The largest learning rate of the step."""
     backwards: int = 0
+    lost: int = 0
+    """Backward passes whose gradients were cleared before the step; none where they were kept elsewhere or served an
+    attack on the inputs."""
     loss: float | None = None
     """Of the first backward pass, without the scale of a `GradScaler`."""
     brought: int = 0

@@ -32,6 +32,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     signals.zero_variance,
     signals.kl,
     signals.clip_fraction,
+    order.cleared_between,
     order.not_cleared,
     order.overwritten,
     outputs.squashed,
