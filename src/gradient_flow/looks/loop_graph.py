@@ -18,6 +18,9 @@ _LEAST_ROWS: Final = 4
 _MOST_STEPS: Final = 4
 """Operations that are followed in a row."""
 _ADDING: Final = ("SumBackward", "MeanBackward")
+_LAYERS: Final = ("AddmmBackward", "MmBackward", "BmmBackward", "ConvolutionBackward")
+_STRAIGHT: Final = ("AddBackward", "TBackward", "MeanBackward", "torch::autograd::AccumulateGrad")
+"""What a sum of layers is made of."""
 _TERMWISE: Final = ("AddBackward", "SubBackward", "NegBackward")
 """What a sum of products may pass on its way to that sum, and remain one."""
 
@@ -71,14 +74,30 @@ def note_graph(look: LoopLook, root: Any, outputs: set[Any], *, read_saved: bool
 
 def parameters_under(root: Any) -> list[torch.Tensor]:
     """The parameters that a loss depends on, in the nearer part of a large graph."""
+    return _parameters(_under(root, _MOST_NODES))
+
+
+def linear_layers(root: Any) -> int:
+    """How many layers a small model has, if nothing is between them that bends: then they are one."""
+    nodes = _under(root, _NEAREST + 1)
+    if len(nodes) > _NEAREST:
+        return 0
+    layers = [node for node in nodes if node.name().startswith(_LAYERS)]
+    before = {each for layer in layers for each in _under(layer, _NEAREST)}
+    bends = any(not node.name().startswith((*_LAYERS, *_STRAIGHT, *SHAPING)) for node in before)
+    return 0 if bends else len(layers)
+
+
+def _under(root: Any, most: int) -> list[Any]:
+    """Operations from one on to the leaves, by their distance, up to a number of them."""
     nodes: list[Any] = [root]
     known = {root}
     for node in nodes:
         for child, _ in node.next_functions:
-            if child is not None and child not in known and len(nodes) < _MOST_NODES:
+            if child is not None and child not in known and len(nodes) < most:
                 known.add(child)
                 nodes.append(child)
-    return _parameters(nodes)
+    return nodes
 
 
 def _parameters(nodes: list[Any]) -> list[torch.Tensor]:

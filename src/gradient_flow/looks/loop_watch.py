@@ -26,7 +26,7 @@ from gradient_flow.capture.module_stack import ModuleHook
 from gradient_flow.diagnosis.loop.context import ENOUGH
 from gradient_flow.diagnosis.loop.record import MOST_LOOPS, MOST_NAMES, LoopFacts, LoopLook, LossCall
 from gradient_flow.looks.loop_data import column_spread, fingerprint, is_slice, loss_call, made_by, padding
-from gradient_flow.looks.loop_graph import note_graph, parameters_under
+from gradient_flow.looks.loop_graph import linear_layers, note_graph, parameters_under
 from gradient_flow.looks.loop_parameters import adapted, adapters, as_drawn, hidden_weights
 from gradient_flow.looks.schedule import FIRST, Schedule
 from gradient_flow.table import GradientTable
@@ -304,6 +304,7 @@ class LoopWatch:
                     look.loss = None if value is None else float(value)
                     if loss is not None and loss.grad_fn is not None:
                         self._near = note_graph(look, loss.grad_fn, self._outputs, read_saved=self._may_read_saved())
+                        look.linear_layers = linear_layers(loss.grad_fn)
                         if self.facts.taken < ENOUGH:
                             self._note_anew(parameters_under(loss.grad_fn))
         return self._backward_ended

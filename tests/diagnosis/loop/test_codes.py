@@ -1025,3 +1025,15 @@ def test_passes_that_are_cleared_on_purpose_are_not_called_lost(way):
                     p.grad = p.grad + sum(others)
             optimizer.step()
     assert "zero_grad_before_step" not in {issue.code for issue in flow.diagnose()}
+
+
+@pytest.mark.parametrize("bends", [True, False])
+def test_a_linear_model_that_learns_nothing_is_told_so(bends):
+    def differs(random):
+        x = torch.randint(2, (64, 2), generator=random).float()
+        return x, (x[:, 0] != x[:, 1]).long()
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 16), nn.Tanh() if bends else nn.Identity(), nn.Linear(16, 2))
+    found = Parts(model, adam(model.parameters(), 3e-2), data=differs, steps=120).run()
+    assert any("no activation between" in issue.message for issue in found) is not bends

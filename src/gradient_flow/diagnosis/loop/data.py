@@ -64,6 +64,8 @@ _LEAP: Final = 3.0
 _LOUDER: Final = 100.0
 """Times the losses around it: that of a batch on another scale. Of programs with one such sample it was 50,000 times or
 more; healthy ones that do not learn yet have no such loss."""
+_SURE_OF_ALL: Final = 0.1
+"""Of the loss of a guess: below it nearly every class is known."""
 _AGAIN: Final = 2
 """Steps in which it comes again: a sample of a data set does so with each epoch."""
 _LEARNED: Final = 0.7
@@ -449,6 +451,9 @@ def loud_batches(loop: Loop) -> Iterator[Issue]:
     change = loss_change(others, _LEAST_FAR)
     if len(loud) < _AGAIN or not change > _LEARNED:
         return
+    classes = class_loss(loop)
+    if classes is not None and max(losses[at] for at in loud) < _SURE_OF_ALL * math.log(classes):
+        return  # next to a loss of zero, a sample that is a little less sure stands out
     steps = [series.steps[at] for at in loud]
     times = min(losses[at] / max(beside(losses, at) or (1.0,)) for at in loud)
     found = issue(
@@ -573,6 +578,22 @@ def stuck(loop: Loop) -> Iterator[Issue]:
         return  # noise may hide in the loss what predictions show
     level, known = found
     rests = loop.facts.frozen_share > _MOSTLY_FROZEN
+    straight = min((look.linear_layers for look in loop.looks), default=0)
+    if straight > 1:
+        yield issue(
+            "loss_stuck",
+            IssueSeverity.MEDIUM,
+            f"after {len(loop.losses)} steps the loss is {plain(level)}, no better than that of a model that ignores "
+            f"its input ({plain(known)}). Its {straight} layers have no activation between them, so that it is linear.",
+            "what is to be learned is no linear function of the input, and layers without an activation between them "
+            "are one linear layer.",
+            ["Put an activation (`nn.ReLU()`, `nn.GELU()`) between the layers, behind all but the last."],
+            step=1,
+            level=level,
+            uninformed=known,
+            linear_layers=straight,
+        )
+        return
     yield issue(
         "loss_stuck",
         IssueSeverity.MEDIUM,

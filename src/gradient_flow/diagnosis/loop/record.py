@@ -97,6 +97,8 @@ class LoopLook:
     """Shape of a product, all of it summed up, of (N, 1) and (N,): weights of samples times losses of all of them."""
     nothing: bool = False
     """Whether a term next to the loss is multiplied by the number 0."""
+    linear_layers: int = 0
+    """Layers between input and loss, where nothing but sums and shapes lies between them; 0 where something does."""
     zero_factor: str = ""
     """What the loss is multiplied by zero for: `labels` or `policy`; empty where it is not."""
     squashed: bool = False
