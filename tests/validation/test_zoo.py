@@ -94,9 +94,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
     for half in HALVES:
         programs = {"game", "state"}
         without = {"live": {"game", *PROGRAMS}, **dict.fromkeys(("fresh", "blind"), programs)}
-        without |= {
-            half: {"game"} for half in ("drill", "sealed", "veiled", "everyday", "common", "plain", "usual", "daily")
-        }
+        without |= {half: {"game"} for half in TRAINING if half not in ("live", "fresh", "blind")}
         expected = set(FAMILIES) - without.get(half, set())
         for cases in (SICK, HEALTHY):
             assert {case.family for case in cases if case.half == half} == expected
@@ -116,6 +114,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
         ("plain", 60),
         ("usual", 60),
         ("daily", 50),
+        ("reported", 100),
     ],
 )
 def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
