@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
+from gradient_flow.diagnosis.network.bottleneck import LOW_SCORE
 from gradient_flow.diagnosis.network.record import DEFAULTS, AnalysisRecord
 
 _T = IssueType
@@ -31,8 +32,8 @@ EXPLAINS: Final[dict[IssueType, frozenset[IssueType]]] = {
 _THROWN: Final = frozenset({_T.DEAD, _T.SATURATION, _T.UNSTABLE, *_DEPTH})
 """What steps that are far too large leave behind."""
 _FEW_UNITS: Final = 4
-_ALL_FLAT: Final = 0.9
-"""Share of values."""
+_ALL_FLAT, _MOST_FLAT = 0.9, 0.7
+"""Shares of values."""
 _ORDER: Final = {kind: order for order, kind in enumerate(EXPLAINS)}
 
 
@@ -149,6 +150,10 @@ def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:
     So few units that have to tell everything apart are driven into the flat part of their activation.
     """
     if dead.issue_type is _T.SATURATION:
+        if narrow.evidence.get("score", 0.0) >= LOW_SCORE and dead.evidence.get("flat_share", 0.0) > _MOST_FLAT:
+            return (
+                False  # that samples get no gradient is all that speaks against the layer, and the flat part does that
+            )
         return dead.layer == narrow.layer and narrow.evidence.get("units", math.inf) <= _FEW_UNITS
     if dead.issue_type is not _T.DEAD:
         return False

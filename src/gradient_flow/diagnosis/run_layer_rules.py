@@ -131,6 +131,10 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
         if len(zero) >= _QUIET and all(zero[-_QUIET:]) and not _is_bias_of_one_at_work(record, layer):
             since = len(zero) - next((k for k, each in enumerate(reversed(zero)) if not each), len(zero))
             found.append((layer, since))
+    idle = [layer for layer, since in found if since == 0 and _is_of_state(layer)]
+    if idle:
+        found = [(layer, since) for layer, since in found if layer not in idle]
+        yield _without_state(idle[0])
     if found and len(found) < len(record.layers):
         layer, since = found[0]
         # Vectors that no batch has used so far, such as one that stands for a word that is hidden, lack nothing.
@@ -149,6 +153,26 @@ def quiet_layers(record: RunRecord) -> Iterator[Issue]:
                 else "Check that it is used."
             ],
         )
+
+
+def _is_of_state(layer: LayerSeries) -> bool:
+    """Whether it multiplies the state of a recurrent layer or cell of torch."""
+    return layer.name.rpartition(".")[2].startswith("weight_hh")
+
+
+def _without_state(layer: LayerSeries) -> Issue:
+    """What multiplies a state of zero has no gradient: no call is given the state of the one before."""
+    return Issue(
+        issue_type=IssueType.SHORT_MEMORY,
+        severity=IssueSeverity.HIGH,
+        layer=_owner(layer) or layer.name,
+        step=layer.steps[0],
+        message=f"no memory at all: the gradient of `{layer.name}`, which multiplies the state, is exactly zero in all "
+        f"{len(layer.norms):,} tables.",
+        evidence={"layers": [layer.name], "tables": len(layer.norms)},
+        cause="the state is zero at every call: it is not passed on, or starts anew at each step.",
+        advice=["Pass the state that a call returns to the next call."],
+    )
 
 
 def _learns(record: RunRecord, layer: LayerSeries) -> bool:

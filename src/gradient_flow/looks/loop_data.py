@@ -39,8 +39,9 @@ SHAPING: Final = (
     "Slice",
     "Select",
     "Clone",
+    "Gather",
 )
-"""Operations that change no more than the shape of what they are given."""
+"""Operations that change no more than the shape of what they are given, or choose from it."""
 _BOUNDS: Final = {
     "ReluBackward0": "relu",
     "TanhBackward0": "tanh",

@@ -104,6 +104,8 @@ class LoopWatch:
         self._decays: dict[str, int] = {}
         self._kept: dict[str, int] = {}
         """Tensor → looks in which its gradient was not cleared."""
+        self._unseen: dict[str, int] = {}
+        """Part of the model → looks in which it ran under `no_grad` alone."""
         self._eval: dict[str, int] = {}
         """Module in evaluation mode → looks in a row."""
         self._eval_alone: list[str] = []
@@ -206,6 +208,8 @@ class LoopWatch:
         self._outputs: set[Any] = set()
         self._inner: list[tuple[LossCall, Any, Any]] = []
         self._brought: set[str] = set()
+        self._called: dict[int, set[bool]] = {}
+        """Module → whether gradients were on when it was called."""
         self._last_pass: Values = {}
         """Sampled gradients after the last backward pass."""
         self._attacked = False
@@ -232,6 +236,7 @@ class LoopWatch:
 
     def _call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._depth += 1
+        self._called.setdefault(id(module), set()).add(torch.is_grad_enabled())
         if self._depth > 1 or self._look is None or not torch.is_grad_enabled():
             return
         if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -415,11 +420,17 @@ class LoopWatch:
             if len(facts.looks) > MOST_LOOPS:
                 del facts.looks[1]
             facts.taken += 1
+            self._note_called()
             self._next = look.step + 1 if facts.taken in _AGAIN else -1
             self._sum_up()
             done.append(facts)
         self._end()
         return done[0] if done else None
+
+    def _note_called(self) -> None:
+        for name, part in self._model.named_children():
+            modes = self._called.get(id(part))
+            self._unseen[name] = self._unseen.get(name, 0) + (modes == {False})
 
     def _note_moves(self, after: Values) -> None:
         references = dict(self._named)
@@ -517,6 +528,10 @@ class LoopWatch:
         facts, looks = self.facts, self.facts.taken
         always = [name for name, asked in self._asked.items() if asked == looks]
         facts.ungiven = _names(name for name in always if not self._present[name])
+        blind = {name for name, times in self._unseen.items() if times == looks}
+        held = {name.partition(".")[0] for name in facts.ungiven}
+        some_move = {name.partition(".")[0] for name in self._moved}
+        facts.without_grad = _names(sorted(blind & held - some_move))
         facts.zero = _names(name for name in always if self._present[name] and not self._graded[name])
         facts.decaying = _names(name for name in facts.zero if self._decays.get(name, 0) == looks)
         felt = [name for name in always if self._felt[name] == looks]

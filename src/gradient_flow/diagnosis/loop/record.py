@@ -135,6 +135,8 @@ class LoopFacts:
     """Whether everything that is trained comes after them: a head on a body that is meant to stay."""
     ungiven: list[str] = field(default_factory=list)
     """In an optimizer, and without a gradient in every look."""
+    without_grad: list[str] = field(default_factory=list)
+    """Parts of the model that run under `no_grad` alone, though an optimizer holds them."""
     zero: list[str] = field(default_factory=list)
     """In an optimizer, with a gradient of exactly zero in every look."""
     decaying: list[str] = field(default_factory=list)

@@ -13,6 +13,7 @@ from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
 from gradient_flow.diagnosis.loop import context
 from gradient_flow.diagnosis.loop.context import ENOUGH, LARGE, Loop
+from gradient_flow.diagnosis.loop.data import is_warming_up, uninformed
 from gradient_flow.diagnosis.loop.record import LoopLook
 from gradient_flow.diagnosis.robust import fell_beyond_noise, is_solved, loss_change
 from gradient_flow.diagnosis.treatment import Advice
@@ -44,6 +45,11 @@ _HARDLY: Final = 0.95
 """Of the first loss, at the end of a run that has learnt next to nothing."""
 _FAR: Final = 1e4
 """A first loss of numbers that nobody standardised, whatever the loss: a hundred, squared."""
+_BEYOND, _THROWN_UP = 5.0, 10.0
+"""Times its own size that a step moved the typical matrix, and times the first loss, that no working rate comes to."""
+_HUNDREDTH, _MOST, _NO_BETTER, _LAST_LOOKS = 0.01, 0.8, 0.97, 3
+"""Of its size, as far as steps can have moved a matrix; share of all weights in such matrices; of the loss of a guess;
+and looks that tell the loss."""
 _LEAST_SLOWED, _SLOWLY = 40, 0.85
 """Losses, and what is left of the first of them, in a run that learns far more slowly than it could."""
 
@@ -57,7 +63,10 @@ def too_large(loop: Loop) -> Iterator[Issue]:
     # Against the very first loss, before any step: a run that broke was worse since, and falls from there.
     fell = losses[0] > 0 and median(losses[-max(3, len(losses) // 5) :]) < _NOT_BELOW * losses[0]
     # Steps that are too large by a known factor in general, and had made the loss worse, are so even if it fell since.
-    if fell and not (known and loop.typical_update > _ORDINARY and max(losses) > _WORSE * losses[0]):
+    by_factor = known and loop.typical_update > _ORDINARY and max(losses) > _WORSE * losses[0]
+    # Norm layers forget how large weights are: such a run recovers from a step that nothing else would survive.
+    beyond = ratio > _BEYOND and max(losses) > _THROWN_UP * losses[0]
+    if fell and not (by_factor or beyond):
         return
     rate = loop.run.learning_rate
     yield with_code(
@@ -71,6 +80,43 @@ def too_large(loop: Loop) -> Iterator[Issue]:
             evidence={"update_ratio": ratio, "learning_rate": rate},
             cause="the learning rate is too large for this optimizer.",
             advice=[advice.learning_rate_at_most(rate, ratio)],
+            step=1,
+        ),
+        loop,
+    )
+
+
+def still_as_drawn(loop: Loop) -> Iterator[Issue]:
+    """All steps together cannot have moved the weights by a hundredth, and the model does no better than a guess."""
+    losses, known = loop.losses, uninformed(loop)
+    if len(losses) < _LEAST_SLOWED or loop.facts.optimizers > 1 or known is None or is_warming_up(loop):
+        return
+    change = loss_change(losses)
+    if fell_beyond_noise(losses) and change < _HARDLY:
+        return
+    # By the value of the loss function: what is done to it afterwards, as dividing it once more, makes steps small.
+    values = [call.value for look in loop.looks[-_LAST_LOOKS:] for call in look.calls if call.value is not None]
+    layers = [layer for layer in loop.run.layers if layer.is_weight and layer.elements and layer.update_ratios]
+    if not values or median(values) < _NO_BETTER * known or not layers:
+        return
+    moved = {layer.name: median(layer.update_ratios) * len(losses) for layer in layers}
+    elements = {layer.name: layer.elements[-1] for layer in layers}
+    resting = sum(elements[name] for name, far in moved.items() if far < _HUNDREDTH)
+    if resting < _MOST * sum(elements.values()):
+        return
+    ratio = loop.typical_update
+    rate = loop.run.learning_rate
+    yield _too_small(
+        Issue(
+            issue_type=IssueType.SLOW,
+            severity=IssueSeverity.MEDIUM,
+            layer="model",
+            message=f"after {len(losses)} steps the loss is no better than that of a model that ignores its input, and "
+            f"all steps together have moved {resting / sum(elements.values()):.0%} of the weights by under 1% of their "
+            "size: the model is still where it started.",
+            evidence={"update_ratio": ratio, "learning_rate": rate, "loss_change": change},
+            cause="the learning rate is far too small, or the loss is scaled down, which matters with plain SGD.",
+            advice=[advice.learning_rate_up_to(rate, min(moved.values()) / len(losses))],
             step=1,
         ),
         loop,

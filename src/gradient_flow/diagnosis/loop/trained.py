@@ -105,6 +105,24 @@ def unheld(loop: Loop) -> Iterator[Issue]:
         )
 
 
+def without_grad(loop: Loop) -> Iterator[Issue]:
+    """Parts that an optimizer holds and that run under `no_grad` alone."""
+    names = loop.facts.without_grad
+    if loop.looks and names:
+        found = issue(
+            "detached",
+            IssueSeverity.HIGH,
+            f"{some(names)} {'runs' if len(names) == 1 else 'run'} under `no_grad` alone: no gradient arrives there, "
+            "although the optimizer holds its weights.",
+            "a `no_grad` around the whole part, or around more than the evaluation.",
+            ["Move it out of `no_grad`. If it is meant to stay fixed, freeze it (`requires_grad_(False)`)."],
+            step=1,
+            layer=names[0],
+            parts=names,
+        )
+        yield replace(found, issue_type=IssueType.DISCONNECTED)
+
+
 def made_anew(loop: Loop) -> Iterator[Issue]:
     """Layers that are made in `forward`: other random weights in each step."""
     shapes = loop.facts.anew
