@@ -54,6 +54,7 @@ _BY_CODE: Final = {
     "loss_nonfinite": "The loss is not finite",
     "first_loss_high": "The first loss is too high",
     "double_softmax": "Softmax is applied twice",
+    "collapsed": "Every sample gets the same output",
     "output_range": "Targets are out of the output's range",
     "softmax_dimension": "Softmax over the wrong dimension",
     "broadcast": "Loss shapes are broadcast",

@@ -11,7 +11,7 @@ from typing import Final
 from gradient_flow.diagnosis import advice
 from gradient_flow.diagnosis.consolidation import with_consequences
 from gradient_flow.diagnosis.issue import Issue, IssueSeverity, IssueType
-from gradient_flow.diagnosis.loop import data, games, order, outputs, signals, sizes, terms, trained
+from gradient_flow.diagnosis.loop import collapse, data, games, order, outputs, signals, sizes, terms, trained
 from gradient_flow.diagnosis.loop.context import Loop, module_of
 from gradient_flow.diagnosis.robust import fell_beyond_noise, loss_change
 from gradient_flow.diagnosis.words import count, plain
@@ -62,6 +62,7 @@ LOOP_RULES: Final[tuple[LoopRule, ...]] = (
     data.grows,
     data.stuck,
     terms.outweighed,
+    collapse.same_for_all,
 )
 """From the most direct causes to those that follow from others."""
 _QUIET: Final = frozenset({_T.SLOW, _T.DEAD, _T.VANISHING, _T.DISCONNECTED})
@@ -94,6 +95,7 @@ EXPLAINS: Final[dict[str, frozenset[IssueType]]] = {
     "weights_overwritten": _IDLE,
     "double_softmax": _QUIET | {_T.SATURATION},
     "softmax_dimension": _QUIET | {_T.SATURATION},
+    "collapsed": _QUIET | {_T.BOTTLENECK, _T.LOW_RANK},
     "output_range": _QUIET | {_T.SATURATION},
     "broadcast": _QUIET | {_T.LOW_RANK, _T.BOTTLENECK, _T.SHORT_MEMORY},
     "constant_targets": _IDLE | {_T.SHORT_MEMORY},
@@ -148,7 +150,7 @@ _LOOKS_AT_A_POLICY, _RANDOM = 4, 0.985
 """Looks, and the normalised entropy that a policy never fell below in them."""
 _MANY, _FALLEN = 5, 0.7
 """Looks that tell how a loss goes, and what is left of the first of one that falls."""
-_TIMES_ITS_SIZE, _UP = 3.0, 10.0
+_HALF_ITS_SIZE, _UP = 0.5, 10.0
 _ITS_SIZE, _A_LITTLE_UP, _AT_FIRST = 1.0, 1.3, 20
 """What a step moves the typical matrix by, and the loss over the first, where steps broke the network."""
 _AS_DRAWN: Final = 0.01
@@ -305,7 +307,8 @@ def _thrown(issue: Issue, loop: Loop) -> Issue:
     """Units that are dead or flat, with their cause: a step that moved weights by several times their size and threw
     the loss up. It may have fallen since, with what was left of the network.
 
-    Such a step moved the typical matrix by 8 and 46 times its size, and the loss to 130 and 3,600 times the first.
+    Such a step moved the typical matrix by 0.9, 8 and 46 times its size, and the loss to 30, 130 and 3,600 times the
+    first.
     Under attention norms hold the loss: a GPT with a rate of 0.3 moved its matrices by 4.2 times their size and its
     loss to 3.6 times the first, of which 0.8 was left at the end.
     """
@@ -313,7 +316,7 @@ def _thrown(issue: Issue, loop: Loop) -> Issue:
     if issue.severity < IssueSeverity.HIGH or not losses or not losses[0] > 0:
         return issue
     units = issue.issue_type in (_T.DEAD, _T.SATURATION) and not issue.code
-    threw_units = units and ratio >= _TIMES_ITS_SIZE and max(losses) > _UP * losses[0]
+    threw_units = units and ratio >= _HALF_ITS_SIZE and max(losses) > _UP * losses[0]
     attends = issue.issue_type in (_T.ENTROPY_COLLAPSE, _T.RANK_COLLAPSE) and issue.code in ("", "attention_logits")
     up = attends and ratio >= _ITS_SIZE and max(losses[:_AT_FIRST]) > _A_LITTLE_UP * losses[0]
     if not threw_units and not (up and median(losses[-_AT_FIRST:]) > _MOSTLY * losses[0]):
