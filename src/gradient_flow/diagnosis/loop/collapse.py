@@ -15,13 +15,13 @@ from gradient_flow.diagnosis.words import compared, plain
 _LEAST: Final = 45
 """Losses: each third of them is judged by itself."""
 _SAME: Final = 1e-3
-"""By which the losses of batches in a row differ, of their size: triplets that all lie near one point have a loss of the
-margin, to 1e-5 or 4e-4."""
+"""By which the losses of batches in a row differ, of their size: triplets that all lie near one point have a loss of
+the margin, to 1e-5 or 4e-4."""
 _CALMER: Final = 10.0
 """Times that the first losses, and their gradients, differ more than the last."""
 _LEFT: Final = 0.1
 """Of the first loss: below it a run has learned what there is."""
-_FADED: Final = 0.1
+_FADED: Final = 0.2
 """Of the first gradients."""
 _RATE_LEFT: Final = 0.1
 _OTHERS: Final = 3
