@@ -23,6 +23,7 @@ TRAINING = (
     "usual",
     "daily",
     "reported",
+    "threads",
 )
 """Halves whose set-ups train for real: each has an optimizer of its own. All but `drill` were scored once, unseen."""
 HALVES = ("tune", "holdout", *TRAINING)
@@ -96,6 +97,8 @@ LANGUAGE_CAUSES = (
     "clip_fraction_high",
 )
 """And what goes wrong with language models and policies, by their own numbers or by those that their loop logs."""
+LATER_CAUSES = ("softmax_dimension", "output_range", "betas_swapped")
+"""Codes that came when halves had been written: a label may hold them, and no half has to."""
 PROGRAMS = ("loop", "state")
 """Families that hold programs."""
 
@@ -215,7 +218,7 @@ class Case:
         if self.family not in PROGRAMS:
             return ()
         return tuple(
-            sorted(self.label & {*CAUSES, *STATE_CAUSES, *LANGUAGE_CAUSES}, key=lambda code: (code != self.fault, code))
+            sorted(self.label & {*CAUSES, *STATE_CAUSES, *LANGUAGE_CAUSES, *LATER_CAUSES}, key=lambda code: (code != self.fault, code))
         )
 
     def make(self, seed: int) -> Any:

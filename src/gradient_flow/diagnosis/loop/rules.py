@@ -127,9 +127,11 @@ _NAMED_BY: Final = frozenset({"first_loss_high", "input_scales", "double_softmax
 SIZES: Final = frozenset({"rate_too_high", "summed_loss", "undivided_accumulation"})
 """Causes that make steps too large."""
 _SHRINKS_OR_BREAKS: Final = frozenset({"decay_dominates", "second_moment_underflow", "momentum_too_long"})
-_FOLLOWS: Final = frozenset({"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite"})
+_FOLLOWS: Final = frozenset(
+    {"loss_stuck", "loss_grows", "first_loss_high", "loss_nonfinite", "rate_too_low", "collapsed"}
+)
 """What is no cause of its own where one is known, but for a learning rate below zero."""
-_STUCK: Final = frozenset({"loss_stuck"})
+_STUCK: Final = frozenset({"loss_stuck", "rate_too_low", "collapsed"})
 _UNDER_DEAD: Final = _STUCK | {"only_decay", "never_moves"}
 """What a layer that lets no gradient through does to those before it."""
 _UNDER_FADING: Final = _STUCK | {"eps_rules"}
