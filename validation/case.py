@@ -218,7 +218,10 @@ class Case:
         if self.family not in PROGRAMS:
             return ()
         return tuple(
-            sorted(self.label & {*CAUSES, *STATE_CAUSES, *LANGUAGE_CAUSES, *LATER_CAUSES}, key=lambda code: (code != self.fault, code))
+            sorted(
+                self.label & {*CAUSES, *STATE_CAUSES, *LANGUAGE_CAUSES, *LATER_CAUSES},
+                key=lambda code: (code != self.fault, code),
+            )
         )
 
     def make(self, seed: int) -> Any:
