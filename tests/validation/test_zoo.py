@@ -15,6 +15,7 @@ from validation.case import (
     FAMILIES,
     HALVES,
     LANGUAGE_CAUSES,
+    LATER_CAUSES,
     PROGRAMS,
     STATE_CAUSES,
     TRAINING,
@@ -115,6 +116,7 @@ def test_every_family_has_sick_and_healthy_cases_in_every_half():
         ("usual", 60),
         ("daily", 50),
         ("reported", 100),
+        ("threads", 70),
     ],
 )
 def test_there_are_enough_programs_that_train_of_each_kind(half, sick):
@@ -141,7 +143,7 @@ def test_there_are_enough_bottlenecks_to_speak_of_a_rate():
 
 
 def test_labels_are_types_that_exist():
-    known = set(IssueType.__members__) | set(CAUSES) | set(STATE_CAUSES) | set(LANGUAGE_CAUSES)
+    known = {*IssueType.__members__, *CAUSES, *STATE_CAUSES, *LANGUAGE_CAUSES, *LATER_CAUSES}
     assert {name for case in CASES.values() for name in case.label | case.also} <= known
 
 

@@ -1037,3 +1037,115 @@ def test_a_linear_model_that_learns_nothing_is_told_so(bends):
     model = nn.Sequential(nn.Linear(2, 16), nn.Tanh() if bends else nn.Identity(), nn.Linear(16, 2))
     found = Parts(model, adam(model.parameters(), 3e-2), data=differs, steps=120).run()
     assert any("no activation between" in issue.message for issue in found) is not bends
+
+
+def codes_of(parts):
+    return [issue.code for issue in parts.run() if issue.severity > IssueSeverity.LOW]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_loss_that_is_the_same_for_every_batch_has_collapsed(apart):
+    """The hardest triplets of a batch: lowest, at the margin, where all samples lie at one point."""
+
+    def hardest(out, y):
+        out = F.normalize(out, dim=1) if apart else out
+        far = torch.cdist(out, out)
+        same = y[:, None] == y
+        positive = (far * same).amax(1)
+        negative = (far + 1e3 * same).amin(1)
+        easy = (far + 1e3 * same).median(1).values if apart else negative
+        return F.relu(positive - easy + 0.5).mean()
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+    found = codes_of(Parts(model, adam(model.parameters(), 5e-3), loss=hardest, steps=120))
+    assert ("collapsed" in found) is not apart
+
+
+def test_a_matrix_that_steps_alone_made_does_not_hide_that_all_others_rest():
+    """Biases of users start at zero and are nothing but their steps: next to them those of a tiny rate look large."""
+
+    class Factors(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.users, self.items = nn.Embedding(40, 16), nn.Embedding(40, 16)
+            self.bias = nn.Embedding(40, 1)
+            nn.init.zeros_(self.bias.weight)
+
+        def forward(self, pair):
+            return (self.users(pair[:, 0]) * self.items(pair[:, 1])).sum(1) + self.bias(pair[:, 0])[:, 0]
+
+    def rated(random):
+        pair = torch.randint(40, (64, 2), generator=random)
+        return pair, torch.cos(pair.float()).sum(1)
+
+    def rates(lr):
+        model = Factors()
+        return codes_of(Parts(model, adam(model.parameters(), lr), data=rated, loss=F.mse_loss, steps=100))
+
+    assert "rate_too_low" in rates(1e-7)
+    assert "rate_too_low" not in rates(3e-2)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_part_that_runs_under_no_grad_alone_is_told_where_the_model_is_a_mapping(cut):
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"encoder": nn.Linear(12, 48), "head": nn.Linear(48, 5)})
+    optimizer, random = adam(model.parameters()), torch.Generator().manual_seed(1)
+    with gf.watch(model, optimizer, describe=False) as flow:
+        for _ in range(40):
+            x, y = classified(random)
+            optimizer.zero_grad()
+            with torch.set_grad_enabled(not cut):
+                hidden = model["encoder"](x).relu()
+            F.cross_entropy(model["head"](hidden), y).backward()
+            optimizer.step()
+    found = [(issue.code, issue.layer) for issue in flow.diagnose() if issue.severity > IssueSeverity.LOW]
+    assert (("detached", "encoder") in found) is cut
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_padding_counts_as_a_label_also_where_tags_have_numbers_of_their_own(ignored):
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.words, self.tags = nn.Embedding(20, 16), nn.Linear(16, 5)
+
+        def forward(self, x):
+            return self.tags(self.words(x)).transpose(1, 2)
+
+    def tagged(random):
+        x = torch.randint(1, 20, (16, 12), generator=random)
+        y = x % 4
+        for row, length in enumerate(torch.randint(2, 7, (16,), generator=random).tolist()):
+            x[row, length:], y[row, length:] = 0, -100 if ignored else 4
+        return x, y
+
+    assert ("padding_labels" in codes_of(Parts(Tagger(), data=tagged))) is not ignored
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_cell_that_is_given_no_state_has_no_memory(kept):
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.cell, self.out = nn.GRUCell(4, 24), nn.Linear(24, 2)
+
+        def forward(self, x):
+            state = None
+            for at in range(x.shape[1]):
+                state = self.cell(x[:, at], state if kept else None)
+            return self.out(state)
+
+    def signs(random):
+        x = torch.randn(64, 6, 4, generator=random)
+        return x, (x.sum((1, 2)) > 0).long()
+
+    model = Reader()
+    found = Parts(model, adam(model.parameters(), 1e-2), data=signs, steps=80).run()
+    memory = [issue for issue in found if "no memory at all" in issue.message]
+    assert bool(memory) is not kept
+    assert all(issue.layer == "cell" for issue in memory)
