@@ -150,10 +150,9 @@ def _dies_of(narrow: Issue, dead: Issue, record: AnalysisRecord) -> bool:
     So few units that have to tell everything apart are driven into the flat part of their activation.
     """
     if dead.issue_type is _T.SATURATION:
+        # Where all that speaks against a layer is that samples get no gradient, the flat activation is the cause.
         if narrow.evidence.get("score", 0.0) >= LOW_SCORE and dead.evidence.get("flat_share", 0.0) > _MOST_FLAT:
-            return (
-                False  # that samples get no gradient is all that speaks against the layer, and the flat part does that
-            )
+            return False
         return dead.layer == narrow.layer and narrow.evidence.get("units", math.inf) <= _FEW_UNITS
     if dead.issue_type is not _T.DEAD:
         return False

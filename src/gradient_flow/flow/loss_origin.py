@@ -58,7 +58,10 @@ class LossOrigin:
         if self._found is not None and self._found[0] == step:
             return _forward(self._found[1])
         loss, self._last = self._last(), _nothing
-        if loss is None or loss.grad_fn is None or arrivals.on_device(loss) or not math.isfinite(loss.item()):
+        # To read a sharded loss would ask the other ranks.
+        if type(loss) is not torch.Tensor or loss.grad_fn is None or arrivals.on_device(loss):
+            return None
+        if not math.isfinite(loss.item()):
             return None
         steep = steep_operations(loss.grad_fn, self._name_of, bad)
         return _backward(steep) if steep else None
