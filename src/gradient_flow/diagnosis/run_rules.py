@@ -49,7 +49,7 @@ LEAST_HEIGHT: Final = 1.5
 """Less than this above both sides is a step of a course that falls or rises, not a spike."""
 _FEW: Final = 3
 _FIRST: Final = 5
-KEEP_OUT: Final = "Until then skip such steps: gf.create_gradient_manager(nonfinite='skip')."
+KEEP_OUT: Final = "Until then skip such steps: `gf.create_gradient_manager(nonfinite='skip')`."
 DIVERGED: Final = "the run diverged: the norm had been rising."
 LOUD_BATCHES: Final = "a few batches are on another scale: the loss jumps with them, and is back with the next batch."
 ENOUGH: Final = 2
@@ -81,7 +81,7 @@ def nonfinite_gradients(record: RunRecord) -> Iterator[Issue]:
         cause=_cause_of_nonfinite(rising=rising, first=not before),
         advice=[
             _lower_rate(record, own[0].name if own else "") if rising else "Look at the batch of that step.",
-            "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and the line of code.",
+            "Replay that step with `gf.find_nonfinite(step_fn, model)`: it names the operation and the line of code.",
             KEEP_OUT,
         ],
     )

@@ -21,7 +21,9 @@ from gradient_flow.probes.nonfinite.tensor_range import TensorRange
 from gradient_flow.record.event import READ_FROM_GRAPH
 
 _WHY: Final = "a division by zero, a root or logarithm of zero, an overflow, or a row in which everything is masked."
-_REPLAY: Final = "Replay that step with gf.find_nonfinite(step_fn, model): it names the operation and the line of code."
+_REPLAY: Final = (
+    "Replay that step with `gf.find_nonfinite(step_fn, model)`: it names the operation and the line of code."
+)
 _DATA: Final = "missing values in the data, or a normalisation of them that divided by zero."
 _CLEAN: Final = "Clean or mask the data before it reaches the model."
 _OPERANDS: Final = {"self": "input"}
